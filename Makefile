@@ -1,0 +1,52 @@
+# make test, make demo: each builds .venv, installs what it needs (again when pyproject.toml changes) and runs.
+#   make test ARGS="-k layers"     pass arguments on
+#   make test PYTHON=python3.12    choose the Python that .venv is built with
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help test demo lint format clean
+
+help:
+	@echo "make test     run the test suite"
+	@echo "make demo     train on a real data set and on one larger than its workers' memory"
+	@echo "make lint     ruff check, ruff format --check, mypy"
+	@echo "make format   let ruff rewrite the files"
+	@echo "make clean    remove .venv and caches"
+
+test: $(VENV)/.installed-test
+	@$(BIN)/python -m pytest $(ARGS)
+
+demo: $(VENV)/.installed-plot
+	@$(BIN)/dask-odm demo $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find dask_odm tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One file per set of extras (plot, test, dev), written only after an install that succeeded.
+$(VENV)/.installed-%: pyproject.toml $(VENV)/.created
+	@echo "Installing dask_odm[$*] into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+$(VENV)/.created:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "dask_odm needs Python 3.11 or newer, and there is no '$(PYTHON)'. Name one: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "dask_odm needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@

@@ -1,0 +1,66 @@
+"""The public names of dask_odm, each loaded on first use (PEP 562).
+
+``import dask_odm`` itself loads nothing but this file: a worker that only needs a kernel or a store must
+not pay for scikit-learn, pandas and xarray.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dask_odm.data.ingest import ingest
+    from dask_odm.data.interchange import open_store
+    from dask_odm.data.store import Store
+    from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
+    from dask_odm.estimators.base import load_model
+    from dask_odm.estimators.odm import ODMClassifier
+
+    __version__: str
+
+__all__ = [
+    "ClusterError",
+    "DaskODMError",
+    "InputError",
+    "MemoryLimitError",
+    "ODMClassifier",
+    "Store",
+    "StoreError",
+    "__version__",
+    "ingest",
+    "load_model",
+    "open_store",
+]
+
+_HOME = {
+    "ClusterError": "dask_odm.errors",
+    "DaskODMError": "dask_odm.errors",
+    "InputError": "dask_odm.errors",
+    "MemoryLimitError": "dask_odm.errors",
+    "ODMClassifier": "dask_odm.estimators.odm",
+    "Store": "dask_odm.data.store",
+    "StoreError": "dask_odm.errors",
+    "ingest": "dask_odm.data.ingest",
+    "load_model": "dask_odm.estimators.base",
+    "open_store": "dask_odm.data.interchange",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module that defines it, and keep it."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("dask-odm")
+    elif name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'dask_odm' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names without loading them."""
+    return sorted({*globals(), *__all__})

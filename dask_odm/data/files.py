@@ -1,0 +1,93 @@
+"""Folders and files that appear whole or not at all: written aside, forced to disk, renamed into place."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+
+from dask_odm.errors import InputError
+
+
+def check_output(path: str, *, overwrite: bool) -> None:
+    """Raise InputError where ``path`` may not be written or replaced."""
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent):
+        raise InputError(f"cannot write '{path}': there is no folder '{parent}'.")
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it.")
+    ours = os.path.isdir(path) and (not os.listdir(path) or os.path.isfile(os.path.join(path, "zarr.json")))
+    if not ours:
+        raise InputError(f"'{path}' exists and is not a zarr store; remove it yourself or choose another name.")
+
+
+def aside(path: str) -> str:
+    """Return a fresh name beside ``path``, to write to before `replace_folder`."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}")
+
+
+def left_aside(path: str) -> list[str]:
+    """Return what a process that was killed while it wrote ``path`` left beside it, newest first."""
+    folder, name = os.path.split(path)
+    pattern = re.compile(re.escape(f".{name}.") + r"[0-9a-f]{8}(\.old)?")
+    found = [os.path.join(folder, each) for each in os.listdir(folder) if pattern.fullmatch(each)]
+    return sorted(found, key=os.path.getmtime, reverse=True)
+
+
+def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
+    """Rename folder ``new`` to ``path``, removing what was there only afterwards."""
+    check_output(path, overwrite=overwrite)
+    old = f"{new}.old"
+    replaced = os.path.lexists(path)
+    if replaced:
+        os.rename(path, old)
+    try:
+        os.rename(new, path)
+    except OSError:
+        if replaced:
+            os.rename(old, path)
+        raise
+    sync_folder(os.path.dirname(path))
+    if replaced:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def write_synced(path: str, data: bytes) -> None:
+    """Write a small file aside, force it to disk and rename it into place."""
+    with open(f"{path}.tmp", "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.tmp", path)
+
+
+def sync_tree(root: str) -> None:
+    """Force every file below ``root`` to disk."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def sync_folders(root: str) -> None:
+    """Force every folder below ``root``, and ``root``, to disk."""
+    for folder, _, _ in os.walk(root, topdown=False):
+        sync_folder(folder)
+
+
+def sync_folder(path: str) -> None:
+    """Force the names in a folder to disk, where the system can (Windows cannot)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

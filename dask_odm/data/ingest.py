@@ -1,0 +1,202 @@
+"""One pass from a source to a store, or to a training and a test store, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, TypedDict, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.data.blocks import BLOCK_BYTES, RowBlock, Source
+from dask_odm.data.labels import LabelEncoder
+from dask_odm.data.readers import open_source
+from dask_odm.data.store import Store
+from dask_odm.data.writer import StoreWriter
+from dask_odm.errors import InputError
+from dask_odm.events import Progress, report
+
+_SPLIT_GROUP = 100  # of so many rows in a row the split takes its share exactly
+_SPLIT_BATCH = 64
+
+Path = str | os.PathLike[str]
+
+
+class IngestOptions(TypedDict, total=False):
+    """The options of `ingest` that do not change what it returns."""
+
+    format: str | None
+    n_features: int | None
+    label: str | int | bool | None
+    weight: Any
+    header: bool | None
+    dtype: str
+    test_store: Path | None
+    seed: int
+    chunk_rows: int | None
+    compression: str | None
+    block_bytes: int
+    overwrite: bool
+
+
+@overload
+def ingest(source: Any, store: Path, *, test_size: None = None, **options: Unpack[IngestOptions]) -> Store: ...
+@overload
+def ingest(source: Any, store: Path, *, test_size: float, **options: Unpack[IngestOptions]) -> tuple[Store, Store]: ...
+def ingest(
+    source: Any,
+    store: Path,
+    *,
+    format: str | None = None,
+    n_features: int | None = None,
+    label: str | int | bool | None = None,
+    weight: Any = None,
+    header: bool | None = None,
+    dtype: str = "float32",
+    test_size: float | None = None,
+    test_store: Path | None = None,
+    seed: int = 0,
+    chunk_rows: int | None = None,
+    compression: str | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    overwrite: bool = False,
+) -> Store | tuple[Store, Store]:
+    """Read a data set once and write it as a store.
+
+    Memory does not grow with the data: a block of the source and one chunk of each store are held.
+
+    Parameters
+    ----------
+    source : path, list of paths (LIBSVM or CSV text, plain, .gz, .bz2 or .xz; .npy; .npz), array X of
+        shape (rows, d), or tuple (X, y)
+    store : folder to write; nothing is there until everything is
+    format : ``libsvm``, ``csv`` or ``numpy``; by default told by name or first line
+    n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index,
+        and is needed where another file (a test set) reaches further
+    label : CSV column by name or number (default: label, y, target or class, else the last), array of an
+        archive, column number of an array, or False for none
+    weight : CSV column by name or number, array of an archive, or for arrays in memory the weights
+    header : whether CSV text begins with column names; by default told by its first line
+    dtype : ``float32`` or ``float64``
+    test_size : share of the rows, in (0, 1), drawn at random into a second store. Of any 100 rows that
+        follow each other (from the first, the 101st, …) exactly that share is drawn, so the whole is exact
+        to a few rows. The draw depends on ``seed`` and the order of rows, and on nothing else
+    test_store : folder of the second store; by default ``store`` with ``-test`` before its suffix
+    seed : of the split
+    chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
+    compression : None, or ``zstd``
+    block_bytes : bytes of the source held at a time
+    overwrite : replace existing stores, once the new ones are complete
+
+    Returns
+    -------
+    Store, or with ``test_size`` a pair (training, test)
+
+    Raises
+    ------
+    InputError
+        The source cannot be learned from (the message names file and line), an option does not fit, or the
+        output exists.
+    StoreError
+        The output cannot be written.
+    """
+    targets = [os.path.abspath(store)]
+    if test_size is not None:
+        targets.append(os.path.abspath(_test_path(targets[0]) if test_store is None else test_store))
+        if targets[0] == targets[1]:
+            raise InputError("store and test_store are the same folder.")
+    elif test_store is not None:
+        raise InputError("test_store is given without test_size.")
+    split = None if test_size is None else RandomSplit(test_size, seed)
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(
+                StoreWriter(path, dtype=dtype, chunk_rows=chunk_rows, compression=compression, overwrite=overwrite)
+            )
+            for path in targets
+        ]
+        rows = open_source(
+            source, format=format, n_features=n_features, label=label, weight=weight,
+            header=header, dtype=dtype, block_bytes=block_bytes,
+        )  # fmt: skip
+        classes = _copy(rows, writers, split)
+        _prepare(rows, writers, classes)
+        stores = [writer.publish() for writer in writers]
+    return stores[0] if test_size is None else (stores[0], stores[1])
+
+
+class RandomSplit:
+    """Draws test rows from a stream of rows of unknown length.
+
+    Parameters
+    ----------
+    test_size : share of the test rows, in (0, 1)
+    seed : the draw is the same for the same seed, however the stream is cut into blocks
+    """
+
+    def __init__(self, test_size: float, seed: int) -> None:
+        if not 0.0 < test_size < 1.0:
+            raise InputError(f"test_size must be a float in the range (0.0, 1.0). Got {test_size} instead.")
+        self._size = test_size
+        self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
+        self._group = 0
+        self._ready = np.zeros(0, dtype=bool)
+
+    def take(self, rows: int) -> npt.NDArray[np.bool_]:
+        """Return for the next ``rows`` rows whether each is a test row."""
+        parts = [self._ready]
+        while sum(map(len, parts)) < rows:
+            parts.append(self._draw())
+        mask = np.concatenate(parts)
+        self._ready = mask[rows:]
+        return mask[:rows]
+
+    def _draw(self) -> npt.NDArray[np.bool_]:
+        """Decide the next groups: each takes its share, rounded so that the sum stays exact."""
+        order = self._random.random((_SPLIT_BATCH, _SPLIT_GROUP)).argsort(axis=1, kind="stable").argsort(axis=1)
+        bounds = np.rint(np.arange(self._group, self._group + _SPLIT_BATCH + 1) * _SPLIT_GROUP * self._size)
+        self._group += _SPLIT_BATCH
+        mask: npt.NDArray[np.bool_] = order < np.diff(bounds)[:, None]
+        return mask.ravel()
+
+
+def _test_path(path: str) -> str:
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}-test{suffix}"
+
+
+def _copy(source: Source, writers: Sequence[StoreWriter], split: RandomSplit | None) -> LabelEncoder:
+    """Stream all rows to the writers, and return what the label codes mean."""
+    encoder = LabelEncoder(text=source.labels_are_text)
+    report(Progress("ingest", 0, source.size, "bytes"))
+    for block in source.blocks():
+        codes = None if block.y is None else encoder.encode(block.y, block.place)
+        if split is None:
+            writers[0].append(block.X, codes, block.weight)
+        else:
+            test = split.take(len(block.X))
+            _append_rows(writers[0], block, codes, ~test)
+            _append_rows(writers[1], block, codes, test)
+        report(Progress("ingest", block.position, source.size, "bytes"))
+    return encoder
+
+
+def _append_rows(
+    writer: StoreWriter, block: RowBlock, codes: npt.NDArray[Any] | None, rows: npt.NDArray[np.bool_]
+) -> None:
+    weight = None if block.weight is None else block.weight[rows]
+    writer.append(block.X[rows], None if codes is None else codes[rows], weight)
+
+
+def _prepare(source: Source, writers: Sequence[StoreWriter], encoder: LabelEncoder) -> None:
+    rows = [writer.rows for writer in writers]
+    if not any(rows):
+        raise InputError(f"{source.description}: no rows.")
+    if not all(rows):
+        raise InputError(f"the split of {sum(rows)} rows leaves one side without any; change test_size.")
+    for writer in writers:
+        writer.prepare(
+            encoder.classes() or None, feature_names=source.feature_names, source=source.description
+        )  # fmt: skip

@@ -1,0 +1,376 @@
+"""Rows in the order of their partitions: on disk, after a one-time shuffle of bounded memory, or in memory.
+
+The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a
+strategy runs: `count_strata`, `count_partitions`, then `scatter`, then `seal`. Every destination is
+known before a row is moved, so a task may run twice, or on another worker, without harm.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.data.chunks import read_plain_chunk
+from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, default_chunk_rows
+from dask_odm.data.scaling import Scaling
+from dask_odm.data.store import Block, Store
+from dask_odm.errors import StoreError
+
+Array = NDArray[Any]
+MAX_CHUNK_ROWS = 4096
+_COLUMNS = {"y": "int8", "weight": "float64", "row": "int64"}
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Which label code is the positive one, and what a row of either class weighs.
+
+    ``positive`` is a code of the store's; all other known codes are negative, unknown ones (−1) are dropped, as
+    are rows of weight zero.
+    """
+
+    positive: int
+    negative_weight: float = 1.0
+    positive_weight: float = 1.0
+
+    def __call__(self, block: Block) -> tuple[Array, Array, Array]:
+        """Rows to keep (mask), labels ±1 and weights of a block with labels, each (rows,)."""
+        assert block.y is not None
+        y = np.where(block.y == self.positive, 1.0, -1.0)
+        weight = np.where(y > 0, self.positive_weight, self.negative_weight)
+        if block.weight is not None:
+            weight = weight * block.weight
+        return (block.y >= 0) & (weight > 0), y, weight
+
+
+class Rows(Protocol):
+    """Scaled rows, read by range."""
+
+    n: int
+    d: int
+    dtype: np.dtype[Any]
+
+    def read(self, start: int, stop: int) -> Array: ...
+
+
+class Partitions(Protocol):
+    """Rows in the order of their partitions; partitions ``first:last`` are consecutive rows."""
+
+    counts: tuple[int, ...]
+    features: int
+    dtype: np.dtype[Any]
+
+    def rows(self, first: int, last: int, scaling: Scaling, memory: int) -> tuple[Rows, int]: ...
+    def labels(self, first: int, last: int) -> tuple[Array, Array]: ...
+    def row_numbers(self, first: int, last: int) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRows:
+    """Scaled rows in memory."""
+
+    X: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.X)
+
+    @property
+    def d(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.X.dtype
+
+    def read(self, start: int, stop: int) -> Array:
+        return self.X[start:stop]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPartitions:
+    """Partitions of arrays in memory.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Scaled rows in the order of the partitions.
+    y, weight, numbers : ndarrays of shape (n,)
+        Labels ±1, weights, and the row each came from.
+    counts : tuple of int
+    """
+
+    X: Array
+    y: Array
+    weight: Array
+    numbers: Array
+    counts: tuple[int, ...]
+
+    @property
+    def features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.X.dtype
+
+    def _span(self, first: int, last: int) -> slice:
+        return slice(sum(self.counts[:first]), sum(self.counts[:last]))
+
+    def rows(self, first: int, last: int, scaling: Scaling, memory: int) -> tuple[Rows, int]:
+        return MemoryRows(self.X[self._span(first, last)]), 0
+
+    def labels(self, first: int, last: int) -> tuple[Array, Array]:
+        span = self._span(first, last)
+        return self.y[span], self.weight[span]
+
+    def row_numbers(self, first: int, last: int) -> Array:
+        return self.numbers[self._span(first, last)]
+
+
+@dataclass(frozen=True)
+class StoredPartitions:
+    """Partitions in a scratch folder: plain checksummed chunks, each of one partition only.
+
+    Attributes
+    ----------
+    path : str
+    features : int
+    type_name : str
+        float32 or float64.
+    counts : tuple of int
+        Rows in every partition.
+    chunk_rows : int
+        Rows of a chunk; the last of a partition is padded.
+    """
+
+    path: str
+    features: int
+    type_name: str
+    counts: tuple[int, ...]
+    chunk_rows: int
+
+    @classmethod
+    def plan(cls, path: str, store: Store, counts: tuple[int, ...]) -> StoredPartitions:
+        rows = min(default_chunk_rows(store.features, store.dtype.name), MAX_CHUNK_ROWS, max(1, *counts))
+        return cls(path, store.features, store.dtype.name, counts, rows)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.type_name)
+
+    @cached_property
+    def chunks_each(self) -> int:
+        """Chunks set aside for every partition."""
+        return -(-max(self.counts) // self.chunk_rows)
+
+    def array(self, name: str) -> ArrayLayout:
+        """Layout of ``X``, ``y``, ``weight`` or ``row``."""
+        total = len(self.counts) * self.chunks_each * self.chunk_rows
+        if name == "X":
+            shape, chunks = (total, self.features), (self.chunk_rows, self.features)
+            return ArrayLayout("X", shape, chunks, self.type_name, ("sample", "feature"))
+        return ArrayLayout(name, (total,), (self.chunk_rows,), _COLUMNS[name], ("sample",))
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Chunk number and rows of every chunk of partitions ``first:last``, in order."""
+        for k in range(first, last):
+            for c in range(-(-self.counts[k] // self.chunk_rows)):
+                yield k * self.chunks_each + c, min(self.chunk_rows, self.counts[k] - c * self.chunk_rows)
+
+    def column(self, name: str, first: int, last: int) -> Array:
+        """``y``, ``weight`` or ``row`` of partitions ``first:last``."""
+        layout = self.array(name)
+        parts = [read_plain_chunk(self.path, layout, i)[:rows] for i, rows in self.pieces(first, last)]
+        return np.concatenate(parts) if parts else np.empty(0, layout.dtype)
+
+    def labels(self, first: int, last: int) -> tuple[Array, Array]:
+        return self.column("y", first, last).astype(np.float64), self.column("weight", first, last)
+
+    def row_numbers(self, first: int, last: int) -> Array:
+        return self.column("row", first, last)
+
+    def rows(self, first: int, last: int, scaling: Scaling, memory: int) -> tuple[Rows, int]:
+        """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
+        lazy = StoredRows(self, first, last, scaling)
+        nbytes = lazy.n * lazy.d * lazy.dtype.itemsize
+        if nbytes > memory:
+            return lazy, lazy.cache_bytes
+        return MemoryRows(lazy.read(0, lazy.n)), nbytes
+
+    def raw(self, first: int, last: int, chosen: Array) -> Array:
+        """Rows at ascending positions ``chosen`` of partitions ``first:last``, not scaled."""
+        out = np.empty((len(chosen), self.features), self.dtype)
+        start = at = 0
+        for i, rows in self.pieces(first, last):
+            inside = chosen[(chosen >= start) & (chosen < start + rows)] - start
+            if len(inside):
+                out[at : at + len(inside)] = read_plain_chunk(self.path, self.array("X"), i)[inside]
+                at += len(inside)
+            start += rows
+        return out
+
+
+@dataclass(eq=False)
+class StoredRows:
+    """Scaled rows of consecutive partitions, read from disk when asked for; the last chunk of a thread is kept."""
+
+    partitions: StoredPartitions
+    first: int
+    last: int
+    scaling: Scaling
+    _local: threading.local = field(default_factory=threading.local)
+
+    @cached_property
+    def _starts(self) -> tuple[Array, Array]:
+        pieces = list(self.partitions.pieces(self.first, self.last))
+        starts = np.concatenate([[0], np.cumsum([rows for _, rows in pieces])]).astype(np.int64)
+        return starts, np.array([i for i, _ in pieces], dtype=np.int64)
+
+    @property
+    def n(self) -> int:
+        return int(self._starts[0][-1])
+
+    @property
+    def d(self) -> int:
+        return self.partitions.features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.partitions.dtype
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes a reading thread holds besides the rows it was asked for."""
+        return 2 * self.partitions.array("X").chunk_nbytes
+
+    def _chunk(self, piece: int) -> Array:
+        local = self._local
+        if getattr(local, "piece", None) != piece:
+            starts, chunks = self._starts
+            rows = int(starts[piece + 1] - starts[piece])
+            local.chunk = None
+            layout = self.partitions.array("X")
+            local.chunk = self.scaling(read_plain_chunk(self.partitions.path, layout, int(chunks[piece]))[:rows])
+            local.piece = piece
+        chunk: Array = local.chunk
+        return chunk
+
+    def read(self, start: int, stop: int) -> Array:
+        starts = self._starts[0]
+        out = np.empty((stop - start, self.d), self.dtype)
+        at = start
+        while at < stop:
+            piece = int(np.searchsorted(starts, at, side="right")) - 1
+            upto = min(stop, int(starts[piece + 1]))
+            out[at - start : upto - start] = self._chunk(piece)[at - starts[piece] : upto - starts[piece]]
+            at = upto
+        return out
+
+
+def sample_chunk(store: Store, labelling: Labelling, count: int, seed: int, chunk: int) -> Array:
+    """Up to ``count`` rows of a chunk drawn without replacement, in their order."""
+    block = store.read(chunk)
+    keep = np.flatnonzero(labelling(block)[0])
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, chunk)))
+    return block.X[np.sort(rng.choice(keep, min(count, len(keep)), replace=False))].copy()
+
+
+def count_strata(
+    store: Store, labelling: Labelling, strata_of: Callable[[Array], Array], n_strata: int, folder: str, chunk: int
+) -> Array:
+    """Rows of a chunk per stratum, (n_strata,); each row's stratum, or −1 for a dropped one, is left in ``folder``."""
+    block = store.read(chunk)
+    keep, _, _ = labelling(block)
+    strata = np.where(keep, strata_of(block.X), -1).astype(np.int32)
+    _save(os.path.join(folder, f"strata-{chunk}.npy"), strata)
+    return np.bincount(strata[strata >= 0], minlength=n_strata)
+
+
+def count_partitions(
+    folder: str, assign: Callable[[Array, Array], Array], n_partitions: int, chunk: int, before: Array
+) -> Array:
+    """Rows of a chunk per partition, (n_partitions,); each kept row's partition is left in ``folder``.
+
+    ``assign(strata, before)`` gives the partitions of rows of known strata, ``before`` of each seen earlier.
+    """
+    strata = np.load(os.path.join(folder, f"strata-{chunk}.npy"))
+    partition = np.full(len(strata), -1, np.int32)
+    partition[strata >= 0] = assign(strata[strata >= 0], before)
+    _save(os.path.join(folder, f"partition-{chunk}.npy"), partition)
+    return np.bincount(partition[partition >= 0], minlength=n_partitions)
+
+
+def scatter(
+    store: Store, labelling: Labelling, partitions: StoredPartitions, folder: str, chunk: int, offsets: Array
+) -> int:
+    """Write the rows of a chunk to their partitions, from ``offsets`` (n_partitions,) on; returns rows written."""
+    block = store.read(chunk)
+    _, y, weight = labelling(block)
+    partition = np.load(os.path.join(folder, f"partition-{chunk}.npy"))
+    order = np.argsort(partition, kind="stable")[np.count_nonzero(partition < 0) :]
+    columns = {"X": block.X, "y": y.astype(np.int8), "weight": weight, "row": block.first + np.arange(len(y))}
+    ends = np.cumsum(np.bincount(partition[order], minlength=len(partitions.counts)))
+    for k, stop in enumerate(ends.tolist()):
+        start = int(ends[k - 1]) if k else 0
+        for name, values in columns.items():
+            if stop > start:
+                _write_rows(partitions, name, k, int(offsets[k]), values[order[start:stop]])
+    return len(order)
+
+
+def _write_rows(partitions: StoredPartitions, name: str, k: int, offset: int, values: Array) -> None:
+    layout = partitions.array(name)
+    row_bytes = layout.chunk_nbytes // partitions.chunk_rows
+    done = 0
+    while done < len(values):
+        chunk, row = divmod(offset + done, partitions.chunk_rows)
+        count = min(len(values) - done, partitions.chunk_rows - row)
+        data = np.ascontiguousarray(values[done : done + count]).view(np.uint8).reshape(-1).data
+        with _opened(partitions, layout, k * partitions.chunks_each + chunk) as file:
+            file.seek(row * row_bytes)
+            _write_all(file, data)
+        done += count
+
+
+def seal(partitions: StoredPartitions, k: int) -> int:
+    """Pad and checksum the chunks of partition ``k``, so that damage from here on is found; returns its rows."""
+    for name in ("X", *_COLUMNS):
+        layout = partitions.array(name)
+        for i, rows in partitions.pieces(k, k + 1):
+            nbytes = layout.chunk_nbytes
+            with _opened(partitions, layout, i) as file:
+                file.truncate(nbytes * rows // partitions.chunk_rows)
+                file.truncate(nbytes)
+                file.seek(0)
+                data = np.frombuffer(file.read(), np.uint8)
+                _write_all(file, memoryview(crc32c(data).to_bytes(CHECKSUM_BYTES, "little")))
+    return partitions.counts[k]
+
+
+def _write_all(file: Any, data: memoryview) -> None:
+    while len(data):
+        data = data[file.write(data) :]
+
+
+def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
+    path = os.path.join(partitions.path, layout.chunk_key(i))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+    except OSError as error:
+        raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+
+
+def _save(path: str, values: Array) -> None:
+    """Write a small array so that a reader sees all of it or nothing, even if two workers write it at once."""
+    aside = f"{path}.{os.getpid()}.{threading.get_ident()}.npy"
+    np.save(aside, values)
+    os.replace(aside, path)

@@ -1,0 +1,84 @@
+"""Minimum, maximum, mean and variance of every feature, gathered block by block.
+
+Blocks are merged by the pairwise update of Chan, Golub and LeVeque (1983), "Algorithms for computing the
+sample variance", The American Statistician 37, so nothing cancels however far the data are from zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_TILE_BYTES = 1 << 20  # a float64 tile stays in a core's cache for the passes over it
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Per-feature statistics of the rows of a store, each float64 of shape ``(d,)``.
+
+    The variance is the population's (``ddof=0``), as `numpy.var` gives it.
+    """
+
+    minimum: npt.NDArray[np.float64]
+    maximum: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    variance: npt.NDArray[np.float64]
+
+    @property
+    def total_variance(self) -> float:
+        """Variance of all entries of X taken together, what ``gamma="scale"`` divides by."""
+        return float(self.variance.mean() + self.mean.var())
+
+
+class StatisticsAccumulator:
+    """Gathers `Statistics` over blocks; the result depends on where blocks end only by rounding."""
+
+    def __init__(self, features: int) -> None:
+        self.count = 0
+        self._minimum = np.full(features, np.inf)
+        self._maximum = np.full(features, -np.inf)
+        self._mean = np.zeros(features)
+        self._squares = np.zeros(features)
+
+    def update(self, block: npt.NDArray[Any]) -> None:
+        """Add the rows of ``block``, shape (rows, d), any float dtype."""
+        if len(block) == 0:
+            return
+        np.minimum(self._minimum, block.min(axis=0), out=self._minimum)
+        np.maximum(self._maximum, block.max(axis=0), out=self._maximum)
+        step = max(16, _TILE_BYTES // (8 * block.shape[1]))
+        for start in range(0, len(block), step):
+            self._add_moments(*_moments(block[start : start + step]))
+
+    def merge(self, other: StatisticsAccumulator) -> None:
+        """Add what ``other`` has gathered."""
+        np.minimum(self._minimum, other._minimum, out=self._minimum)
+        np.maximum(self._maximum, other._maximum, out=self._maximum)
+        if other.count:
+            self._add_moments(other.count, other._mean, other._squares)
+
+    def result(self) -> Statistics:
+        """Return the statistics of all rows so far; ValueError where there were none."""
+        if self.count == 0:
+            raise ValueError("no rows")
+        mean = np.clip(self._mean, self._minimum, self._maximum)
+        return Statistics(self._minimum.copy(), self._maximum.copy(), mean, self._squares / self.count)
+
+    def _add_moments(self, count: int, mean: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
+        total = self.count + count
+        delta = mean - self._mean
+        self._mean += delta * (count / total)
+        self._squares += squares + delta * delta * (self.count * count / total)
+        self.count = total
+
+
+def _moments(tile: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Count, mean and sum of squared deviations; exact where a feature is constant."""
+    origin = tile[0].astype(np.float64)
+    deviation = tile - origin
+    shift = deviation.mean(axis=0)
+    deviation -= shift
+    return len(tile), origin + shift, np.einsum("ij,ij->j", deviation, deviation)

@@ -1,0 +1,125 @@
+"""Listeners that show a person how far the work is, and the table of the tree's levels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tqdm import tqdm
+
+from dask_odm.events import Event, LevelFinished, Progress
+
+# Title, name in LevelFinished (and in a history record), width, format.
+_COLUMNS = (
+    ("level", "level", 5, "d"),
+    ("partitions", "partitions", 10, "d"),
+    ("rows", "rows", 11, "d"),
+    ("sweeps", "sweeps", 7, "d"),
+    ("converged", "converged", 9, "d"),
+    ("start gap", "start_gap", 9, ".1e"),
+    ("gap", "gap", 8, ".1e"),
+    ("objective", "objective", 13, ".6g"),
+    ("seconds", "seconds", 8, ".2f"),
+)
+
+
+def level_header() -> str:
+    """Return the titles over the rows that `level_row` makes."""
+    return "  ".join(title.rjust(width) for title, _, width, _ in _COLUMNS)
+
+
+def level_row(level: LevelFinished | Mapping[str, Any]) -> str:
+    """Return one line of the table of levels.
+
+    Parameters
+    ----------
+    level : LevelFinished or mapping
+        The event, or a record with the same names; what a record lacks is shown as ``-``.
+    """
+    record = level if isinstance(level, Mapping) else vars(level)
+    return "  ".join(_cell(record.get(name), spec).rjust(width) for _, name, width, spec in _COLUMNS)
+
+
+def format_levels(levels: Iterable[LevelFinished | Mapping[str, Any]]) -> str:
+    """Return the table of a tree's levels, such as the events of a fit, header first, without a newline at its end."""
+    return "\n".join([level_header(), *map(level_row, levels)])
+
+
+def _cell(value: Any, spec: str) -> str:
+    return "-" if value is None else format(value, spec)
+
+
+class ProgressBars:
+    """A listener that draws one bar per phase and one line per finished tree level, on stderr.
+
+    Parameters
+    ----------
+    force : bool, default=False
+        Draw even where stderr is no terminal; otherwise it is silent there.
+
+    Notes
+    -----
+    A phase ends with the event whose ``done`` is its ``total``; a phase of unknown total ends when it starts
+    anew or at `close`. Bars exist only while a phase runs and never leave the process: a copy or pickle
+    carries ``force`` and nothing else, so that estimators that hold it clone and pickle.
+
+    Examples
+    --------
+    >>> from dask_odm.events import Progress, listen, report
+    >>> with listen(ProgressBars()):
+    ...     report(Progress("ingest", 0, 2))
+    ...     report(Progress("ingest", 2, 2))
+    """
+
+    def __init__(self, force: bool = False) -> None:
+        self.force = force
+        self._forget()
+
+    def _forget(self) -> None:
+        self._bars: dict[str, Any] = {}
+        self._last_level: int | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(force={self.force})"
+
+    def __getstate__(self) -> dict[str, bool]:
+        return {"force": self.force}
+
+    def __setstate__(self, state: dict[str, bool]) -> None:
+        self.force = state["force"]
+        self._forget()
+
+    def __call__(self, event: Event) -> None:
+        """Show ``event``, if it is of a kind that is shown and there is somebody to see it."""
+        if sys.stderr is None or not (self.force or sys.stderr.isatty()):
+            return
+        if isinstance(event, Progress):
+            self._advance(event)
+        elif isinstance(event, LevelFinished):
+            self._write_level(event)
+
+    def close(self) -> None:
+        """Close the bars of phases that did not come to their end, as after an error."""
+        for bar in self._bars.values():
+            bar.close()
+        self._forget()
+
+    def _advance(self, event: Progress) -> None:
+        bar = self._bars.get(event.phase)
+        if bar is not None and event.done < bar.n:
+            self._bars.pop(event.phase).close()
+            bar = None
+        if bar is None:
+            bar = tqdm(desc=event.phase, total=event.total, unit=f" {event.unit}", file=sys.stderr, dynamic_ncols=True)
+            self._bars[event.phase] = bar
+        bar.total = event.total
+        bar.update(event.done - bar.n)
+        if event.total is not None and event.done >= event.total:
+            self._bars.pop(event.phase).close()
+
+    def _write_level(self, event: LevelFinished) -> None:
+        starts_table = self._last_level is None or event.level >= self._last_level
+        self._last_level = event.level
+        lines = [level_header()] if starts_table else []
+        tqdm.write("\n".join([*lines, level_row(event)]), file=sys.stderr)

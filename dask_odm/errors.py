@@ -1,0 +1,23 @@
+"""The errors a user meets: children of `DaskODMError`, each also the built-in it refines."""
+
+from __future__ import annotations
+
+
+class DaskODMError(Exception):
+    """Base class of every error dask_odm raises on purpose."""
+
+
+class InputError(DaskODMError, ValueError):
+    """Data or parameters that cannot be learned from; the message names the thing and the way out."""
+
+
+class StoreError(DaskODMError, ValueError):
+    """A store, model or checkpoint that is missing, unfinished, damaged or of another format."""
+
+
+class MemoryLimitError(DaskODMError, ValueError):
+    """Work whose projected peak exceeds the memory limit; the message holds both figures."""
+
+
+class ClusterError(DaskODMError, RuntimeError):
+    """Workers or a scheduler that were lost, are stuck or differ in version from the client."""

@@ -1,0 +1,81 @@
+"""What algorithms report, and how to listen.
+
+An algorithm calls `report(event)` and knows nothing of who listens; progress bars, histories and
+checkpoints are callables that take an event. Listeners belong to a context (`listen`), so two fits in
+two threads do not hear each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base class of everything that is reported."""
+
+
+@dataclass(frozen=True)
+class Progress(Event):
+    """``done`` of ``total`` ``unit`` of a phase; the first has ``done=0``. An unknown total is None."""
+
+    phase: str
+    done: int
+    total: int | None
+    unit: str = "chunks"
+
+
+@dataclass(frozen=True)
+class PartitionSolved(Event):
+    """One partition of one tree level was solved (``level`` counts down to 0, the root)."""
+
+    level: int
+    partition: int
+    rows: int
+    sweeps: int
+    gap: float
+    objective: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LevelFinished(Event):
+    """All partitions of a tree level are solved.
+
+    ``gap`` is the largest relative gap of the level's partitions, ``start_gap`` the largest before they
+    were solved, ``objective`` the weighted mean of their dual objectives, which never falls from level
+    to level.
+    """
+
+    level: int
+    partitions: int
+    rows: int
+    sweeps: int
+    converged: int
+    start_gap: float
+    gap: float
+    objective: float
+    seconds: float
+
+
+Listener = Callable[[Event], object]
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dask_odm_listeners", default=())
+
+
+def report(event: Event) -> None:
+    """Hand ``event`` to every listener of the current context, in the order they were added."""
+    for listener in _listeners.get():
+        listener(event)
+
+
+@contextmanager
+def listen(*listeners: Listener) -> Iterator[None]:
+    """Within the ``with`` block, `report` also calls ``listeners``."""
+    token = _listeners.set(_listeners.get() + listeners)
+    try:
+        yield
+    finally:
+        _listeners.reset(token)

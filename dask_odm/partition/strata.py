@@ -1,0 +1,89 @@
+"""Stratified partitions: every stratum is permuted at random and dealt evenly to all partitions.
+
+Source: SODM, section on stratified partitions. A row is known by its stratum and its rank in it, counted in
+the order of the rows; the rank goes through a seeded bijection (a Feistel network with cycle walking), so no
+permutation is ever held in memory, and rows on disk go where the same rows in memory would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+_ROUNDS = 4
+
+
+def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
+    """Image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, the shape of ``ranks``."""
+    half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
+    mask = np.uint64((1 << half) - 1)
+    keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
+    out = np.asarray(ranks, np.uint64).copy()
+    outside = np.arange(out.size)
+    while outside.size:
+        out[outside] = _feistel(out[outside], np.uint64(half), mask, keys)
+        outside = outside[out[outside] >= np.uint64(n)]
+    return out.astype(np.int64)
+
+
+def _feistel(x: Array, half: np.uint64, mask: np.uint64, keys: Array) -> Array:
+    left, right = x >> half, x & mask
+    for key in keys:
+        # a round of SplitMix64's finaliser; wrapping products are meant
+        mixed = (right + key) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        left, right = right, (left ^ (mixed ^ (mixed >> np.uint64(31)))) & mask
+    return (left << half) | right
+
+
+@dataclass(frozen=True)
+class StratifiedPartitioner:
+    """Deals strata of known sizes to ``n_partitions``; sizes of partitions differ by at most one.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Rows in every stratum.
+    n_partitions : int
+    seed : int
+    """
+
+    sizes: tuple[int, ...]
+    n_partitions: int
+    seed: int
+
+    @cached_property
+    def _first(self) -> Array:
+        """Deals made before each stratum: a rotating start."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Rows in every partition."""
+        rows, parts = int(self._first[-1]), self.n_partitions
+        return tuple((rows - k + parts - 1) // parts for k in range(parts))
+
+    def assign(self, strata: Array, ranks: Array) -> NDArray[np.int32]:
+        """Partition of every row from its stratum and its rank in it, both (n,); int32 (n,)."""
+        partition = np.empty(len(strata), np.int32)
+        for s in np.unique(strata):
+            rows = np.flatnonzero(strata == s)
+            key = int(np.random.SeedSequence([self.seed, int(s)]).generate_state(1)[0])
+            dealt = self._first[s] + permute(ranks[rows], self.sizes[s], key)
+            partition[rows] = dealt % self.n_partitions
+        return partition
+
+
+def ranks_within(strata: Array, before: Array) -> NDArray[np.int64]:
+    """Rank of every row in its stratum, counted on from ``before`` (n_strata,), rows seen earlier; int64 (n,)."""
+    order = np.argsort(strata, kind="stable")
+    counts = np.bincount(strata, minlength=len(before))
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    ranks = np.empty(len(strata), np.int64)
+    ranks[order] = np.arange(len(strata)) - np.repeat(starts, counts) + np.repeat(before, counts)
+    return ranks

@@ -1,0 +1,1 @@
+"""Problems: what is minimised, never how."""

@@ -1,0 +1,1 @@
+"""Solvers: one algorithm a module, on NumPy arrays only."""

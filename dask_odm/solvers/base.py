@@ -1,0 +1,72 @@
+"""What every solver is told, and what it hands back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.problems.odm import Point
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """When to stop, and the seed of every random choice.
+
+    ``tol`` bounds the relative duality gap (P − D)/P; ``max_iter`` the rounds of a solver.
+    """
+
+    tol: float = 1e-3
+    max_iter: int = 200
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The dual variables of one partition: result, warm start of the parent and checkpoint in one record.
+
+    Attributes
+    ----------
+    dual : ndarray of shape (n_machines, n)
+        Signed dual variables s, float64; one machine for two classes.
+    weight : float
+        Sum of the partition's row weights, the m_k that s was solved for.
+    rows : int
+        Rows of the partition.
+    start : Point
+        Primal, dual and gap before solving, at the warm start.
+    point : Point
+        Primal, dual and gap of this solution.
+    sweeps, steps : int
+        Passes of coordinate descent, and the Newton or conjugate gradient steps besides.
+    converged : bool
+        Whether ``point.gap`` reached the tolerance.
+    seconds : float
+        Wall time of the solve.
+    """
+
+    dual: Array
+    weight: float
+    rows: int
+    start: Point
+    point: Point
+    sweeps: int = 0
+    steps: int = 0
+    converged: bool = True
+    seconds: float = 0.0
+
+    def rescaled(self, weight: float) -> Array:
+        """``dual`` as a start for a problem of total ``weight``: s ∝ 1/m by the optimality conditions.
+
+        Both papers start from the plain concatenation of the children; each was solved with ρ ∝ m_k, so
+        that start is too large by the fan-in and worse than none.
+        """
+        return self.dual * (self.weight / weight)
+
+    def without_dual(self) -> Solution:
+        """The figures alone, cheap to send."""
+        return replace(self, dual=np.empty((len(self.dual), 0)))

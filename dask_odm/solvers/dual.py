@@ -1,0 +1,197 @@
+"""The solver of one partition: coordinate descent, helped by conjugate gradients where descent is slow.
+
+Coordinate descent removes what oscillates from row to row in a sweep or two and is slow at what is smooth over
+many rows, the more so the larger λ; conjugate gradients preconditioned by landmarks remove just that. The two
+take turns until the relative gap is at most ``tol``; neither ever lowers the dual. Partitions of up to
+`DENSE_ROWS` rows, and the linear kernel of few features, end at the optimum to rounding instead, by Newton.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Gram, LowRankGram, Rows, Tiling, is_low_rank, single_threaded_blas
+from dask_odm.problems.odm import KernelProblem, Point, RowLosses
+from dask_odm.solvers.base import Solution, SolverSettings
+from dask_odm.solvers.dual_cd import sweep
+from dask_odm.solvers.newton import solve_dense, solve_features
+from dask_odm.solvers.pcg import LandmarkPreconditioner, face_step
+
+Array = NDArray[Any]
+DENSE_ROWS = 1024
+PRECONDITIONER_ROWS = 1024
+SLOW = 0.25
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a solve may use; no bit of a result depends on it.
+
+    ``memory`` bytes for the solve as a whole, ``threads`` for its kernel passes.
+    """
+
+    memory: int
+    threads: int = 1
+
+
+def preconditioner_rows(n: int) -> int:
+    """Rows the preconditioner is made of in a partition of ``n``."""
+    return min(PRECONDITIONER_ROWS, n // 24 + 64)
+
+
+def solver_bytes(n: int, d: int, itemsize: int, threads: int) -> int:
+    """Peak bytes of a solve, rows and kept tiles aside."""
+    if n <= DENSE_ROWS:
+        return 5 * 8 * n * n + 3 * 8 * n * d
+    r = preconditioner_rows(n)
+    return Tiling(n, d, 8).scratch_bytes(threads) + 3 * r * n * itemsize + 4 * 8 * r * r + 30 * 8 * n
+
+
+@dataclass(eq=False)
+class _Run:
+    """One solve in progress: the pair ``u`` (coefficients, scores) and what it took so far."""
+
+    problem: KernelProblem
+    settings: SolverSettings
+    rng: np.random.Generator
+    u: Array
+    sweeps: int = 0
+    face_steps: int = 0
+    preconditioner: LandmarkPreconditioner | None = None
+
+    def climb(self) -> None:
+        if self.preconditioner is None:
+            n = self.problem.n
+            rows = np.sort(self.rng.choice(n, preconditioner_rows(n), replace=False))
+            self.preconditioner = LandmarkPreconditioner.from_rows(self.problem.gram, rows)
+        self.u = face_step(self.problem, self.u, self.preconditioner)
+        self.face_steps += 1
+
+    def until(self, point: Point) -> Point:
+        """Sweep until the gap is at most tol or the rounds are used up; climb after a sweep that gained little."""
+        while self.sweeps < self.settings.max_iter:
+            last = point.gap
+            sweep(self.problem, self.u, self.rng)
+            self.sweeps += 1
+            point = self.problem.evaluate(self.u)
+            if point.gap <= self.settings.tol:
+                break
+            if point.gap > SLOW * last:
+                self.climb()
+        return point
+
+    def certify(self) -> Point:
+        """Replace the scores by those of the kernel in float64, whose gap is a gap for the kernel itself."""
+        self.u = np.stack([self.u[0], self.problem.gram.in_float64().matvec(self.u[0])])
+        return self.problem.evaluate(self.u)
+
+
+def solve_partition(
+    kernel: Kernel,
+    rows: Rows,
+    losses: RowLosses,
+    dual: Array,
+    settings: SolverSettings,
+    resources: Resources,
+    *,
+    certify: bool = False,
+) -> Solution:
+    """Solve the ODM of one partition from the dual variables ``dual`` (n,).
+
+    Parameters
+    ----------
+    kernel : Kernel
+    rows : Rows
+        The partition's n rows.
+    losses : RowLosses
+    dual : ndarray of shape (n,)
+        Start; zeros for a cold one. A start whose gap is at most ``settings.tol`` is returned as it is.
+    settings : SolverSettings
+    resources : Resources
+    certify : bool
+        Hold the gap against the kernel in float64, and go on until that one is at most ``tol``. Without
+        it the gap is that of the kernel as computed in the dtype of the rows.
+
+    Returns
+    -------
+    Solution
+    """
+    began = time.perf_counter()
+    with single_threaded_blas:
+        if rows.n <= DENSE_ROWS:
+            solution = _solve_dense(kernel, rows, losses, dual, settings)
+        elif is_low_rank(kernel, rows):
+            solution = _solve_linear(kernel, rows, losses, dual, settings)
+        else:
+            solution = _solve_tiled(kernel, rows, losses, dual, settings, resources, certify)
+    return replace(solution, seconds=time.perf_counter() - began)
+
+
+def _solve_dense(kernel: Kernel, rows: Rows, losses: RowLosses, dual: Array, settings: SolverSettings) -> Solution:
+    X = rows.read(0, rows.n).astype(np.float64)
+    K = kernel.tile(X, X)
+    K = 0.5 * (K + K.T)
+    problem = KernelProblem(losses, _Dense(K))
+    a = losses.y * dual
+    start = problem.evaluate(problem.function(a))
+    a, steps = solve_dense(losses, K, a)
+    point = problem.evaluate(problem.function(a))
+    return Solution((losses.y * a)[None], losses.total_weight, rows.n, start, point, 0, steps, point.gap <= settings.tol)
+
+
+@dataclass(frozen=True, eq=False)
+class _Dense:
+    K: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.K)
+
+    def matvec(self, v: Array) -> Array:
+        return self.K @ v
+
+
+def _solve_linear(kernel: Kernel, rows: Rows, losses: RowLosses, dual: Array, settings: SolverSettings) -> Solution:
+    problem = KernelProblem(losses, LowRankGram(kernel, rows, budget=0).in_float64())
+    u = problem.function(losses.y * dual)
+    weights = problem.gram.weights(u[0])
+    s, _, steps = solve_features(losses, rows, kernel.bias, weights)
+    point = problem.evaluate(problem.function(losses.y * s))
+    start, reached = problem.evaluate(u), point.gap <= settings.tol
+    return Solution(s[None], losses.total_weight, rows.n, start, point, 0, steps, reached)
+
+
+def _solve_tiled(
+    kernel: Kernel,
+    rows: Rows,
+    losses: RowLosses,
+    dual: Array,
+    settings: SolverSettings,
+    resources: Resources,
+    certify: bool,
+) -> Solution:
+    spare = resources.memory - solver_bytes(rows.n, rows.d, rows.dtype.itemsize, resources.threads)
+    problem = KernelProblem(losses, Gram(kernel, rows, max(0, spare), resources.threads))
+    run = _Run(problem, settings, np.random.default_rng(settings.seed), problem.function(losses.y * dual))
+    exact = certify and rows.dtype == np.float32
+    start = point = run.certify() if exact and dual.any() else problem.evaluate(run.u)
+    while point.gap > settings.tol and run.sweeps < settings.max_iter:
+        point = run.until(point)
+        if exact:
+            point = run.certify()
+    return Solution(
+        (losses.y * run.u[0])[None],
+        losses.total_weight,
+        rows.n,
+        start,
+        point,
+        run.sweeps,
+        run.face_steps,
+        point.gap <= settings.tol,
+    )

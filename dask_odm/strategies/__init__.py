@@ -1,0 +1,1 @@
+"""Strategies: how Dask runs solvers over partitions and combines them."""

@@ -1,0 +1,167 @@
+"""Where tasks run: on the active client's workers, or on threads of this process. The only module that meets a Client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import psutil
+from dask.delayed import Delayed
+from dask.utils import format_bytes, parse_bytes
+from distributed import Client, as_completed, get_client
+from distributed.scheduler import KilledWorker
+from distributed.system import MEMORY_LIMIT
+
+from dask_odm.errors import ClusterError, InputError, MemoryLimitError
+from dask_odm.events import Progress, report
+
+USABLE = 0.7  # of a worker's limit: it pauses at 0.8
+LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
+
+
+def active_client() -> Client | None:
+    """The current Dask client, or None."""
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def resident_bytes() -> int:
+    """Resident memory of the process it runs in."""
+    return int(psutil.Process().memory_info().rss)
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """Threads and memory that tasks may use.
+
+    Parameters
+    ----------
+    client : Client or None
+        None runs tasks on threads of this process.
+    workers, threads : int
+        Workers, and threads of each.
+    memory : int
+        Bytes that all tasks of one worker may take together, its baseline taken off.
+    limit : int
+        The worker's memory limit in bytes, for messages.
+    """
+
+    client: Client | None
+    workers: int
+    threads: int
+    memory: int
+    limit: int
+
+    @classmethod
+    def current(cls, memory_limit: int | str | None = None) -> Cluster:
+        """The active client's workers, or this process; ``memory_limit`` bounds each further.
+
+        Raises
+        ------
+        ClusterError
+            No workers, or versions that differ between client, scheduler and workers.
+        """
+        limit = None if memory_limit is None else parse_limit(memory_limit)
+        client = active_client()
+        if client is None:
+            free = int(psutil.virtual_memory().available * LOCAL_SHARE)
+            local = limit if limit is not None else min(free, MEMORY_LIMIT)
+            return cls(None, 1, os.cpu_count() or 1, local, local)
+        return cls._of_client(client, limit)
+
+    @classmethod
+    def _of_client(cls, client: Client, limit: int | None) -> Cluster:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        if not workers:
+            raise ClusterError("The Dask cluster has no workers; add some, or close the client to run in this process.")
+        try:
+            client.get_versions(check=True)
+        except ValueError as error:
+            raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
+        baseline = max(client.run(resident_bytes).values())
+        smallest = min(worker["memory_limit"] or MEMORY_LIMIT for worker in workers.values())
+        smallest = smallest if limit is None else min(limit, smallest)
+        threads = max(worker["nthreads"] for worker in workers.values())
+        return cls(client, len(workers), threads, int(USABLE * smallest) - baseline, smallest)
+
+    def share(self, tasks: int) -> tuple[int, int]:
+        """Bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
+        together = min(self.threads, -(-tasks // self.workers))
+        return self.memory // together, max(1, self.threads // together)
+
+    def require(self, nbytes: int, tasks: int, what: str) -> None:
+        """Raise MemoryLimitError where ``tasks`` tasks of ``nbytes`` each do not fit, with both figures."""
+        available, _ = self.share(tasks)
+        if nbytes > available:
+            raise MemoryLimitError(
+                f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a worker's "
+                f"limit of {format_bytes(self.limit)} are free for it. Use more partitions, fewer threads a worker or "
+                "more memory."
+            )
+
+    def persist(self, tasks: Sequence[Delayed]) -> list[Delayed]:
+        """Start ``tasks`` and return them as inputs for others; results stay where they are made."""
+        if self.client is None:
+            return list(dask.persist(*tasks, scheduler="threads", num_workers=self.threads))
+        return list(self.client.persist(list(tasks)))
+
+    def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
+        """Number and result of every task, as they finish.
+
+        Raises
+        ------
+        ClusterError
+            A task's workers died too often.
+        """
+        if self.client is None:
+            yield from enumerate(dask.compute(*tasks, scheduler="threads", num_workers=self.threads))
+            return
+        futures = self.client.compute(list(tasks))
+        number = {future: i for i, future in enumerate(futures)}
+        try:
+            for future in as_completed(futures):
+                yield number[future], future.result()
+        except KilledWorker as error:
+            raise ClusterError(
+                f"A task was given up because {error.allowed_failures + 1} workers died while running it, most likely "
+                "of memory: use more partitions, or workers with more."
+            ) from error
+        finally:
+            self.client.cancel(futures)
+
+    def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
+        """``[function(*a) for a in arguments]`` in order, a few items a task; reports `Progress`."""
+        tasks = min(len(arguments), 4 * self.workers * self.threads)
+        bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
+        groups = [arguments[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        run = dask.delayed(_run_group, pure=False)
+        results: list[list[Any]] = [[] for _ in groups]
+        done = 0
+        report(Progress(phase, 0, len(arguments)))
+        delayed = [run(function, group, dask_key_name=f"{phase}-{dask.base.tokenize(function, group)}-{i}")
+                   for i, group in enumerate(groups)]  # fmt: skip
+        for i, result in self.results(delayed):
+            results[i] = result
+            done += len(result)
+            report(Progress(phase, done, len(arguments)))
+        return [item for group in results for item in group]
+
+
+def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return [function(*a) for a in arguments]
+
+
+def parse_limit(limit: int | str) -> int:
+    """Bytes of a memory limit such as ``"2GB"``; InputError where it is none."""
+    try:
+        nbytes = int(parse_bytes(limit))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"memory_limit must be bytes or a string such as '2GB'. Got {limit!r} instead.") from error
+    if nbytes <= 0:
+        raise InputError(f"memory_limit must be positive. Got {limit!r} instead.")
+    return nbytes

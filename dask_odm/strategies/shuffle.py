@@ -1,0 +1,171 @@
+"""From rows in any order to stratified partitions: landmarks, strata, and the one-time shuffle.
+
+Source: SODM, section on stratified partitions. Rows in a store are read three times, one task a thread looping
+over chunks, and moved once; rows in memory are permuted.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.data.partitioned import (
+    Labelling,
+    MemoryPartitions,
+    StoredPartitions,
+    count_partitions,
+    count_strata,
+    sample_chunk,
+    scatter,
+    seal,
+)
+from dask_odm.data.scaling import Scaling
+from dask_odm.data.store import Store
+from dask_odm.errors import InputError
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
+from dask_odm.partition.strata import StratifiedPartitioner, ranks_within
+from dask_odm.strategies.cluster import Cluster
+
+Array = NDArray[Any]
+SAMPLE_ROWS = 4096
+SAMPLE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class ShuffleSettings:
+    """``n_landmarks`` strata at most, dealt to ``n_partitions`` by ``seed``."""
+
+    n_partitions: int
+    n_landmarks: int
+    seed: int
+
+
+def sample_size(n_landmarks: int, features: int, itemsize: int) -> int:
+    """Rows that landmarks are chosen from."""
+    return max(n_landmarks, min(max(SAMPLE_ROWS, 4 * n_landmarks), SAMPLE_BYTES // (features * itemsize)))
+
+
+def partition_arrays(
+    X: Array, y: Array, weight: Array, kernel: Kernel, settings: ShuffleSettings
+) -> MemoryPartitions:
+    """Stratified partitions of scaled rows in memory.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Scaled rows.
+    y, weight : ndarrays of shape (n,)
+        Labels ±1 and weights > 0.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=(0,)))
+    count = min(len(X), sample_size(settings.n_landmarks, X.shape[1], X.itemsize))
+    sample = X[np.sort(rng.choice(len(X), count, replace=False))]
+    landmarks = choose_landmarks(kernel, sample, settings.n_landmarks)
+    step = 1 << 14
+    strata = np.concatenate([landmarks.strata(kernel, X[i : i + step]) for i in range(0, len(X), step)])
+    sizes = np.bincount(strata, minlength=len(landmarks.rows))
+    partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
+    partition = partitioner.assign(strata, ranks_within(strata, np.zeros(len(sizes), np.int64)))
+    order = np.argsort(partition, kind="stable")
+    return MemoryPartitions(X[order], y[order], weight[order], order, partitioner.counts)
+
+
+def partition_store(
+    store: Store,
+    labelling: Labelling,
+    scaling: Scaling,
+    kernel: Kernel,
+    settings: ShuffleSettings,
+    folder: str,
+    cluster: Cluster,
+) -> StoredPartitions:
+    """Write the rows of ``store`` to ``folder`` in the order of their partitions.
+
+    Raises
+    ------
+    InputError
+        Fewer rows with a label and a positive weight than partitions.
+    StoreError
+        The store is damaged, or the folder cannot be written.
+    """
+    chunks = range(store.n_chunks)
+    assigned = _assign_strata(store, labelling, scaling, kernel, settings, folder, cluster)
+    sizes = assigned.sum(axis=0)
+    if sizes.sum() < settings.n_partitions:
+        raise InputError(f"{sizes.sum()} rows cannot make {settings.n_partitions} partitions; use fewer.")
+    deal = Deal(StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed))
+    before = _exclusive_sums(assigned)
+    dealt = cluster.map_chunks(
+        count_partitions, [(folder, deal, settings.n_partitions, c, before[c]) for c in chunks], "partitions"
+    )
+    offsets = _exclusive_sums(np.array(dealt))
+    partitions = StoredPartitions.plan(folder, store, deal.partitioner.counts)
+    cluster.map_chunks(scatter, [(store, labelling, partitions, folder, c, offsets[c]) for c in chunks], "shuffle")
+    cluster.map_chunks(seal, [(partitions, k) for k in range(settings.n_partitions)], "seal")
+    return partitions
+
+
+def _exclusive_sums(counts: Array) -> Array:
+    return np.cumsum(counts, axis=0) - counts
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Partitions of a chunk's rows from their strata, for `count_partitions`."""
+
+    partitioner: StratifiedPartitioner
+
+    def __call__(self, strata: Array, before: Array) -> Array:
+        return self.partitioner.assign(strata, ranks_within(strata, before))
+
+
+@dataclass(frozen=True)
+class StrataOf:
+    """Strata of raw rows, the landmarks read from a file once a process."""
+
+    path: str
+    kernel: Kernel
+
+    def __call__(self, X: Array) -> Array:
+        scaling, landmarks = _load(self.path)
+        step = max(1, (16 << 20) // X[:1].nbytes)
+        parts = [landmarks.strata(self.kernel, scaling(X[i : i + step])) for i in range(0, len(X), step)]
+        return np.concatenate(parts)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str) -> tuple[Scaling, Landmarks]:
+    with np.load(path) as arrays:
+        return Scaling(arrays["shift"], arrays["factor"]), Landmarks(arrays["rows"])
+
+
+def _assign_strata(
+    store: Store,
+    labelling: Labelling,
+    scaling: Scaling,
+    kernel: Kernel,
+    settings: ShuffleSettings,
+    folder: str,
+    cluster: Cluster,
+) -> Array:
+    """Choose landmarks and count rows per (chunk, stratum); every row's stratum is left in ``folder``."""
+    count = sample_size(settings.n_landmarks, store.features, store.dtype.itemsize)
+    each = -(-count // store.n_chunks)
+    drawn = cluster.map_chunks(
+        sample_chunk, [(store, labelling, each, settings.seed, c) for c in range(store.n_chunks)], "landmarks"
+    )
+    sample = scaling(np.concatenate(drawn))
+    if not len(sample):
+        raise InputError("no row has both a label and a positive weight.")
+    landmarks = choose_landmarks(kernel, sample, settings.n_landmarks)
+    path = os.path.join(folder, "landmarks.npz")
+    np.savez(path, rows=landmarks.rows, shift=scaling.shift, factor=scaling.factor)
+    strata_of = StrataOf(path, kernel)
+    arguments = [(store, labelling, strata_of, len(landmarks.rows), folder, c) for c in range(store.n_chunks)]
+    return np.array(cluster.map_chunks(count_strata, arguments, "strata"))

@@ -1,0 +1,248 @@
+"""SODM's merging tree: partitions are solved, merged and solved again from their children's solutions.
+
+Source: SODM, algorithm 1. Every level is a set of `dask.delayed` tasks whose inputs are the tasks of the level
+below, so warm starts pass from worker to worker and the tree runs on any scheduler. The client only hears
+figures, and decides level by level whether to go on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dask
+import numpy as np
+from dask.delayed import Delayed
+from numpy.typing import NDArray
+
+from dask_odm.data.partitioned import Partitions
+from dask_odm.data.scaling import Scaling
+from dask_odm.errors import InputError
+from dask_odm.events import LevelFinished, PartitionSolved, report
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Tiling
+from dask_odm.problems.odm import ODMSettings, RowLosses
+from dask_odm.solvers.base import Solution, SolverSettings
+from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
+from dask_odm.strategies.cluster import Cluster
+
+Array = NDArray[Any]
+ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """Shape of the tree.
+
+    Parameters
+    ----------
+    fan_in : int
+        Partitions merged into one, p ≥ 2.
+    stop_at : int
+        Stop at the first level of at most so many partitions; 1 is the root.
+    early_stop : bool
+        Stop at the first level where every merged start had converged.
+    """
+
+    fan_in: int = 4
+    stop_at: int = 1
+    early_stop: bool = False
+
+    def levels(self, n_partitions: int) -> list[list[int]]:
+        """Boundaries of every level in leaf partitions: node i of a level spans ``bounds[i]:bounds[i + 1]``."""
+        levels = [list(range(n_partitions + 1))]
+        while len(levels[-1]) - 1 > self.stop_at and len(levels[-1]) > 2:
+            bounds = levels[-1]
+            levels.append([*bounds[:-1][:: self.fan_in], bounds[-1]])
+        return levels
+
+
+@dataclass(frozen=True, eq=False)
+class TreeJob:
+    """What every task of a tree is told."""
+
+    partitions: Partitions
+    scaling: Scaling
+    kernel: Kernel
+    odm: ODMSettings
+    solver: SolverSettings
+
+
+@dataclass(frozen=True, eq=False)
+class TreeResult:
+    """The model a tree ends with, in the order of the partitions.
+
+    Attributes
+    ----------
+    dual : ndarray of shape (n_machines, n)
+        Signed dual variables of the whole problem.
+    gap : float
+        Relative gap of the whole problem; nan where the tree ended above one partition.
+    history : list of dict
+        One entry a level, the fields of `LevelFinished`.
+    solutions : list of Solution
+        Figures of the last level's partitions.
+    """
+
+    dual: Array
+    gap: float
+    history: list[dict[str, Any]]
+    solutions: list[Solution]
+
+
+def projected_bytes(job: TreeJob, rows: int, threads: int) -> int:
+    """Least bytes a task needs to solve a node of ``rows`` rows: rows read from disk, tiles recomputed."""
+    d, itemsize = job.partitions.features, job.partitions.dtype.itemsize
+    chunk = 2 * threads * 4096 * d * itemsize if hasattr(job.partitions, "chunk_rows") else 0
+    return solver_bytes(rows, d, itemsize, threads) + min(chunk, rows * d * itemsize)
+
+
+def solve_node(
+    job: TreeJob,
+    span: tuple[int, int],
+    seed: int,
+    memory: int,
+    threads: int,
+    certify: bool,
+    children: Sequence[Solution],
+) -> Solution:
+    """Solve the merger of leaf partitions ``span`` from its children's solutions (none: from zero)."""
+    y, weight = job.partitions.labels(*span)
+    losses = RowLosses(job.odm, y, weight)
+    rows, held = job.partitions.rows(*span, job.scaling, int(memory * ROWS_SHARE))
+    dual = np.zeros(len(y))
+    if children:
+        dual = np.concatenate([child.rescaled(losses.total_weight)[0] for child in children])
+    settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
+    return solve_partition(
+        job.kernel, rows, losses, dual, settings, Resources(memory - held, threads), certify=certify
+    )
+
+
+def grow_tree(
+    job: TreeJob,
+    tree: TreeSettings,
+    cluster: Cluster,
+    *,
+    resume: tuple[int, Sequence[Solution]] | None = None,
+    on_level: Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None = None,
+) -> TreeResult:
+    """Train on all partitions, level by level.
+
+    Parameters
+    ----------
+    job : TreeJob
+    tree : TreeSettings
+    cluster : Cluster
+    resume : (level number, solutions), optional
+        Go on after that finished level, counted from the leaves at 0.
+    on_level : callable, optional
+        Called after every level with its number, a function that fetches its solutions, and the history.
+
+    Raises
+    ------
+    MemoryLimitError
+        A level's tasks would not fit their workers, found out before anything runs.
+    """
+    levels = tree.levels(len(job.partitions.counts))
+    _check_memory(job, levels, cluster)
+    # one task that holds the job, so that it reaches each worker once
+    sent = dask.delayed(job, name=f"job-{_serial()}", traverse=False)
+    done, states = (-1, []) if resume is None else (resume[0], [dask.delayed(s, traverse=False) for s in resume[1]])
+    history: list[dict[str, Any]] = []
+    for number in range(done + 1, len(levels)):
+        states, solutions = _run_level(job, sent, levels, number, states, cluster)
+        event = _summary(solutions, len(levels) - 1 - number)
+        history.append(asdict(event))
+        report(event)
+        if on_level is not None:
+            on_level(number, lambda states=states: _fetch(states, cluster), history)
+        if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
+            break
+    final = _fetch(states, cluster)
+    return _combine(final, history)
+
+
+def _run_level(
+    job: TreeJob, sent: Delayed, levels: list[list[int]], number: int, below: list[Delayed], cluster: Cluster
+) -> tuple[list[Delayed], list[Solution]]:
+    """Start the tasks of one level and wait for their figures; the solutions stay on the workers."""
+    bounds = levels[number]
+    memory, threads = cluster.share(len(bounds) - 1)
+    certify = len(bounds) == 2
+    solve = dask.delayed(solve_node, pure=False)
+    tasks = []
+    for i, span in enumerate(zip(bounds, bounds[1:], strict=False)):
+        children = [] if number == 0 else [below[c] for c in _children(levels[number - 1], span)]
+        seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
+        name = f"solve-{len(bounds) - 1}-partitions-{dask.base.tokenize(job.solver, job.odm, span)}-{_serial()}"
+        tasks.append(solve(sent, span, seed, memory, threads, certify, children, dask_key_name=name))
+    states = cluster.persist(tasks)
+    figures: list[Any] = [None] * len(states)
+    for i, solution in cluster.results([dask.delayed(Solution.without_dual, pure=False)(s) for s in states]):
+        figures[i] = solution
+        report(_solved(len(levels) - 1 - number, i, sum(job.partitions.counts[bounds[i] : bounds[i + 1]]), solution))
+    return states, figures
+
+
+def _serial() -> str:
+    return f"{time.time_ns():x}"
+
+
+def _children(bounds: list[int], span: tuple[int, int]) -> range:
+    return range(bounds.index(span[0]), bounds.index(span[1]))
+
+
+def _fetch(states: Sequence[Delayed], cluster: Cluster) -> list[Solution]:
+    return [solution for _, solution in sorted(cluster.results(list(states)), key=lambda pair: pair[0])]
+
+
+def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> None:
+    for bounds in levels:
+        tasks = len(bounds) - 1
+        _, threads = cluster.share(tasks)
+        rows = max(sum(job.partitions.counts[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
+        what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
+        cluster.require(projected_bytes(job, rows, threads), tasks, what)
+
+
+def _solved(level: int, partition: int, rows: int, s: Solution) -> PartitionSolved:
+    return PartitionSolved(level, partition, rows, s.sweeps + s.steps, s.point.gap, s.point.dual, s.seconds)
+
+
+def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:
+    """Figures of a level: the worst gaps, the mean of the dual objectives by weight."""
+    weight = math.fsum(s.weight for s in solutions)
+    return LevelFinished(
+        level=level,
+        partitions=len(solutions),
+        rows=sum(s.rows for s in solutions),
+        sweeps=max(s.sweeps + s.steps for s in solutions),
+        converged=sum(s.converged for s in solutions),
+        start_gap=max(s.start.gap for s in solutions),
+        gap=max(s.point.gap for s in solutions),
+        objective=math.fsum(s.weight / weight * s.point.dual for s in solutions),
+        seconds=max(s.seconds for s in solutions),
+    )
+
+
+def _combine(solutions: list[Solution], history: list[dict[str, Any]]) -> TreeResult:
+    """The model of a level: its solutions as the start of a merger of them all."""
+    weight = math.fsum(s.weight for s in solutions)
+    dual = np.concatenate([s.rescaled(weight) for s in solutions], axis=1)
+    gap = solutions[0].point.gap if len(solutions) == 1 else math.nan
+    return TreeResult(dual, gap, history, [s.without_dual() for s in solutions])
+
+
+def partitions_for(rows: int, n_partitions: int | None, fan_in: int, leaf_rows: int) -> int:
+    """Leaf partitions: as asked for, or a power of ``fan_in`` that leaves at most ``leaf_rows`` rows in each."""
+    if n_partitions is None:
+        n_partitions = 1
+        while rows / n_partitions > leaf_rows:
+            n_partitions *= fan_in
+    if n_partitions > rows:
+        raise InputError(f"n_partitions must be at most the number of rows, {rows}. Got {n_partitions} instead.")
+    return n_partitions

@@ -1,0 +1,88 @@
+"""Fixtures shared by all tests: real data where the machine has it, small made-up rows everywhere."""
+
+from __future__ import annotations
+
+import lzma
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# Published feature counts: some files do not reach their last index.
+N_FEATURES = {
+    "a7a.test": 123,
+    "a7a.train": 123,
+    "cadata": 8,
+    "cod-rna": 8,
+    "cpusmall": 12,
+    "ijcnn1.test": 22,
+    "ijcnn1.train": 22,
+    "iris": 4,
+    "madelon.test": 500,
+    "madelon.train": 500,
+    "mushrooms": 112,
+    "phishing": 68,
+    "skin-nonskin": 3,
+    "susy_sub30k": 18,
+    "svmguide1.test": 4,
+    "svmguide1.train": 4,
+}
+
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data sets that DASK_ODM_DATA names; skips the test where there is none."""
+    named = os.environ.get("DASK_ODM_DATA")
+    if not named:
+        pytest.skip("DASK_ODM_DATA names no folder of data sets")
+    folder = Path(named)
+    if not folder.is_dir():
+        pytest.fail(f"DASK_ODM_DATA names {folder}, which is no folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def load_svm(data_dir: Path) -> Callable[[str], Rows]:
+    """``load_svm(name)``: dense float64 rows and labels of ``name.svm.xz``, as written in the file."""
+    from sklearn.datasets import load_svmlight_file
+
+    def load(name: str) -> Rows:
+        path = data_dir / f"{name}.svm.xz"
+        if not path.exists():
+            pytest.skip(f"{data_dir} has no {path.name}")
+        with lzma.open(path) as stream:
+            X, y = load_svmlight_file(stream, n_features=N_FEATURES[name])
+        return X.toarray(), y
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def make_blobs() -> Callable[..., Rows]:
+    """``make_blobs(n, d, seed)``: two overlapping normal clouds, labels -1.0 and +1.0, in random order."""
+
+    def make(n: int = 60, d: int = 3, seed: int = 0, *, distance: float = 2.0, dtype: str = "float64") -> Rows:
+        rng = np.random.default_rng(seed)
+        y = rng.permutation(np.where(np.arange(n) % 2, 1.0, -1.0))
+        X = rng.standard_normal((n, d)) + 0.5 * distance / np.sqrt(d) * y[:, None]
+        return X.astype(dtype), y
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_rings() -> Callable[..., Rows]:
+    """``make_rings(n, seed)``: a disc inside a ring in the plane, which no linear model separates."""
+
+    def make(n: int = 200, seed: int = 0, *, noise: float = 0.1, dtype: str = "float64") -> Rows:
+        rng = np.random.default_rng(seed)
+        y = rng.permutation(np.where(np.arange(n) % 2, 1.0, -1.0))
+        radius = np.where(y > 0, 0.4, 1.0) + noise * rng.standard_normal(n)
+        angle = rng.uniform(0.0, 2.0 * np.pi, n)
+        return (radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])).astype(dtype), y
+
+    return make

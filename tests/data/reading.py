@@ -1,0 +1,46 @@
+"""Reading a source whole, block by block, and text to read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import dump_svmlight_file
+
+from dask_odm.data.readers import read_blocks
+
+COMPRESS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def read_all(source, **options) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """All blocks in one piece; copied, since a block may share memory with the next."""
+    blocks = [(b.X.copy(), b.y, b.weight) for b in read_blocks(source, **options)]
+    X, y, weight = zip(*blocks, strict=True)
+    return (
+        np.concatenate(X),
+        None if y[0] is None else np.concatenate(y),
+        None if weight[0] is None else np.concatenate(weight),
+    )
+
+
+def write_file(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def sparse_rows(rows: int = 200, features: int = 9, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, features)) * (rng.uniform(size=(rows, features)) < 0.4)
+    X[0, features - 1] = 0.5  # the last index occurs
+    return X, rng.choice([-1, 1], rows)
+
+
+def libsvm_bytes(rows: int = 200) -> bytes:
+    X, y = sparse_rows(rows)
+    out = io.BytesIO()
+    dump_svmlight_file(X, y, out, zero_based=False)
+    return out.getvalue()

@@ -1,0 +1,28 @@
+"""A made-up store that the tests of the data layer write, read and damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dask_odm.data.store import Store
+from dask_odm.data.writer import StoreWriter
+
+ROWS, FEATURES, CHUNK = 1000, 5, 300
+
+
+def made_up_rows(seed: int = 0, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(rows, FEATURES)), rng.integers(0, 2, rows), rng.uniform(size=rows)
+
+
+def write_store(
+    path: Path, *, seed: int = 0, compression: str | None = None, dtype: str = "float32", **options
+) -> Store:
+    X, codes, weight = made_up_rows(seed)
+    with StoreWriter(path, chunk_rows=CHUNK, compression=compression, dtype=dtype, **options) as writer:
+        for start in range(0, ROWS, 123):
+            rows = slice(start, start + 123)
+            writer.append(X[rows], codes[rows], weight[rows])
+        return writer.finish(("no", "yes"), feature_names=["a", "b", "c", "δ", "e f"], source="made up")

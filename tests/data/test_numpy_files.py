@@ -1,0 +1,127 @@
+"""NumPy arrays, .npy and .npz, in any order and any blocks; no pickle is ever loaded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from dask_odm.errors import InputError
+from data.reading import read_all
+
+
+@pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float64", ">f4", "int16", "uint8"])
+def test_npy(tmp_path, block_bytes, order, dtype):
+    expected = np.asarray(np.arange(60).reshape(20, 3), dtype=dtype, order=order)
+    np.save(tmp_path / "X.npy", expected)
+    X, y, _ = read_all(tmp_path / "X.npy", block_bytes=block_bytes)
+    np.testing.assert_array_equal(X, expected.astype("float32"), strict=True)
+    assert y is None
+
+
+def test_npy_labels_from_a_column_or_beside(tmp_path):
+    table = np.arange(12.0).reshape(4, 3)
+    np.save(tmp_path / "X.npy", table)
+    np.save(tmp_path / "y.npy", np.array(["p", "q", "p", "q"]))
+    X, y, weight = read_all(tmp_path / "X.npy", label=-1, weight=0)
+    np.testing.assert_array_equal(X, table[:, 1:2])
+    np.testing.assert_array_equal(y, table[:, 2])
+    np.testing.assert_array_equal(weight, table[:, 0])
+    assert read_all(tmp_path / "X.npy", label=str(tmp_path / "y.npy"))[1].tolist() == ["p", "q", "p", "q"]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
+def test_npz(tmp_path, save, block_bytes):
+    rng = np.random.default_rng(0)
+    arrays = {"X": rng.normal(size=(50, 4)), "y": rng.choice(["a", "b"], 50), "weight": rng.uniform(size=50)}
+    save(tmp_path / "a.npz", **arrays, other=np.arange(50))
+    X, y, weight = read_all(tmp_path / "a.npz", dtype="float64", block_bytes=block_bytes)
+    np.testing.assert_array_equal(X, arrays["X"], strict=True)
+    np.testing.assert_array_equal(y, arrays["y"])
+    np.testing.assert_array_equal(weight, arrays["weight"])
+    assert read_all(tmp_path / "a.npz", label="other")[1].tolist() == list(range(50))
+
+
+def test_arrays_in_memory():
+    X = np.arange(12).reshape(6, 2)
+    rows, y, weight = read_all((X, [1, 2, 1, 2, 1, 2]), weight=np.ones(6), block_bytes=20)
+    np.testing.assert_array_equal(rows, X.astype(np.float32), strict=True)
+    assert y.tolist() == [1, 2, 1, 2, 1, 2]
+    assert weight.tolist() == [1.0] * 6
+    assert read_all(X, label=1)[1].tolist() == X[:, 1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (np.zeros(3), {}, "two dimensions"),
+        (np.zeros((3, 0)), {}, "two dimensions and a feature"),
+        (np.zeros((0, 3)), {}, "no rows"),
+        (np.array([["a"]]), {}, "features must be integers or floats. Got <U1"),
+        (np.array([[True]]), {}, "features must be integers or floats. Got bool"),
+        (np.array([[1j]]), {}, "Got complex128"),
+        (np.array([[None]]), {}, "Got object"),
+        ((np.zeros((3, 1)), [0, 1]), {}, r"y has shape \(2,\), but there are 3 rows"),
+        (np.zeros((3, 1)), {"weight": [1.0]}, r"weight has shape \(1,\)"),
+        (np.zeros((3, 2)), {"label": 2}, "no label column 2"),
+        (np.zeros((3, 1)), {"label": 0}, "0 features beside label"),
+        (np.zeros((3, 2)), {"label": "y"}, "names a column, but arrays have none"),
+        (np.zeros((3, 2)), {"n_features": 3}, "2 features, but n_features is 3"),
+        (np.array([[1.0, 2.0], [3.0, np.nan]]), {}, "X, row 1, column 2: missing value"),
+        (np.array([[1.0, 2.0], [np.inf, 3.0]]), {}, "X, row 1, column 1: infinity"),
+        (np.array([[1.0, 1e300]]), {}, r"X, row 0, column 2: 1e\+300 is too large for float32"),
+        (np.zeros((3, 1)), {"weight": [1.0, -1.0, 1.0]}, "X, row 1: weight -1.0"),
+        (np.zeros((3, 1)), {"weight": ["a", "b", "c"]}, "weight must be numbers"),
+        (np.zeros((3, 2)), {"block_bytes": 0}, "block_bytes must be positive"),
+        ([np.zeros((3, 2))], {}, "a list must hold paths"),
+        (5, {}, "cannot ingest int"),
+        ([], {}, "cannot ingest list"),
+    ],
+)
+def test_arrays_that_cannot_be_read(source, options, message):
+    with pytest.raises(InputError, match=message):
+        read_all(source, **options)
+
+
+def test_archives_that_cannot_be_read(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.zeros((2, 2)), b=np.zeros((2, 2)))
+    with pytest.raises(InputError, match="no array 'X' among a, b"):
+        read_all(path)
+    np.savez(path, X=np.asfortranarray(np.zeros((2, 2))))
+    with pytest.raises(InputError, match=r"column order; save np.ascontiguousarray"):
+        read_all(path)
+    np.savez(path, X=np.zeros((2, 2)), y=np.array([None, 1], dtype=object))
+    with pytest.raises(InputError, match="array 'y': Python objects"):
+        read_all(path)
+    np.savez(path, X=np.zeros((2, 2)))
+    with pytest.raises(InputError, match="no array 'z' among X"):
+        read_all(path, label="z")
+    scipy.sparse.save_npz(path, scipy.sparse.eye(3, format="csr"))
+    with pytest.raises(InputError, match="a sparse matrix"):
+        read_all(path)
+
+
+def test_damaged_archives_and_arrays(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, X=np.arange(4000.0).reshape(1000, 4))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.npz, array 'X': the file is damaged"):
+        read_all(path, block_bytes=5000)
+    np.save(tmp_path / "X.npy", np.zeros((100, 3)))
+    whole = (tmp_path / "X.npy").read_bytes()
+    for cut in (3, 60, 500):
+        (tmp_path / "X.npy").write_bytes(whole[:cut])
+        with pytest.raises(InputError, match=r"X\.npy: not a \.npy file"):
+            read_all(tmp_path / "X.npy")
+
+
+def test_a_pickle_is_never_loaded(tmp_path):
+    np.save(tmp_path / "X.npy", np.array([[object()]]), allow_pickle=True)
+    with pytest.raises(InputError, match=r"not a \.npy file of numbers"):
+        read_all(tmp_path / "X.npy")

@@ -1,0 +1,139 @@
+"""Progress bars: seen on a terminal, silent elsewhere, and nothing to carry when copied."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from dask_odm.diagnostics.progress import ProgressBars, format_levels, level_header, level_row
+from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen, report
+
+LEAVES = LevelFinished(2, 4, 1000, 31, 4, 0.9, 8.5e-4, 13.25, 1.5)
+ROOT = LevelFinished(0, 1, 1000, 3, 1, 2e-2, 6.1e-4, 13.5, 0.25)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def open_terminal(monkeypatch) -> Terminal:
+    """Put a terminal in stderr's place; within the test, since pytest sets stderr anew after the fixtures."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    return terminal
+
+
+def run_phases() -> None:
+    for done in range(4):
+        report(Progress("ingest", done, 3))
+    report(PartitionSolved(2, 0, 250, 8, 8e-4, 13.0, 0.5))
+    report(LEAVES)
+    report(ROOT)
+
+
+def test_one_bar_per_phase_and_a_row_per_level(monkeypatch, capsys) -> None:
+    terminal = open_terminal(monkeypatch)
+    bars = ProgressBars()
+    with listen(bars):
+        run_phases()
+    shown = terminal.getvalue()
+    assert "ingest" in shown
+    assert "3/3" in shown
+    assert [shown.count(line) for line in (level_header(), level_row(LEAVES), level_row(ROOT))] == [1, 1, 1]
+    assert bars._bars == {}
+    assert capsys.readouterr().out == ""
+
+
+def test_a_second_tree_gets_its_own_header(monkeypatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    with listen(ProgressBars()):
+        run_phases()
+        run_phases()
+    assert terminal.getvalue().count(level_header()) == 2
+
+
+@pytest.mark.parametrize(("force", "silent"), [(False, True), (True, False)])
+def test_silent_without_a_terminal_unless_forced(monkeypatch, force, silent) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with listen(ProgressBars(force=force)):
+        run_phases()
+    assert (sys.stderr.getvalue() == "") is silent
+
+
+def test_silent_without_stderr(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with listen(ProgressBars(), ProgressBars(force=True)):
+        run_phases()
+
+
+def test_interleaved_phases_have_a_bar_each(monkeypatch) -> None:
+    open_terminal(monkeypatch)
+    bars = ProgressBars()
+    for phase, done in [("a", 0), ("b", 0), ("a", 1), ("b", 1)]:
+        bars(Progress(phase, done, 2))
+    assert sorted(bars._bars) == ["a", "b"]
+    assert {bar.n for bar in bars._bars.values()} == {1}
+    bars.close()
+    assert bars._bars == {}
+
+
+def test_a_phase_that_starts_anew_starts_at_zero(monkeypatch) -> None:
+    open_terminal(monkeypatch)
+    bars = ProgressBars()
+    bars(Progress("pass", 5, 9))
+    bars(Progress("pass", 0, 4))
+    assert (bars._bars["pass"].n, bars._bars["pass"].total) == (0, 4)
+    bars.close()
+
+
+def test_an_unknown_total_counts_without_an_end(monkeypatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    bars = ProgressBars()
+    bars(Progress("read", 0, None, "rows"))
+    bars(Progress("read", 7, None, "rows"))
+    assert bars._bars["read"].n == 7
+    bars.close()
+    assert "7 rows" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda bars: pickle.loads(pickle.dumps(bars))])
+def test_copies_carry_settings_only(monkeypatch, copied) -> None:
+    open_terminal(monkeypatch)
+    bars = ProgressBars(force=True)
+    bars(Progress("ingest", 1, 3))
+    twin = copied(bars)
+    assert (twin.force, twin._bars) == (True, {})
+    assert bars._bars["ingest"].n == 1
+    twin(Progress("ingest", 0, 3))
+    twin.close()
+    bars.close()
+
+
+def test_clone_of_an_estimator_that_holds_it() -> None:
+    from sklearn.base import BaseEstimator, clone
+
+    class Estimator(BaseEstimator):
+        def __init__(self, callbacks=None):
+            self.callbacks = callbacks
+
+    twin = clone(Estimator(callbacks=[ProgressBars(force=True)]))
+    assert twin.callbacks[0].force
+    assert repr(twin.callbacks[0]) == "ProgressBars(force=True)"
+
+
+def test_table_lines_up_and_takes_records_too() -> None:
+    table = format_levels([LEAVES, ROOT])
+    lines = table.split("\n")
+    assert lines[0].split()[:3] == ["level", "partitions", "rows"]
+    assert lines[2].split() == ["0", "1", "1000", "3", "1", "2.0e-02", "6.1e-04", "13.5", "0.25"]
+    assert len({len(line) for line in lines}) == 1
+    assert format_levels([asdict(LEAVES), asdict(ROOT)]) == table
+    assert level_row({"level": 1, "partitions": 2}).split() == ["1", "2", *"-------"]

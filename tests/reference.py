@@ -1,0 +1,164 @@
+"""Slow, obvious implementations that share nothing with dask_odm; the tests compare with them.
+
+Everything is float64 and written from the formulas of *Scalable Optimal Margin Distribution Machine*
+(IJCAI-23). ``K`` is the M×M kernel matrix, ``y`` holds -1 and +1, ``Q_ij = y_i y_j K_ij``. Row weights
+``c`` divide both ``rho`` of their row, ``M`` is then ``sum(c)``, and rows of weight zero do not exist.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize, nnls
+
+
+def rbf(X, Z, gamma):
+    """``exp(-gamma ‖x - z‖²)`` from explicit differences."""
+    X, Z = np.asarray(X, np.float64), np.asarray(Z, np.float64)
+    return np.array([[np.exp(-gamma * np.sum((x - z) ** 2)) for z in Z] for x in X])
+
+
+def linear(X, Z):
+    """``x · z``, summed feature by feature."""
+    X, Z = np.asarray(X, np.float64), np.asarray(Z, np.float64)
+    return np.array([[np.sum(x * z) for z in Z] for x in X])
+
+
+def penalties(M, lam, upsilon, theta, weight=None):
+    """``rho_zeta`` and ``rho_beta`` of every row; the latter infinite for ``upsilon = 0``."""
+    c = np.ones(M) if weight is None else np.asarray(weight, np.float64)
+    rho_zeta = c.sum() * (1.0 - theta) ** 2 / lam / c
+    return rho_zeta, rho_zeta / upsilon if upsilon > 0 else np.full(M, np.inf)
+
+
+def _kept(K, y, s, weight):
+    """The same problem without its rows of weight zero."""
+    K, y, s = (np.asarray(a, np.float64) for a in (K, y, s))
+    if weight is None:
+        return K, y, s, None
+    weight = np.asarray(weight, np.float64)
+    keep = weight > 0
+    return K[np.ix_(keep, keep)], y[keep], s[keep], weight[keep]
+
+
+def primal_value(K, y, s, lam, upsilon, theta, weight=None):
+    """``P(w)`` at ``w = sum_i y_i s_i phi(x_i)``."""
+    K, y, s, weight = _kept(K, y, s, weight)
+    rho_zeta, rho_beta = penalties(len(y), lam, upsilon, theta, weight)
+    margins = y * (K @ (y * s))
+    value = 0.5 * s @ margins
+    for m, low, high in zip(margins, rho_zeta, rho_beta, strict=True):
+        if m < 1.0 - theta:
+            value += (1.0 - theta - m) ** 2 / (2.0 * low)
+        elif m > 1.0 + theta:
+            value += (m - 1.0 - theta) ** 2 / (2.0 * high)  # high = inf: nothing
+    return float(value)
+
+
+def dual_value(K, y, s, lam, upsilon, theta, weight=None):
+    """``D(s)``, to be maximised; minus infinity where ``upsilon = 0`` and some ``s < 0``."""
+    K, y, s, weight = _kept(K, y, s, weight)
+    rho_zeta, rho_beta = penalties(len(y), lam, upsilon, theta, weight)
+    value = -0.5 * s @ (y * (K @ (y * s)))
+    for s_i, low, high in zip(s, rho_zeta, rho_beta, strict=True):
+        if s_i > 0:
+            value += (1.0 - theta) * s_i - 0.5 * low * s_i**2
+        elif s_i < 0:
+            value += (1.0 + theta) * s_i - 0.5 * high * s_i**2
+    return float(value)
+
+
+def relative_gap(K, y, s, lam, upsilon, theta, weight=None):
+    """``(P - D) / P`` of the same ``s``."""
+    primal = primal_value(K, y, s, lam, upsilon, theta, weight)
+    return (primal - dual_value(K, y, s, lam, upsilon, theta, weight)) / primal
+
+
+def solve_two_variable_dual(K, y, lam, upsilon, theta, weight=None):
+    """Solve the papers' dual in ``z = (zeta, beta) >= 0`` exactly, by its active set.
+
+    minimise ``½ (zeta-beta)' Q (zeta-beta) + ½ sum rho_zeta zeta² + ½ sum rho_beta beta²
+    - (1-theta) sum zeta + (1+theta) sum beta``, which is ``½ z'Hz + q'z``. With ``H = R'R`` that is the
+    nonnegative least squares problem ``min ‖Rz + R⁻'q‖``; its support is then solved for once more and the
+    optimality conditions of ``z`` are checked.
+
+    Returns
+    -------
+    s : ndarray of shape (M,)
+        ``zeta - beta``; zero in rows of weight zero.
+    objective : float
+        The value of the dual as a maximum, to be compared with `dual_value` of ``s``.
+    """
+    size = len(y)
+    keep = np.ones(size, bool) if weight is None else np.asarray(weight) > 0
+    K, y, _, weight = _kept(K, y, np.zeros(size), weight)
+    M = len(y)
+    Q = np.outer(y, y) * K
+    rho_zeta, rho_beta = penalties(M, lam, upsilon, theta, weight)
+    if upsilon > 0:
+        H = np.block([[Q + np.diag(rho_zeta), -Q], [-Q, Q + np.diag(rho_beta)]])
+        q = np.repeat([-(1.0 - theta), 1.0 + theta], M)
+    else:
+        H, q = Q + np.diag(rho_zeta), np.full(M, -(1.0 - theta))
+    z = _nonnegative_minimum(H, q)
+    s = np.zeros(size)
+    s[keep] = z[:M] - z[M:] if upsilon > 0 else z
+    return s, float(-(0.5 * z @ H @ z + q @ z))
+
+
+def _nonnegative_minimum(H, q, tol=1e-9):
+    """``argmin ½ z'Hz + q'z`` over ``z >= 0`` for positive definite ``H``; raises unless optimal to ``tol``."""
+    R = np.linalg.cholesky(H).T
+    z, _ = nnls(R, solve_triangular(R, -q, trans="T"), maxiter=50 * len(q))
+    free = z > 0
+    z[free] = np.linalg.solve(H[np.ix_(free, free)], -q[free])
+    slope = H @ z + q
+    scale = 1.0 + np.abs(q).max()
+    if z.min() < -tol or np.abs(slope[free]).max(initial=0) > tol * scale or slope.min() < -tol * scale:
+        raise ArithmeticError("the active set is not optimal: the reference problem is too ill-conditioned")
+    return np.maximum(z, 0.0)
+
+
+def solve_primal_linear(X, y, lam, upsilon, theta, weight=None, tol=1e-6):
+    """Minimise ``P(w)`` over an explicit ``w`` by L-BFGS; returns ``(w, P(w))``.
+
+    ``P`` is 1-strongly convex: ``‖w - w*‖ <= ‖grad P(w)‖``, which must come out below ``tol``.
+    """
+    X, y = np.asarray(X, np.float64), np.asarray(y, np.float64)
+    if weight is not None:
+        keep = np.asarray(weight) > 0
+        X, y, weight = X[keep], y[keep], np.asarray(weight, np.float64)[keep]
+    rho_zeta, rho_beta = penalties(len(y), lam, upsilon, theta, weight)
+
+    def value_and_gradient(w):
+        m = y * (X @ w)
+        low, high = np.maximum(1.0 - theta - m, 0.0), np.maximum(m - 1.0 - theta, 0.0)
+        value = 0.5 * w @ w + np.sum(low**2 / (2.0 * rho_zeta) + high**2 / (2.0 * rho_beta))
+        return value, w + X.T @ (y * (high / rho_beta - low / rho_zeta))
+
+    w = np.zeros(X.shape[1])
+    for _ in range(5):  # a restart forgets a stale curvature estimate
+        w = minimize(value_and_gradient, w, jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-12}).x
+    value, gradient = value_and_gradient(w)
+    if np.linalg.norm(gradient) > tol:
+        raise ArithmeticError(f"L-BFGS left a gradient of {np.linalg.norm(gradient):.1e}")
+    return w, float(value)
+
+
+def pivoted_cholesky_greedy(K, r):
+    """Up to ``r`` pivots of largest residual diagonal (the first of equals), and ``L`` with ``K ≈ L L'``.
+
+    Keeps the whole residual matrix; ends early when nothing is left but rounding.
+    """
+    residual = np.array(K, np.float64)
+    rounding = 1e-12 * residual.diagonal().max()
+    pivots, columns = [], []
+    for _ in range(r):
+        pivot = int(np.argmax(residual.diagonal()))
+        if residual[pivot, pivot] <= rounding:
+            break
+        column = residual[:, pivot] / np.sqrt(residual[pivot, pivot])
+        residual -= np.outer(column, column)
+        pivots.append(pivot)
+        columns.append(column)
+    return np.array(pivots, np.intp), np.array(columns).reshape(len(pivots), len(K)).T

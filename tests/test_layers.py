@@ -1,0 +1,349 @@
+"""Who may import whom: reads the imports of every module of dask_odm and holds them to the project's rules.
+
+The rules are functions of ``{module name: source}``, so the last tests feed them small forbidden sources and
+see them complain: a checker that cannot fail is worse than none.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "dask_odm"
+
+# errors, events → kernels | data → problems → solvers | partition → persistence → strategies → estimators
+# → diagnostics → cli. Side by side means never each other; problems and solvers see no data (rule 1).
+BASE = {"errors", "events"}
+MAY_IMPORT: dict[str, set[str]] = {"errors": set(), "events": set(), "kernels": BASE, "data": BASE}
+MAY_IMPORT["problems"] = BASE | {"kernels"}
+MAY_IMPORT["solvers"] = MAY_IMPORT["problems"] | {"problems"}
+MAY_IMPORT["partition"] = BASE | {"kernels", "data", "problems"}
+MAY_IMPORT["persistence"] = MAY_IMPORT["solvers"] | MAY_IMPORT["partition"] | {"solvers", "partition"}
+MAY_IMPORT["strategies"] = MAY_IMPORT["persistence"] | {"persistence"}
+MAY_IMPORT["estimators"] = MAY_IMPORT["strategies"] | {"strategies"}
+MAY_IMPORT["diagnostics"] = MAY_IMPORT["estimators"] | {"estimators"}
+MAY_IMPORT["cli"] = MAY_IMPORT["diagnostics"] | {"diagnostics", ""}  # "" is the public face, dask_odm itself
+
+NUMERIC_UNITS = {"kernels", "problems", "solvers"}
+NUMERIC_LIBRARIES = {"numpy", "scipy", "numba", "threadpoolctl"}
+
+LEAN = (
+    "dask_odm.errors",
+    "dask_odm.events",
+    "dask_odm.data.store",
+    "dask_odm.data.stream",
+    "dask_odm.data.partitioned",
+    "dask_odm.kernels",
+    "dask_odm.problems",
+    "dask_odm.solvers",
+    "dask_odm.partition",
+    "dask_odm.persistence",
+    "dask_odm.strategies",
+)
+# dask.array and dask.dataframe load pandas and, where installed, xarray and pyarrow.
+HEAVY = ("sklearn", "pandas", "xarray", "pyarrow", "dask.array", "dask.dataframe", "matplotlib")
+CLIENTS = ("distributed", "dask.distributed")
+CLIENT_MODULE = "dask_odm.strategies.cluster"
+# Libraries that talk to a person, and the parts that may.
+FACES = {"click": {"cli"}, "tqdm": {"cli", "diagnostics"}, "matplotlib": {"cli", "diagnostics"}}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, dotted from the top (``from a import b`` is ``a.b``)."""
+
+    target: str
+    line: int
+    type_only: bool
+
+
+def is_within(target: str, *modules: str) -> bool:
+    """Whether ``target`` is one of ``modules`` or lies inside one."""
+    return any(target == module or target.startswith(module + ".") for module in modules)
+
+
+def unit(module: str) -> str:
+    """The part of the package a module belongs to: ``kernels`` for ``dask_odm.kernels.base``."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def _nodes(tree: ast.AST, type_only: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node below ``tree`` and whether only a type checker runs it."""
+    for child in ast.iter_child_nodes(tree):
+        inside = type_only or (_is_type_checking(tree) and child in getattr(tree, "body", ()))
+        yield child, inside
+        yield from _nodes(child, inside)
+
+
+def _targets(node: ast.AST, package: str) -> list[str]:
+    """The dotted names that a node imports, if it is an import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        parents = package.split(".")
+        base = ".".join(parents[: len(parents) - node.level + 1]) if node.level else ""
+        prefix = ".".join(part for part in (base, node.module) if part)
+        return [f"{prefix}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+        return [a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return []
+
+
+def imports_of(module: str, sources: Mapping[str, str]) -> list[Import]:
+    """All imports of a module, at its top or inside a function."""
+    is_package = any(other.startswith(module + ".") for other in sources)
+    package = module if is_package else module.rpartition(".")[0]
+    return [
+        Import(target, getattr(node, "lineno", 0), type_only)
+        for node, type_only in _nodes(ast.parse(sources[module]))
+        for target in _targets(node, package)
+    ]
+
+
+def home(target: str, sources: Mapping[str, str]) -> str:
+    """The module of dask_odm that an internal import loads: ``dask_odm.errors`` for ``dask_odm.errors.InputError``."""
+    while target not in sources and "." in target:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def layer_violations(sources: Mapping[str, str]) -> list[str]:
+    """Imports against the order of the layers, or of one strategy by another (rule 2)."""
+    found = []
+    for module in sources:
+        for each in imports_of(module, sources):
+            if not is_within(each.target, "dask_odm") or each.target == "dask_odm.__version__":
+                continue
+            mine, theirs = unit(module), unit(each.target) if each.target.count(".") else ""
+            if mine == "" and each.type_only:
+                continue
+            if home(each.target, sources) == "dask_odm" and theirs not in MAY_IMPORT:
+                theirs = ""  # a name of the public face, not a module
+            if mine != theirs and theirs not in MAY_IMPORT.get(mine, set()):
+                found.append(f"{module}, line {each.line}: {mine or 'dask_odm'} may not import {each.target}")
+            if mine == theirs == "strategies" and not is_within(each.target, module, CLIENT_MODULE):
+                found.append(f"{module}, line {each.line}: a strategy may not import another, {each.target}")
+    return found
+
+
+def library_violations(sources: Mapping[str, str]) -> list[str]:
+    """Libraries where they do not belong: rule 1, the Client, and what talks to a person."""
+    found = []
+    for module in sources:
+        for each in imports_of(module, sources):
+            top, mine = each.target.split(".")[0], unit(module)
+            external = top not in sys.stdlib_module_names and top != "dask_odm"
+            if mine in NUMERIC_UNITS and external and top not in NUMERIC_LIBRARIES:
+                found.append(f"{module}, line {each.line}: {mine} may not import {each.target}")
+            if is_within(each.target, *CLIENTS) and module != CLIENT_MODULE:
+                found.append(f"{module}, line {each.line}: only {CLIENT_MODULE} meets a Client, not {each.target}")
+            if mine not in FACES.get(top, {mine}):
+                found.append(f"{module}, line {each.line}: {each.target} belongs to {' and '.join(sorted(FACES[top]))}")
+            if mine == "" and not each.type_only and top not in sys.stdlib_module_names:
+                found.append(f"{module}, line {each.line}: import dask_odm must load nothing, not {each.target}")
+    return found
+
+
+def undeclared_libraries(sources: Mapping[str, str], project: Mapping[str, Any]) -> list[str]:
+    """Libraries that are imported at all but not among the dependencies or extras of pyproject.toml."""
+    extras = project.get("optional-dependencies", {}).values()
+    declared = {re.match(r"[\w.-]+", d)[0] for group in (project["dependencies"], *extras) for d in group}
+    imported = {each.target.split(".")[0] for module in sources for each in imports_of(module, sources)}
+    external = imported - set(sys.stdlib_module_names) - {"dask_odm"}
+    return sorted(external - {"sklearn" if d == "scikit-learn" else d.replace("-", "_") for d in declared})
+
+
+def print_violations(sources: Mapping[str, str]) -> list[str]:
+    """Calls of print outside the command line (rule 4)."""
+    return [
+        f"{module}, line {node.lineno}: report(event) or a logger, not print"
+        for module, source in sources.items()
+        for node in ast.walk(ast.parse(source))
+        if unit(module) != "cli" and isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ]
+
+
+def lean_modules(sources: Mapping[str, str]) -> list[str]:
+    """The modules a worker may import, other than the packages' own files above them."""
+    return sorted(module for module in sources if is_within(module, *LEAN))
+
+
+def lean_violations(sources: Mapping[str, str]) -> list[str]:
+    """Heavy libraries that a lean module imports, itself or through others (rule 7)."""
+    found = []
+    for start in lean_modules(sources):
+        ways: dict[str, str] = {start: start}
+        queue = [start]
+        while queue:
+            module = queue.pop()
+            parents = [Import(p, 0, False) for p in _parents(module) if p in sources]
+            for each in imports_of(module, sources) + parents:
+                if each.type_only:
+                    continue
+                if is_within(each.target, *HEAVY):
+                    found.append(f"{ways[module]}, line {each.line}: a lean worker must not import {each.target}")
+                following = home(each.target, sources)
+                if following in sources and following not in ways:
+                    ways[following] = f"{ways[module]} → {following}"
+                    queue.append(following)
+    return found
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:k]) for k in range(1, len(parts))]
+
+
+def read_package() -> dict[str, str]:
+    """The sources of dask_odm by module name."""
+    sources = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text("utf-8")
+    return sources
+
+
+SOURCES = read_package()
+
+
+def _modules_loaded_by(*imports: str) -> set[str]:
+    code = "".join(f"import {name}\n" for name in imports) + "import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_layers_import_only_what_lies_below_them() -> None:
+    assert layer_violations(SOURCES) == []
+
+
+def test_libraries_stay_where_they_belong() -> None:
+    assert library_violations(SOURCES) == []
+
+
+def test_libraries_are_declared() -> None:
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    assert undeclared_libraries(SOURCES, project) == []
+
+
+def test_algorithms_do_not_print() -> None:
+    assert print_violations(SOURCES) == []
+
+
+def test_lean_modules_name_no_heavy_library() -> None:
+    assert lean_violations(SOURCES) == []
+
+
+def test_lean_modules_load_no_heavy_library() -> None:
+    loaded = _modules_loaded_by(*lean_modules(SOURCES))
+    assert loaded & {"sklearn", "pandas", "xarray", "pyarrow", "matplotlib"} == set()
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    heavy = {"sklearn", "pandas", "xarray", "dask", "distributed", "zarr", "numba", "scipy", "numpy"}
+    assert _modules_loaded_by("dask_odm") & heavy == set()
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_module_opens_with_what_it_is_for(module: str) -> None:
+    assert ast.get_docstring(ast.parse(SOURCES[module])), f"{module} has no docstring"
+
+
+FORBIDDEN_LAYERS = [
+    ("dask_odm.kernels.base", "from dask_odm.problems.odm import ODM"),
+    ("dask_odm.kernels.base", "from dask_odm.data import store"),
+    ("dask_odm.data.ingest", "import dask_odm.kernels.base"),
+    ("dask_odm.problems.odm", "from ..data.store import Store"),
+    ("dask_odm.solvers.dual_cd", "def f():\n    from dask_odm.partition import strata"),
+    ("dask_odm.partition.strata", "from dask_odm.solvers.base import Solution"),
+    ("dask_odm.strategies.tree", "from dask_odm.estimators import odm"),
+    ("dask_odm.strategies.tree", "from dask_odm.strategies.ring import run"),
+    ("dask_odm.strategies.tree", "from . import ring"),
+    ("dask_odm.strategies.cluster", "from dask_odm.strategies.tree import run"),
+    ("dask_odm.estimators.odm", "from dask_odm import open_store"),
+    ("dask_odm.estimators.odm", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import dask_odm.cli"),
+    ("dask_odm.errors", "import importlib\nimportlib.import_module('dask_odm.events')"),
+]
+FORBIDDEN_LIBRARIES = [
+    ("dask_odm.kernels.base", "import dask"),
+    ("dask_odm.solvers.newton", "def f():\n    import zarr"),
+    ("dask_odm.problems.odm", "from sklearn.utils import check_array"),
+    ("dask_odm.strategies.tree", "from distributed import Client"),
+    ("dask_odm.estimators.odm", "from dask.distributed import get_client"),
+    ("dask_odm.estimators.odm", "from dask import distributed"),
+    ("dask_odm.estimators.odm", "from tqdm.auto import tqdm"),
+    ("dask_odm", "import numpy"),
+]
+FORBIDDEN_LEAN = [
+    {"dask_odm.data.store": "import pandas as pd"},
+    {"dask_odm.strategies.tree": "import dask.array as da"},
+    {"dask_odm.strategies.tree": "def f():\n    from dask import array"},
+    {"dask_odm.data.store": "", "dask_odm.data": "from dask_odm.data.interchange import open_store"},
+    {"dask_odm.data.stream": "from dask_odm.data.readers import read"},
+]
+HELPERS = {
+    "dask_odm.data.interchange": "import xarray",
+    "dask_odm.data.readers": "from sklearn.datasets import load_svmlight_file",
+    **dict.fromkeys(["dask_odm.data.store", "dask_odm.strategies.ring", "dask_odm.strategies.cluster"], ""),
+}
+TYPES_ONLY = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+ALLOWED = {
+    "dask_odm": TYPES_ONLY + "from dask_odm.estimators.odm import ODMClassifier",
+    "dask_odm.data": "",
+    "dask_odm.data.partitioned": "from dask_odm.events import report\nfrom .store import Store",
+    "dask_odm.solvers": "",
+    "dask_odm.solvers.newton": "import threading\nimport numpy\nfrom scipy import linalg\nfrom ..problems import odm",
+    "dask_odm.strategies": "",
+    "dask_odm.strategies.tree": "from dask import delayed\nfrom dask_odm.strategies.cluster import run",
+    "dask_odm.strategies.ring": "from . import cluster",
+    "dask_odm.strategies.cluster": "from distributed import Client\nfrom dask_odm.persistence import save",
+    "dask_odm.persistence": TYPES_ONLY + "import xarray\nelse:\n    import zarr\nfrom dask_odm import __version__",
+    "dask_odm.cli": "import click\nimport dask_odm\nfrom dask_odm import open_store\nprint('a')",
+}
+
+
+@pytest.mark.parametrize(("module", "source"), FORBIDDEN_LAYERS)
+def test_checker_flags_an_import_against_the_layers(module: str, source: str) -> None:
+    assert len(layer_violations({**dict.fromkeys(_parents(module), ""), **HELPERS, module: source})) == 1
+
+
+@pytest.mark.parametrize(("module", "source"), FORBIDDEN_LIBRARIES)
+def test_checker_flags_a_library_out_of_place(module: str, source: str) -> None:
+    assert len(library_violations({module: source})) == 1
+
+
+@pytest.mark.parametrize("sources", FORBIDDEN_LEAN)
+def test_checker_flags_a_heavy_import_of_a_lean_module(sources: dict[str, str]) -> None:
+    assert lean_violations(HELPERS | sources)
+
+
+def test_checker_flags_an_undeclared_library() -> None:
+    project = {
+        "dependencies": ["scikit-learn>=1.6", "google-crc32c"],
+        "optional-dependencies": {"plot": ["matplotlib"]},
+    }
+    source = "import os, google_crc32c, matplotlib.figure, numcodecs\nfrom sklearn.base import clone"
+    assert undeclared_libraries({"dask_odm.data.writer": source}, project) == ["numcodecs"]
+
+
+def test_checker_flags_print() -> None:
+    assert len(print_violations({"dask_odm.solvers.newton": "def f():\n    print('gap')"})) == 1
+
+
+@pytest.mark.parametrize("rule", [layer_violations, library_violations, print_violations, lean_violations])
+def test_checker_passes_what_is_allowed(rule: object) -> None:
+    assert callable(rule)
+    assert rule(HELPERS | ALLOWED) == []

@@ -1,0 +1,46 @@
+"""The public names: each is listed, found, and typed the way it is loaded."""
+
+from __future__ import annotations
+
+import ast
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import dask_odm
+
+
+def test_every_public_name_is_listed_and_has_a_home() -> None:
+    assert set(dask_odm.__all__) == {*dask_odm._HOME, "__version__"}
+    assert set(dask_odm.__all__) <= set(dir(dask_odm))
+
+
+def test_type_checkers_see_the_same_homes() -> None:
+    tree = ast.parse(Path(dask_odm.__file__).read_text("utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {a.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    assert typed == dask_odm._HOME
+
+
+@pytest.mark.parametrize("name", sorted(dask_odm._HOME))
+def test_public_name_resolves(name: str) -> None:
+    home = dask_odm._HOME[name]
+    if not (Path(dask_odm.__file__).parent.parent / (home.replace(".", "/") + ".py")).exists():
+        pytest.skip(f"{home} is not written yet")
+    value = getattr(dask_odm, name)
+    assert callable(value)
+    assert value.__module__ == home
+
+
+def test_version_is_the_installed_one() -> None:
+    try:
+        installed = version("dask-odm")
+    except ImportError:
+        pytest.skip("dask-odm is not installed")
+    assert dask_odm.__version__ == installed
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'dask_odm' has no attribute 'ODMRegressor'"):
+        _ = dask_odm.ODMRegressor
