@@ -21,6 +21,7 @@ import numpy.typing as npt
 from dask_odm.errors import InputError, StoreError
 
 FORMAT = "dask_odm store"
+RECORD_FORMAT = "dask_odm record"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 CHECKSUM_BYTES = 4
@@ -311,24 +312,25 @@ def parse_manifest(text: bytes, path: str) -> Manifest:
     return parse_body(text, path, _manifest)
 
 
-def parse_body(
-    text: bytes, path: str, build: Callable[[dict[str, Any]], T], *, format: str = FORMAT, wording: Wording = STORE
-) -> T:
-    """Check format, version and digest of a manifest, and return what ``build`` makes of its content.
+def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wording: Wording = STORE) -> T:
+    """Check kind, version and digest of a manifest, and return what ``build`` makes of its content.
 
     Raises
     ------
     StoreError
-        Another format or version, damaged, or ``build`` found it impossible (ValueError, KeyError, TypeError).
+        Another kind or version, damaged, or ``build`` found it impossible (ValueError, KeyError, TypeError).
     """
     place = f"{wording.noun} '{path}'"
     try:
         raw = json.loads(text)
-        if not isinstance(raw, dict) or raw.get("format") != format:
+        kind = kind_of(raw)
+        if kind is None:
             raise ValueError("not a dask_odm manifest")
         version = raw["format_version"]
     except (ValueError, KeyError, RecursionError) as error:
         raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {wording.repair}.") from error
+    if kind != wording.noun:
+        raise StoreError(f"'{path}' is a {kind:.40}, not a {wording.noun}; check the path.")
     if version != FORMAT_VERSION:
         raise StoreError(
             f"{place} has format version {version!r}; this dask_odm reads {FORMAT_VERSION}. "
@@ -340,6 +342,14 @@ def parse_body(
         return build(raw)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {wording.repair}.") from error
+
+
+def kind_of(manifest: Any) -> str | None:
+    """What a manifest is of: ``store``, or the kind of a record, such as ``model``; None where it is no manifest."""
+    if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, RECORD_FORMAT):
+        return None
+    kind = "store" if manifest["format"] == FORMAT else manifest.get("kind")
+    return kind if isinstance(kind, str) else None
 
 
 def with_digest(body: dict[str, Any]) -> str:

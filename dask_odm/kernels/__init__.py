@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.dot import Linear
+from dask_odm.kernels.dot import Linear, Polynomial
 from dask_odm.kernels.radial import RBF
 
-KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Linear)}
+KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Linear, Polynomial)}
 
 
 def from_parameters(parameters: dict[str, Any]) -> Kernel:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import single_threaded_blas
 
 Array = NDArray[Any]
 _RANK_TOLERANCE = 1e-10
@@ -32,7 +33,8 @@ class Landmarks:
 
     def strata(self, kernel: Kernel, X: Array) -> NDArray[np.int32]:
         """Index of the landmark nearest to each row of ``X`` (n, d), ``argmin_s ‖φ(x) − φ(z_s)‖²``; int32 (n,)."""
-        similarity = kernel.tile(X, self.rows).astype(np.float64)
+        with single_threaded_blas:
+            similarity = kernel.tile(X, self.rows).astype(np.float64)
         return np.argmin(kernel.diagonal(self.rows) - 2.0 * similarity, axis=1).astype(np.int32)
 
 
@@ -69,5 +71,6 @@ def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.in
 
 def choose_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
     """The greedy landmarks of a ``sample`` of rows (m, d): at most ``count``, at least one."""
-    pivots, _, _ = pivoted_cholesky(kernel, sample, count)
+    with single_threaded_blas:
+        pivots, _, _ = pivoted_cholesky(kernel, sample, count)
     return Landmarks(np.ascontiguousarray(sample[pivots if len(pivots) else [0]]))

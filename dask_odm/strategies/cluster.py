@@ -17,6 +17,7 @@ from distributed.system import MEMORY_LIMIT
 
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
+from dask_odm.kernels.blocks import single_threaded_blas
 
 USABLE = 0.7  # of a worker's limit: it pauses at 0.8
 LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
@@ -66,13 +67,17 @@ class Cluster:
         ClusterError
             No workers, or versions that differ between client, scheduler and workers.
         """
-        limit = None if memory_limit is None else parse_limit(memory_limit)
         client = active_client()
         if client is None:
-            free = int(psutil.virtual_memory().available * LOCAL_SHARE)
-            local = limit if limit is not None else min(free, MEMORY_LIMIT)
-            return cls(None, 1, os.cpu_count() or 1, local, local)
-        return cls._of_client(client, limit)
+            return cls.local(memory_limit)
+        return cls._of_client(client, None if memory_limit is None else parse_limit(memory_limit))
+
+    @classmethod
+    def local(cls, memory_limit: int | str | None = None) -> Cluster:
+        """Threads of this process, and ``memory_limit`` or half of the memory that is free."""
+        free = int(min(psutil.virtual_memory().available, MEMORY_LIMIT) * LOCAL_SHARE)
+        memory = free if memory_limit is None else parse_limit(memory_limit)
+        return cls(None, 1, os.cpu_count() or 1, memory, memory)
 
     @classmethod
     def _of_client(cls, client: Client, limit: int | None) -> Cluster:
@@ -153,7 +158,8 @@ class Cluster:
 
 
 def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    return [function(*a) for a in arguments]
+    with single_threaded_blas:
+        return [function(*a) for a in arguments]
 
 
 def parse_limit(limit: int | str) -> int:

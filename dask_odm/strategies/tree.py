@@ -128,6 +128,7 @@ def grow_tree(
     cluster: Cluster,
     *,
     resume: tuple[int, Sequence[Solution]] | None = None,
+    history: Sequence[dict[str, Any]] = (),
     on_level: Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None = None,
 ) -> TreeResult:
     """Train on all partitions, level by level.
@@ -139,6 +140,8 @@ def grow_tree(
     cluster : Cluster
     resume : (level number, solutions), optional
         Go on after that finished level, counted from the leaves at 0.
+    history : sequence of dict
+        Entries of the levels before.
     on_level : callable, optional
         Called after every level with its number, a function that fetches its solutions, and the history.
 
@@ -152,7 +155,7 @@ def grow_tree(
     # one task that holds the job, so that it reaches each worker once
     sent = dask.delayed(job, name=f"job-{_serial()}", traverse=False)
     done, states = (-1, []) if resume is None else (resume[0], [dask.delayed(s, traverse=False) for s in resume[1]])
-    history: list[dict[str, Any]] = []
+    history = list(history)
     for number in range(done + 1, len(levels)):
         states, solutions = _run_level(job, sent, levels, number, states, cluster)
         event = _summary(solutions, len(levels) - 1 - number)
@@ -164,6 +167,16 @@ def grow_tree(
             break
     final = _fetch(states, cluster)
     return _combine(final, history)
+
+
+def solve_whole(job: TreeJob, cluster: Cluster) -> TreeResult:
+    """The tree of one partition, solved here and now: no graph."""
+    _check_memory(job, [[0, 1]], cluster)
+    solution = solve_node(job, (0, 1), job.solver.seed, *cluster.share(1), True, [])
+    report(_solved(0, 0, solution))
+    event = _summary([solution], 0)
+    report(event)
+    return _combine([solution], [asdict(event)])
 
 
 def _run_level(
@@ -184,7 +197,7 @@ def _run_level(
     figures: list[Any] = [None] * len(states)
     for i, solution in cluster.results([dask.delayed(Solution.without_dual, pure=False)(s) for s in states]):
         figures[i] = solution
-        report(_solved(len(levels) - 1 - number, i, sum(job.partitions.counts[bounds[i] : bounds[i + 1]]), solution))
+        report(_solved(len(levels) - 1 - number, i, solution))
     return states, figures
 
 
@@ -209,8 +222,8 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
         cluster.require(projected_bytes(job, rows, threads), tasks, what)
 
 
-def _solved(level: int, partition: int, rows: int, s: Solution) -> PartitionSolved:
-    return PartitionSolved(level, partition, rows, s.sweeps + s.steps, s.point.gap, s.point.dual, s.seconds)
+def _solved(level: int, partition: int, s: Solution) -> PartitionSolved:
+    return PartitionSolved(level, partition, s.rows, s.sweeps + s.steps, s.point.gap, s.point.dual, s.seconds)
 
 
 def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:

@@ -1,0 +1,1 @@
+"""Estimators: the scikit-learn face of the solvers and strategies."""

@@ -1,0 +1,255 @@
+"""What all classifiers share: prediction on anything, scores, saving and loading."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import dask_odm
+from dask_odm.data.records import read_record, write_record
+from dask_odm.data.store import Store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.inputs import LazyArrays, resolve
+from dask_odm.strategies.cluster import active_client
+from dask_odm.strategies.predict import ModelFile, Predictor, decide_block, decide_chunk, label_block, predictor_from
+
+Array = NDArray[Any]
+EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
+_CLASSES: dict[str, type[PredictingClassifier]] = {}
+
+
+class PredictingClassifier(ClassifierMixin, BaseEstimator):
+    """A fitted binary classifier around a `Predictor`; children add `fit`.
+
+    Children set ``_predictor``, ``classes_``, ``n_features_in_`` and list what else is saved in ``_saved``.
+    """
+
+    _saved: ClassVar[tuple[str, ...]] = ()
+    _predictor: Predictor
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _CLASSES[cls.__name__] = cls
+
+    def decision_function(self, X: Any) -> Any:
+        """Signed distance-like score of every row; positive means ``classes_[1]``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array, Dataset or path of a store
+            Raw rows, as `fit` took them.
+
+        Returns
+        -------
+        ndarray or dask array of shape (n,)
+            Lazy, block by block, for all but rows in memory.
+
+        Raises
+        ------
+        InputError
+            Rows with another number of features, or with NaN or infinity.
+        """
+        check_is_fitted(self)
+        source = resolve(X)
+        if source is None:
+            checked = as_input_error(
+                lambda: validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
+            )
+            return self._predictor.decision(checked, os.cpu_count() or 1)
+        self._check_features(source.features if isinstance(source, Store) else source.X.shape[1])
+        return self._lazy_store(source) if isinstance(source, Store) else self._lazy_arrays(source)
+
+    def predict(self, X: Any) -> Any:
+        """Class label of every row; takes and returns what `decision_function` does."""
+        scores = self.decision_function(X)
+        if isinstance(scores, np.ndarray):
+            return label_block(scores, self.classes_)
+        return _map(label_block, scores, self.classes_.dtype, self.classes_)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean accuracy on rows and labels, or on a Dataset or store that holds both."""
+        check_is_fitted(self)
+        source = resolve(X, y, sample_weight)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        right, total = self._count_right(source)
+        return right / total
+
+    def _count_right(self, source: Store | LazyArrays) -> tuple[float, float]:
+        if isinstance(source, Store):
+            from dask_odm.data.interchange import to_dataset
+
+            dataset = to_dataset(source)
+            self._check_features(source.features)
+            predicted, y, weight = self.predict(source.path), dataset.get("y"), dataset.get("weight")
+            y, weight = (None if v is None else v.data for v in (y, weight))
+        else:
+            predicted, y, weight = self.predict(source.X), source.y, source.weight
+        if y is None:
+            raise InputError("score needs labels, but these rows have none.")
+        import dask
+
+        hit = predicted == y if weight is None else (predicted == y) * weight
+        right, total = dask.compute(hit.sum(), hit.size if weight is None else weight.sum())
+        return float(right), float(total)
+
+    def _check_features(self, features: int) -> None:
+        if features != self.n_features_in_:
+            raise InputError(
+                f"X has {features} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                "as input."
+            )
+
+    def _lazy_store(self, store: Store) -> Any:
+        import dask.array as da
+
+        model = self._for_tasks()
+        name = f"decision_function-{store.token}-{id(self._predictor):x}"
+        tasks: dict[Any, Any] = {(name, i): (decide_chunk, f"{name}-model", store, i) for i in range(store.n_chunks)}
+        tasks[f"{name}-model"] = model
+        sizes = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
+        return da.Array(tasks, name, (sizes,), meta=np.empty(0, store.dtype))
+
+    def _lazy_arrays(self, arrays: LazyArrays) -> Any:
+        model = self._for_tasks()
+        dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+        rows = arrays.X.astype(dtype)
+        return rows.map_blocks(_decide_rows, model, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
+
+    def _for_tasks(self) -> Predictor | ModelFile:
+        """The model as tasks carry it: itself if small or in this process, else the path of its file."""
+        predictor = self._predictor
+        n, d = predictor.support.shape
+        if n * d * predictor.support.dtype.itemsize <= EMBEDDED_BYTES or active_client() is None:
+            return predictor
+        spooled: ModelFile | None = getattr(self, "_spooled", None)
+        if spooled is None or not os.path.isdir(spooled.path):
+            folder = tempfile.mkdtemp(prefix="dask-odm-model-", dir=getattr(self, "scratch", None))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            path = os.path.join(folder, "model.zarr")
+            self.save(path)
+            spooled = self._spooled = ModelFile(path, path)
+        return spooled
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_spooled"}
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model as zarr and JSON, aside and renamed into place; `dask_odm.load_model` reads it.
+
+        Raises
+        ------
+        InputError
+            The output exists and ``overwrite`` is False.
+        StoreError
+            The disk is full or the folder cannot be written; nothing is left of the attempt.
+        """
+        check_is_fitted(self)
+        attributes = {
+            "estimator": type(self).__name__,
+            "dask_odm_version": dask_odm.__version__,
+            "kernel": self._predictor.kernel.parameters(),
+            "parameters": {k: v for k, v in self.get_params(deep=False).items() if _is_json(v)},
+            "classes": self.classes_.tolist(),
+            "classes_dtype": self.classes_.dtype.str,
+            "fitted": {name: _encode(getattr(self, name)) for name in self._saved if hasattr(self, name)},
+        }
+        if hasattr(self, "feature_names_in_"):
+            attributes["feature_names"] = list(self.feature_names_in_)
+        arrays = {**self._predictor.arrays(), **self._saved_arrays()}
+        write_record(path, "model", arrays, attributes, overwrite=overwrite)
+
+    def _saved_arrays(self) -> dict[str, Array]:
+        return {}
+
+    def _restore(self, predictor: Predictor, arrays: Callable[[str], Array]) -> None:
+        """Set the fitted attributes that follow from the predictor."""
+        raise NotImplementedError
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Read a model that an estimator of this package saved.
+
+    Raises
+    ------
+    StoreError
+        Not a model, unfinished, damaged, of another format version or of an estimator not known here.
+    """
+    record = read_record(path, "model")
+    attributes = record.attributes
+    cls = _CLASSES.get(str(attributes.get("estimator")))
+    if cls is None:
+        raise StoreError(f"model '{record.path}' is of an estimator that this dask_odm does not know; upgrade it.")
+    try:
+        model: Any = cls(**attributes["parameters"])
+        model.classes_ = np.array(attributes["classes"], dtype=np.dtype(attributes["classes_dtype"]))
+        for name, value in attributes["fitted"].items():
+            setattr(model, name, _decode(value))
+        model.n_features_in_ = record.arrays["shift"].shape[0]
+        if "feature_names" in attributes:
+            model.feature_names_in_ = np.array(attributes["feature_names"], dtype=object)
+        model._predictor = predictor_from(record)
+        model._restore(model._predictor, record.array)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"model '{record.path}' is incomplete ({error}); restore this file or fit again.") from error
+    return model
+
+
+def _decide_rows(X: Array, model: Predictor | ModelFile) -> Array:
+    if not np.isfinite(X).all():
+        raise InputError("X contains NaN or infinity.")
+    return decide_block(model, X)
+
+
+def _map(function: Callable[..., Array], array: Any, dtype: Any, *arguments: Any) -> Any:
+    """``function`` on every block of a 1-d dask array by plain tasks, which import nothing on workers."""
+    import dask.array as da
+    from dask.highlevelgraph import HighLevelGraph
+
+    name = f"{function.__name__}-{array.name}"
+    tasks = {(name, i): (function, (array.name, i), *arguments) for i in range(array.numblocks[0])}
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[array])
+    return da.Array(graph, name, array.chunks, meta=np.empty(0, dtype))
+
+
+def as_input_error(validate: Callable[[], Any]) -> Any:
+    """Run scikit-learn's validation; its ValueErrors become ours, which are ValueErrors too."""
+    try:
+        return validate()
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _encode(value: Any) -> Any:
+    """JSON without NaN and infinity, which become strings."""
+    if isinstance(value, dict):
+        return {k: _encode(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_encode(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _decode(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_decode(v) for v in value]
+    return float(value) if value in ("nan", "inf", "-inf") else value

@@ -1,0 +1,128 @@
+"""From whatever a user passes to `fit` or `predict` to rows in memory or a store."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.data.store import Store
+from dask_odm.errors import InputError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LazyArrays:
+    """Dask arrays, row chunks aligned: X (n, d), y (n,) or None, weight (n,) or None."""
+
+    X: Any
+    y: Any
+    weight: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of X in memory."""
+        return int(self.X.nbytes)
+
+
+def is_dataset(X: Any) -> bool:
+    """Whether ``X`` is an xarray Dataset, without importing xarray for those who do not use it."""
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and isinstance(X, xarray.Dataset)
+
+
+def is_dask_array(X: Any) -> bool:
+    """Whether ``X`` is a dask array."""
+    array = sys.modules.get("dask.array")
+    return array is not None and isinstance(X, array.Array)
+
+
+def resolve(X: Any, y: Any = None, sample_weight: Any = None) -> Store | LazyArrays | None:
+    """The store or the dask arrays behind ``X``; None for anything else, which is for scikit-learn to validate.
+
+    Raises
+    ------
+    InputError
+        y or sample_weight given besides a source that has its own, or a Dataset without ``X``.
+    StoreError
+        A path that is no sound store.
+    """
+    if isinstance(X, str | os.PathLike):
+        _no_extras(y, sample_weight, "a store")
+        return Store.open(X)
+    if is_dataset(X):
+        _no_extras(y, sample_weight, "a Dataset")
+        return _of_dataset(X)
+    if is_dask_array(X):
+        return _aligned(X, y, sample_weight)
+    return None
+
+
+def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None:
+            raise InputError(f"{name} must be None when X is {what}, which holds its own. Got {type(value).__name__}.")
+
+
+def _of_dataset(dataset: Any) -> Store | LazyArrays:
+    from dask_odm.data.interchange import as_store
+
+    store = as_store(dataset)
+    if store is not None:
+        return store
+    if "X" not in dataset:
+        raise InputError(f"the Dataset has no variable 'X' (sample, feature); it has {sorted(map(str, dataset))}.")
+    arrays = {name: dataset[name].chunk().data for name in ("X", "y", "weight") if name in dataset}
+    return _aligned(arrays["X"], arrays.get("y"), arrays.get("weight"))
+
+
+def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
+    """Resolve unknown chunk sizes, and give all arrays the row chunks of X, whose rows are not split."""
+    import dask.array as da
+
+    if X.ndim != 2:
+        raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
+    columns = [None if v is None else v if is_dask_array(v) else da.from_array(np.asarray(v)) for v in (y, weight)]
+    known = [a if not np.isnan(a.shape).any() else a.compute_chunk_sizes() for a in (X, *columns) if a is not None]
+    X, rest = known[0].rechunk({1: -1}), iter(known[1:])
+    aligned = []
+    for name, column in zip(("y", "sample_weight"), columns, strict=True):
+        column = None if column is None else next(rest)
+        if column is not None and column.shape != (len(X),):
+            raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+        aligned.append(None if column is None else column.rechunk((X.chunks[0],)))
+    return LazyArrays(X, *aligned)
+
+
+def to_memory(arrays: LazyArrays) -> tuple[Array, Array | None, Array | None]:
+    """Compute dask arrays together."""
+    import dask
+
+    values = dask.compute(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
+    rest = iter(values[1:])
+    return values[0], *(None if a is None else next(rest) for a in (arrays.y, arrays.weight))  # type: ignore[return-value]
+
+
+def spool(arrays: LazyArrays, path: str) -> Store:
+    """Write dask arrays to a store at ``path``, one block in this process's memory at a time."""
+    import dask
+
+    from dask_odm.data.labels import LabelEncoder
+    from dask_odm.data.writer import StoreWriter
+
+    dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
+    present = [a for a in (arrays.X, arrays.y, arrays.weight) if a is not None]
+    blocks = zip(*[a.to_delayed().reshape(-1) for a in present], strict=True)
+    encoder = None if arrays.y is None else LabelEncoder(text=False)
+    with StoreWriter(path, dtype=dtype) as writer:
+        for block in blocks:
+            values = iter(dask.compute(*block))
+            X = np.asarray(next(values))
+            codes = None if encoder is None else encoder.encode(np.asarray(next(values)), lambda i, first=writer.rows: f"y, row {first + i}")
+            writer.append(X, codes, None if arrays.weight is None else next(values))
+        return writer.finish(None if encoder is None else encoder.classes(), source="dask arrays")

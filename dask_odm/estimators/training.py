@@ -1,0 +1,263 @@
+"""From checked input to dual variables: settles scaling and kernel, and runs the tree in memory or from a store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.data.partitioned import Labelling, MemoryPartitions, Partitions
+from dask_odm.data.scaling import Scaling
+from dask_odm.data.statistics import Statistics, StatisticsAccumulator
+from dask_odm.data.store import Store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.kernels import from_parameters
+from dask_odm.kernels.base import Kernel
+from dask_odm.persistence import load_checkpoint, save_checkpoint
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.solvers.base import Solution, SolverSettings
+from dask_odm.strategies.cluster import Cluster
+from dask_odm.strategies.predict import Predictor
+from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays, partition_store
+from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings, grow_tree, partitions_for, solve_whole
+
+Array = NDArray[Any]
+WHOLE_ROWS = 1 << 16  # up to so many rows in memory are one partition, solved without a graph
+WHOLE_BYTES = 256 << 20  # a store up to this size is read into memory
+LEAF_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What `ODMClassifier`'s parameters say about one fit, checked.
+
+    ``gamma`` may still be ``"scale"`` or ``"auto"``, which the data settle.
+    """
+
+    kernel: str
+    gamma: float | str
+    degree: int
+    coef0: float
+    bias: float
+    scale: str | None
+    odm: ODMSettings
+    solver: SolverSettings
+    tree: TreeSettings
+    n_partitions: int | None
+    n_landmarks: int
+    memory_limit: int | str | None
+    scratch: str | None
+    checkpoint: str | None
+    resume: bool
+
+    def scaling(self, statistics: Statistics) -> Scaling:
+        return Scaling.from_statistics(statistics, self.scale, centre=self.kernel == "rbf")
+
+    def make_kernel(self, statistics: Statistics) -> Kernel:
+        """The kernel on scaled rows."""
+        parameters: dict[str, Any] = {"name": self.kernel, "bias": self.bias}
+        if self.kernel != "linear":
+            parameters["gamma"] = self._gamma(statistics)
+        if self.kernel == "poly":
+            parameters |= {"degree": self.degree, "coef0": self.coef0}
+        return from_parameters(parameters)
+
+    def _gamma(self, statistics: Statistics) -> float:
+        d = len(statistics.mean)
+        if self.gamma == "auto":
+            return 1.0 / d
+        if self.gamma == "scale":
+            variance = self.scaling(statistics).variance(statistics)
+            return 1.0 / (d * variance) if variance > 0 else 1.0
+        return float(self.gamma)
+
+    def shuffle(self, n_partitions: int) -> ShuffleSettings:
+        return ShuffleSettings(n_partitions, self.n_landmarks, self.solver.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model before it becomes attributes of an estimator.
+
+    ``support`` are row numbers in ascending order, ``result.dual`` is in the order of the partitions.
+    """
+
+    predictor: Predictor
+    support: Array
+    result: TreeResult
+    scaled_gamma: float | None
+
+
+def train_arrays(X: Array, y: Array, weight: Array, settings: FitSettings) -> Trained:
+    """Train on rows in memory.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Raw rows, float32 or float64.
+    y, weight : ndarrays of shape (n,)
+        Labels ±1 and weights; rows of weight zero are dropped.
+    """
+    kept = np.flatnonzero(weight > 0)
+    if len(kept) < len(X):
+        X, y, weight = X[kept], y[kept], weight[kept]
+    statistics = weighted_statistics(X, weight)
+    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
+    parts = partitions_for(len(X), settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
+    scaled = scaling(X)
+    if parts == 1:
+        whole = MemoryPartitions(scaled, y, weight, np.arange(len(X)), (len(X),))
+        job = TreeJob(whole, scaling, kernel, settings.odm, settings.solver)
+        result = solve_whole(job, Cluster.local(settings.memory_limit))
+    else:
+        partitions = partition_arrays(scaled, y, weight, kernel, settings.shuffle(parts))
+        job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
+        result = _grow(job, settings, Cluster.local(settings.memory_limit), f"{parts} {X.shape}")
+    return _finish(job, result, lambda chosen: X[chosen], kept)
+
+
+def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+    """Train on a store: a small one in memory, any other through the shuffle and the tree, on Dask."""
+    parts = partitions_for(store.rows, settings.n_partitions, settings.tree.fan_in, LEAF_ROWS)
+    small = store.rows <= WHOLE_ROWS and store.rows * store.features * store.dtype.itemsize <= WHOLE_BYTES
+    if small and settings.n_partitions in (None, 1):
+        return _train_small_store(store, labelling, settings)
+    cluster = Cluster.current(settings.memory_limit)
+    statistics = store.statistics
+    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
+    with scratch_folder(settings.scratch) as folder:
+        partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
+        job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
+        result = _grow(job, settings, cluster, f"{parts} {store.digest} {labelling}")
+        return _finish(job, result, lambda chosen: _gather(partitions, chosen), None)
+
+
+def _train_small_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+    X = np.empty((store.rows, store.features), store.dtype)
+    y, weight = np.empty(store.rows), np.empty(store.rows)
+    for block in store.blocks():
+        rows = slice(block.first, block.first + len(block.X))
+        X[rows] = block.X
+        keep, y[rows], own = labelling(block)
+        weight[rows] = np.where(keep, own, 0.0)
+    return train_arrays(X, y, weight, replace(settings, n_partitions=1))
+
+
+def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, data: str) -> TreeResult:
+    """Grow the tree, with checkpoints if they are asked for."""
+    if settings.checkpoint is None:
+        return grow_tree(job, settings.tree, cluster)
+    fit = hashlib.sha256(json.dumps([data, _plain(settings)], sort_keys=True).encode()).hexdigest()
+    resume, history = (_resume(settings.checkpoint, fit) if settings.resume else None), []
+    if resume is not None:
+        history = resume[2]
+
+    def on_level(number: int, fetch: Callable[[], list[Solution]], entries: list[dict[str, Any]]) -> None:
+        attributes = {"fit": fit, "level": number, "history": entries}
+        save_checkpoint(str(settings.checkpoint), fetch(), attributes)
+
+    start = None if resume is None else resume[:2]
+    return grow_tree(job, settings.tree, cluster, resume=start, history=history, on_level=on_level)
+
+
+def _plain(settings: FitSettings) -> dict[str, Any]:
+    """What a checkpoint depends on: not where files lie, and not how much memory there is."""
+    plain = asdict(settings)
+    for name in ("memory_limit", "scratch", "checkpoint", "resume"):
+        del plain[name]
+    return plain
+
+
+def _resume(path: str, fit: str) -> tuple[int, list[Solution], list[dict[str, Any]]] | None:
+    found = load_checkpoint(path)
+    if found is None:
+        return None
+    solutions, attributes = found
+    if attributes.get("fit") != fit:
+        raise StoreError(
+            f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
+        )
+    return int(attributes["level"]), solutions, list(attributes["history"])
+
+
+def _finish(
+    job: TreeJob, result: TreeResult, vectors: Callable[[Array], Array], numbers: Array | None
+) -> Trained:
+    """The predictor of a tree's result; ``vectors`` gives raw rows for row numbers, ``numbers`` renames rows."""
+    count = len(job.partitions.counts)
+    y, _ = job.partitions.labels(0, count)
+    rows = job.partitions.row_numbers(0, count)
+    a = y * result.dual[0]
+    order = np.argsort(rows, kind="stable")
+    chosen = order[a[order] != 0]
+    coefficients, support = a[chosen][None], rows[chosen]
+    bias, weights = job.kernel.bias, None
+    intercept = np.array([bias * a.sum()])
+    if job.kernel.name == "linear":
+        weights = (_linear_weights(job, a) * job.scaling.factor)[None]
+        intercept = intercept - weights @ job.scaling.shift
+        X = np.empty((0, job.partitions.features), job.partitions.dtype)
+    else:
+        X = vectors(support)
+    kernel = replace(job.kernel, bias=0.0)
+    predictor = Predictor(kernel, job.scaling, X, coefficients, weights, intercept)
+    return Trained(predictor, support if numbers is None else numbers[support], result, getattr(kernel, "gamma", None))
+
+
+def _linear_weights(job: TreeJob, a: Array) -> Array:
+    """``Σ a_i x_i`` over scaled rows, partition by partition."""
+    total, start = np.zeros(job.partitions.features), 0
+    for k, count in enumerate(job.partitions.counts):
+        rows, _ = job.partitions.rows(k, k + 1, job.scaling, 0)
+        for i in range(0, count, 4096):
+            stop = min(count, i + 4096)
+            total += a[start + i : start + stop] @ rows.read(i, stop).astype(np.float64)
+        start += count
+    return total
+
+
+def _gather(partitions: Partitions, chosen: Array) -> Array:
+    """Raw rows of ascending row numbers ``chosen`` from partitions on disk, one partition at a time."""
+    out = np.empty((len(chosen), partitions.features), partitions.dtype)
+    for k in range(len(partitions.counts)):
+        numbers = partitions.row_numbers(k, k + 1)
+        at = np.searchsorted(chosen, numbers)
+        inside = np.flatnonzero((at < len(chosen)) & (chosen[np.minimum(at, len(chosen) - 1)] == numbers))
+        out[at[inside]] = partitions.raw(k, k + 1, inside)  # type: ignore[attr-defined]
+    return out
+
+
+def weighted_statistics(X: Array, weight: Array) -> Statistics:
+    """Statistics in which a row of weight 2 counts as two rows; float64."""
+    if weight.min() == weight.max():
+        gathered = StatisticsAccumulator(X.shape[1])
+        gathered.update(X)
+        return gathered.result()
+    mean = np.average(X, axis=0, weights=weight)
+    variance = np.average((X - mean) ** 2, axis=0, weights=weight)
+    return Statistics(X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64), mean, variance)
+
+
+@contextmanager
+def scratch_folder(scratch: str | None) -> Iterator[str]:
+    """A folder of its own for one fit, below ``scratch``, Dask's temporary directory or the system's; removed after."""
+    parent = scratch or dask.config.get("temporary-directory", None)
+    try:
+        folder = tempfile.mkdtemp(prefix="dask-odm-", dir=parent)
+    except OSError as error:
+        raise InputError(f"scratch folder '{parent}' cannot be used: {error.strerror}.") from error
+    try:
+        yield folder
+    except OSError as error:
+        raise StoreError(f"scratch folder '{folder}': {error.strerror}.") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

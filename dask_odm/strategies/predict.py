@@ -1,0 +1,157 @@
+"""Prediction, block by block and in memory for a block: what a fitted model is once it is only asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.data.records import Record, RowSource, read_record
+from dask_odm.data.scaling import Scaling
+from dask_odm.data.store import Store
+from dask_odm.errors import StoreError
+from dask_odm.kernels import from_parameters
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import run_threads, single_threaded_blas
+
+Array = NDArray[Any]
+TILE_ROWS = 1024
+SUPPORT_BYTES = 16 << 20
+HELD_BYTES = 64 << 20  # support rows up to this are kept by a worker; more are read again for every block
+
+
+@dataclass(frozen=True, eq=False)
+class RecordRows:
+    """Rows of an array of a record, read when sliced."""
+
+    record: Record
+    name: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.record.arrays[self.name].shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.record.arrays[self.name].dtype)
+
+    def __getitem__(self, rows: slice) -> Array:
+        start, stop, _ = rows.indices(self.shape[0])
+        return self.record.rows(self.name, start, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """The decision function ``f(x) = Σ_i coefficients_i κ(x_i, x) + intercept`` on raw rows.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Without bias.
+    scaling : Scaling
+    support : rows of shape (n_support, d)
+        Raw; empty for the linear kernel.
+    coefficients : ndarray of shape (n_machines, n_support)
+    weights : ndarray of shape (n_machines, d) or None
+        Of raw features, for the linear kernel.
+    intercept : ndarray of shape (n_machines,)
+    """
+
+    kernel: Kernel
+    scaling: Scaling
+    support: RowSource
+    coefficients: Array
+    weights: Array | None
+    intercept: Array
+
+    def decision(self, X: Array, threads: int = 1) -> Array:
+        """f of the first machine on raw rows ``X`` (n, d), in their dtype; (n,)."""
+        if self.weights is not None:
+            return (X @ self.weights[0] + self.intercept[0]).astype(X.dtype)
+        scores = np.full(len(X), self.intercept[0])
+        starts = range(0, len(X), TILE_ROWS)
+        with single_threaded_blas:
+            for right, coefficients in self._support_blocks(X.dtype):
+
+                def add(start: int, right: Array = right, coefficients: Array = coefficients) -> None:
+                    rows = slice(start, start + TILE_ROWS)
+                    left = self.kernel.pack_left(self.scaling(X[rows]))
+                    scores[rows] += self.kernel.tile_packed(left, right) @ coefficients
+
+                run_threads(add, starts, threads)
+        return scores.astype(X.dtype)
+
+    def _support_blocks(self, dtype: np.dtype[Any]) -> Any:
+        """Scaled and packed support rows with their coefficients, a bounded number at a time."""
+        n, d = self.support.shape
+        step = max(1, min(4096, SUPPORT_BYTES // (d * dtype.itemsize)))
+        for start in range(0, n, step):
+            rows = self.support[start : start + step].astype(dtype, copy=False)
+            yield self.kernel.pack_right(self.scaling(rows)), self.coefficients[0, start : start + step].astype(dtype)
+
+    def arrays(self) -> dict[str, Any]:
+        """Arrays of a model's record that `predictor_from` needs."""
+        arrays: dict[str, Any] = {
+            "shift": self.scaling.shift,
+            "factor": self.scaling.factor,
+            "support_vectors": self.support,
+            "dual_coef": self.coefficients,
+            "intercept": self.intercept,
+        }
+        return arrays if self.weights is None else {**arrays, "coef": self.weights}
+
+
+def predictor_from(record: Record) -> Predictor:
+    """The predictor of a model's record; large support stays on disk.
+
+    Raises
+    ------
+    StoreError
+        The record lacks what a model has, or is damaged.
+    """
+    try:
+        kernel = from_parameters(record.attributes["kernel"])
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"model '{record.path}' has a kernel that this dask_odm does not know: {error}.") from error
+    support: RowSource = RecordRows(record, "support_vectors")
+    if record.arrays["support_vectors"].chunk_nbytes * record.arrays["support_vectors"].n_chunks <= HELD_BYTES:
+        support = record.array("support_vectors")
+    weights = record.array("coef") if "coef" in record.arrays else None
+    scaling = Scaling(record.array("shift"), record.array("factor"))
+    return Predictor(kernel, scaling, support, record.array("dual_coef"), weights, record.array("intercept"))
+
+
+@lru_cache(maxsize=2)
+def _read_predictor(path: str, digest: str) -> Predictor:
+    return predictor_from(read_record(path, "model"))
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A saved model, by path: what tasks carry instead of the model itself."""
+
+    path: str
+    digest: str
+
+    def load(self) -> Predictor:
+        """The model, read once a process."""
+        return _read_predictor(self.path, self.digest)
+
+
+def decide_chunk(model: Predictor | ModelFile, store: Store, i: int) -> Array:
+    """Decision values of chunk ``i`` of a store: the task behind lazy predictions."""
+    return decide_block(model, store.read_chunk(store.layout.X, i))
+
+
+def decide_block(model: Predictor | ModelFile, X: Array) -> Array:
+    """Decision values of a block of raw rows (n, d)."""
+    predictor = model.load() if isinstance(model, ModelFile) else model
+    return predictor.decision(np.ascontiguousarray(X))
+
+
+def label_block(scores: Array, classes: Array) -> Array:
+    """Class labels of decision values."""
+    return classes[(scores > 0).astype(np.int64)]
