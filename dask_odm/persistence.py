@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_odm.data.files import left_aside
 from dask_odm.data.layout import Array
-from dask_odm.data.records import Record, RowSource, read_kind, read_record, write_record
+from dask_odm.data.records import Record, RowSource, check_target, read_kind, read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
@@ -22,6 +22,7 @@ from dask_odm.solvers.base import Solution
 __all__ = [
     "Record",
     "RowSource",
+    "check_target",
     "load_checkpoint",
     "read_kind",
     "read_record",

@@ -180,7 +180,7 @@ def write_record(
     target = os.path.abspath(path)
     layouts = {name: _layout_of(name, values) for name, values in arrays.items()}
     documents = _documents(kind, layouts, attributes)
-    _check_target(target, kind, overwrite=overwrite)
+    check_target(target, kind, overwrite=overwrite)
     folder = aside(target)
     try:
         with _writing(kind, target):
@@ -190,6 +190,21 @@ def write_record(
             replace_folder(folder, target, overwrite=overwrite)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) -> None:
+    """Raise InputError where `write_record` would: it replaces a record of the same kind, and nothing else."""
+    target = os.path.abspath(path)
+    check_output(target, overwrite=overwrite)
+    if not os.path.lexists(target) or not os.listdir(target):
+        return
+    try:
+        head = json.loads(Path(target, _ROOT).read_bytes())["attributes"]
+        same = head["format"] == RECORD_FORMAT and head["kind"] == kind
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        raise InputError(f"'{target}' exists and is not a {kind}; remove it yourself or choose another name.")
 
 
 def read_record(path: str | os.PathLike[str], kind: str) -> Record:
@@ -255,20 +270,6 @@ def _documents(kind: str, layouts: dict[str, ArrayLayout], attributes: Mapping[s
         return {key: json.dumps(document, indent=1, allow_nan=False).encode() for key, document in documents.items()}
     except (TypeError, ValueError) as error:
         raise InputError(f"the attributes of a {kind} must be JSON: {error}.") from error
-
-
-def _check_target(target: str, kind: str, *, overwrite: bool) -> None:
-    """Raise InputError where there is anything but what may be replaced: a record of the same kind."""
-    check_output(target, overwrite=overwrite)
-    if not os.path.lexists(target) or not os.listdir(target):
-        return
-    try:
-        head = json.loads(Path(target, _ROOT).read_bytes())["attributes"]
-        same = head["format"] == RECORD_FORMAT and head["kind"] == kind
-    except (OSError, ValueError, KeyError, TypeError):
-        same = False
-    if not same:
-        raise InputError(f"'{target}' exists and is not a {kind}; remove it yourself or choose another name.")
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-import dask_odm
 from dask_odm.data.records import read_record, write_record
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
@@ -97,10 +96,10 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             predicted, y, weight = self.predict(source.X), source.y, source.weight
         if y is None:
             raise InputError("score needs labels, but these rows have none.")
-        import dask
+        from dask.base import compute
 
         hit = predicted == y if weight is None else (predicted == y) * weight
-        right, total = dask.compute(hit.sum(), hit.size if weight is None else weight.sum())
+        right, total = compute(hit.sum(), hit.size if weight is None else weight.sum())
         return float(right), float(total)
 
     def _check_features(self, features: int) -> None:
@@ -157,7 +156,6 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         attributes = {
             "estimator": type(self).__name__,
-            "dask_odm_version": dask_odm.__version__,
             "kernel": self._predictor.kernel.parameters(),
             "parameters": {k: v for k, v in self.get_params(deep=False).items() if _is_json(v)},
             "classes": self.classes_.tolist(),
@@ -219,7 +217,7 @@ def _map(function: Callable[..., Array], array: Any, dtype: Any, *arguments: Any
     from dask.highlevelgraph import HighLevelGraph
 
     name = f"{function.__name__}-{array.name}"
-    tasks = {(name, i): (function, (array.name, i), *arguments) for i in range(array.numblocks[0])}
+    tasks: dict[Any, Any] = {(name, i): (function, (array.name, i), *arguments) for i in range(array.numblocks[0])}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[array])
     return da.Array(graph, name, array.chunks, meta=np.empty(0, dtype))
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from dask.base import compute
 from numpy.typing import NDArray
 
+from dask_odm.data.labels import LabelEncoder
 from dask_odm.data.store import Store
+from dask_odm.data.writer import StoreWriter
 from dask_odm.errors import InputError
 
 Array = NDArray[Any]
@@ -101,28 +105,52 @@ def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
 
 def to_memory(arrays: LazyArrays) -> tuple[Array, Array | None, Array | None]:
     """Compute dask arrays together."""
-    import dask
-
-    values = dask.compute(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
+    values = compute(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
     rest = iter(values[1:])
-    return values[0], *(None if a is None else next(rest) for a in (arrays.y, arrays.weight))  # type: ignore[return-value]
+    return values[0], *(None if a is None else next(rest) for a in (arrays.y, arrays.weight))
 
 
 def spool(arrays: LazyArrays, path: str) -> Store:
     """Write dask arrays to a store at ``path``, one block in this process's memory at a time."""
-    import dask
-
-    from dask_odm.data.labels import LabelEncoder
-    from dask_odm.data.writer import StoreWriter
-
     dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
     present = [a for a in (arrays.X, arrays.y, arrays.weight) if a is not None]
     blocks = zip(*[a.to_delayed().reshape(-1) for a in present], strict=True)
     encoder = None if arrays.y is None else LabelEncoder(text=False)
     with StoreWriter(path, dtype=dtype) as writer:
         for block in blocks:
-            values = iter(dask.compute(*block))
+            values = iter(compute(*block))
             X = np.asarray(next(values))
-            codes = None if encoder is None else encoder.encode(np.asarray(next(values)), lambda i, first=writer.rows: f"y, row {first + i}")
+            codes = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
             writer.append(X, codes, None if arrays.weight is None else next(values))
         return writer.finish(None if encoder is None else encoder.classes(), source="dask arrays")
+
+
+def _place(first: int) -> Callable[[int], str]:
+    return lambda i: f"y, row {first + i}"
+
+
+def require_two(classes: Array) -> None:
+    """Raise InputError unless there are two classes."""
+    if len(classes) < 2:
+        raise InputError(f"the data hold one class only, {classes.tolist()}; a classifier needs two.")
+    if len(classes) > 2:
+        raise InputError(
+            f"Only binary classification is supported. The labels have {len(classes)} values: "
+            f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}."
+        )
+
+
+def as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights in memory as dask arrays with the same row chunks."""
+    import dask.array as da
+
+    rows = max(1, (16 << 20) // X[:1].nbytes)
+    return da.from_array(X, chunks=(rows, -1)), da.from_array(y, chunks=rows), da.from_array(weight, chunks=rows)
+
+
+def weight_per_class(store: Store) -> Array:
+    """Sum of row weights of every class of a store that has labels and weights."""
+    y, weight = store.read_y(), store.read_weight()
+    if y is None or weight is None or store.classes is None:
+        raise InputError(f"store '{store.path}' has no labels or no weights.")
+    return np.bincount(y[y >= 0], weights=weight[y >= 0], minlength=len(store.classes))

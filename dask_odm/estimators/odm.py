@@ -27,7 +27,7 @@ from dask_odm.data.scaling import METHODS
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import PredictingClassifier, as_input_error
-from dask_odm.estimators.inputs import LazyArrays, resolve, spool, to_memory
+from dask_odm.estimators.inputs import LazyArrays, as_dask, require_two, resolve, spool, to_memory, weight_per_class
 from dask_odm.estimators.training import (
     WHOLE_BYTES,
     FitSettings,
@@ -301,10 +301,10 @@ class ODMClassifier(PredictingClassifier):
     def _fit_arrays(self, X: Any, y: Any, sample_weight: Any) -> Trained:
         X, y, weight = as_input_error(lambda: self._validate_arrays(X, y, sample_weight))
         self.classes_, codes = np.unique(y, return_inverse=True)
-        _require_two(self.classes_)
+        require_two(self.classes_)
         settings = self._settings()
         if active_client() is not None and (settings.n_partitions or 1) > 1:
-            return self._fit_spooled(LazyArrays(*_as_dask(X, y, weight)), settings)
+            return self._fit_spooled(LazyArrays(*as_dask(X, y, weight)), settings)
         totals = np.bincount(codes, weights=weight, minlength=2)
         weight = weight * np.array(self._class_weights(totals))[codes]
         if not weight.any():
@@ -324,13 +324,10 @@ class ODMClassifier(PredictingClassifier):
         if not store.has_y or store.classes is None or store.class_counts is None:
             raise InputError(f"store '{store.path}' has no labels; fit needs them.")
         self.classes_ = np.array(store.classes)
-        _require_two(self.classes_)
+        require_two(self.classes_)
         totals = np.array(store.class_counts, dtype=np.float64)
         if store.has_weight and self.class_weight == "balanced":
-            y, weight = store.read_y(), store.read_weight()
-            assert y is not None
-            assert weight is not None
-            totals = np.bincount(y[y >= 0], weights=weight[y >= 0], minlength=2)
+            totals = weight_per_class(store)
         labelling = Labelling(1, *self._class_weights(totals))
         self.n_features_in_ = store.features
         names = store.feature_names
@@ -395,21 +392,4 @@ class ODMClassifier(PredictingClassifier):
         """Raw rows with a coefficient, (n_support, d); read from the model's file where they were left there."""
         if not hasattr(self, "_predictor"):
             raise AttributeError("support_vectors_")
-        return self._predictor.support[: self._predictor.support.shape[0]]  # type: ignore[no-any-return]
-
-
-def _require_two(classes: Array) -> None:
-    if len(classes) < 2:
-        raise InputError(f"the data hold one class only, {classes.tolist()}; a classifier needs two.")
-    if len(classes) > 2:
-        raise InputError(
-            f"Only binary classification is supported. The labels have {len(classes)} values: "
-            f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}."
-        )
-
-
-def _as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
-    import dask.array as da
-
-    rows = max(1, (16 << 20) // X[:1].nbytes)
-    return da.from_array(X, chunks=(rows, -1)), da.from_array(y, chunks=rows), da.from_array(weight, chunks=rows)
+        return self._predictor.support[: self._predictor.support.shape[0]]

@@ -15,7 +15,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.partitioned import Labelling, MemoryPartitions, Partitions
+from dask_odm.data.partitioned import Labelling, MemoryPartitions, StoredPartitions
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.statistics import Statistics, StatisticsAccumulator
 from dask_odm.data.store import Store
@@ -189,9 +189,7 @@ def _resume(path: str, fit: str) -> tuple[int, list[Solution], list[dict[str, An
     return int(attributes["level"]), solutions, list(attributes["history"])
 
 
-def _finish(
-    job: TreeJob, result: TreeResult, vectors: Callable[[Array], Array], numbers: Array | None
-) -> Trained:
+def _finish(job: TreeJob, result: TreeResult, vectors: Callable[[Array], Array], numbers: Array | None) -> Trained:
     """The predictor of a tree's result; ``vectors`` gives raw rows for row numbers, ``numbers`` renames rows."""
     count = len(job.partitions.counts)
     y, _ = job.partitions.labels(0, count)
@@ -225,14 +223,14 @@ def _linear_weights(job: TreeJob, a: Array) -> Array:
     return total
 
 
-def _gather(partitions: Partitions, chosen: Array) -> Array:
+def _gather(partitions: StoredPartitions, chosen: Array) -> Array:
     """Raw rows of ascending row numbers ``chosen`` from partitions on disk, one partition at a time."""
     out = np.empty((len(chosen), partitions.features), partitions.dtype)
     for k in range(len(partitions.counts)):
         numbers = partitions.row_numbers(k, k + 1)
         at = np.searchsorted(chosen, numbers)
         inside = np.flatnonzero((at < len(chosen)) & (chosen[np.minimum(at, len(chosen) - 1)] == numbers))
-        out[at[inside]] = partitions.raw(k, k + 1, inside)  # type: ignore[attr-defined]
+        out[at[inside]] = partitions.raw(k, k + 1, inside)
     return out
 
 

@@ -8,70 +8,30 @@ the number of threads: sums run over fixed groups of tiles and are added in orde
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-import numba as nb
 import numpy as np
-from threadpoolctl import OpenBLASController, threadpool_limits
 
 from dask_odm.kernels.base import Array, Kernel
+from dask_odm.kernels.jit import compiled
+from dask_odm.kernels.threads import run_threads
 
 TILE_ROWS = 512
 PANEL_BYTES = 16 << 20
 GROUPS = 8
-_OPTIONS = {"nogil": True, "fastmath": True, "error_model": "numpy", "cache": True}
-
-T = TypeVar("T")
-
-
-class _SingleThreadedBlas:
-    """BLAS on one thread while any block is within; the setting is the process's, so blocks are counted.
-
-    The threads of this package split the work themselves, so that no bit depends on their number.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._limits: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                _take_control()
-                self._limits = threadpool_limits(1, "blas")
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                _take_control()
-                self._limits.restore_original_limits()
-                _take_control()
-
-
-def _take_control() -> None:
-    """Let this thread set the limit: since 3.7, threadpoolctl silently ignores all threads but the first to set one."""
-    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
-    if clear is not None:
-        clear(force=True)
-
-
-single_threaded_blas = _SingleThreadedBlas()
 
 
 class Rows(Protocol):
     """Rows of one partition as a kernel sees them (scaled, centred), from memory or from disk."""
 
-    n: int
-    d: int
-    dtype: np.dtype[Any]
-
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
     def read(self, start: int, stop: int) -> Array:
         """Rows ``start:stop``, shape (stop - start, d), C-contiguous; not to be written to."""
         ...
@@ -99,16 +59,7 @@ class ArrayRows:
         return self.X[start:stop]
 
 
-def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> list[T]:
-    """``[function(item) for item in items]`` on up to ``threads`` threads, results in order."""
-    work: Sequence[Any] = list(items)
-    if threads <= 1 or len(work) <= 1:
-        return [function(item) for item in work]
-    with ThreadPoolExecutor(min(threads, len(work))) as pool:
-        return list(pool.map(function, work))
-
-
-@nb.njit(**_OPTIONS)
+@compiled
 def _symmetric(tile: Array, vi: Array, vj: Array, yi: Array, yj: Array) -> None:
     """``yi += tile @ vj`` and ``yj += tile.T @ vi`` in one pass; sums in the tile's dtype, then float64."""
     rows, columns = tile.shape
@@ -125,7 +76,7 @@ def _symmetric(tile: Array, vi: Array, vj: Array, yi: Array, yj: Array) -> None:
         yj[j] += back[j]
 
 
-@nb.njit(**_OPTIONS)
+@compiled
 def _forward(tile: Array, vj: Array, yi: Array) -> None:
     """``yi += tile @ vj``."""
     rows, columns = tile.shape
@@ -137,7 +88,7 @@ def _forward(tile: Array, vj: Array, yi: Array) -> None:
         yi[i] += total
 
 
-@nb.njit(**_OPTIONS)
+@compiled
 def _backward(tile: Array, vi: Array, yj: Array) -> None:
     """``yj += tile.T @ vi``, skipping the zeros of ``vi``."""
     rows, columns = tile.shape
@@ -296,46 +247,37 @@ class Gram:
 
     def add_columns(self, b: int, v: Array, y: Array) -> None:
         """``y += K[:, block b] @ v`` for float64 ``y`` (n,), in place."""
-        size, count = self.tiling.size, self.tiling.count
-        w = np.zeros(size, self.dtype)
+        w = np.zeros(self.tiling.size, self.dtype)
         w[: len(v)] = v
-
-        def update(i: int) -> None:
-            start, stop = self.tiling.span(i)
-            part = np.zeros(size)
-            if i < b:
-                for _, tile in self._row_tiles(i, [b]):
-                    _forward(tile, w, part)
-            else:
-                for _, tile in self._row_tiles(b, [i]):
-                    _backward(tile, w, part)
-            y[start:stop] += part[: stop - start]
-
-        if self._tiles is None and not count == 1:
-            self._add_recomputed(b, w, y)
-        else:
-            for i in range(count):
-                update(i)
-
-    def _add_recomputed(self, b: int, w: Array, y: Array) -> None:
-        """`add_columns` with block ``b`` packed once, on threads."""
-        size = self.tiling.size
-        X = self._padded_rows(b)
-        left, right = self.kernel.pack_left(X), self.kernel.pack_right(X)
+        packed = None
+        if self._tiles is None:
+            X = self._padded_rows(b)
+            packed = self.kernel.pack_left(X), self.kernel.pack_right(X)
 
         def update(group: int) -> None:
-            scratch = np.empty((size, size), self.dtype)
+            scratch = np.empty((self.tiling.size,) * 2, self.dtype) if packed else None
             for i in range(group, self.tiling.count, GROUPS):
-                start, stop = self.tiling.span(i)
-                part = np.zeros(size)
-                other = self._padded_rows(i)
+                tile = self._tile_beside(i, b, packed, scratch)
+                part = np.zeros(self.tiling.size)
                 if i < b:
-                    _forward(self.kernel.tile_packed(self.kernel.pack_left(other), right, scratch), w, part)
+                    _forward(tile, w, part)
                 else:
-                    _backward(self.kernel.tile_packed(left, self.kernel.pack_right(other), scratch), w, part)
+                    _backward(tile, w, part)
+                start, stop = self.tiling.span(i)
                 y[start:stop] += part[: stop - start]
 
-        run_threads(update, range(GROUPS), self.threads)
+        # kept tiles are read faster than threads start
+        run_threads(update, range(GROUPS), self.threads if packed else 1)
+
+    def _tile_beside(self, i: int, b: int, packed: tuple[Array, Array] | None, scratch: Array | None) -> Array:
+        """The tile of blocks i and b that lies on or above the diagonal; ``packed`` is block b both ways."""
+        if packed is None:
+            assert self._tiles is not None
+            return self._tiles[self._index(min(i, b), max(i, b))]
+        other = self._padded_rows(i)
+        if i < b:
+            return self.kernel.tile_packed(self.kernel.pack_left(other), packed[1], scratch)
+        return self.kernel.tile_packed(packed[0], self.kernel.pack_right(other), scratch)
 
     def columns(self, index: Array) -> Array:
         """``K[index, :]``, shape (len(index), n), in the dtype of the rows."""
@@ -354,7 +296,10 @@ class Gram:
 @dataclass(frozen=True, eq=False)
 class _Float64Rows:
     rows: Rows
-    dtype: np.dtype[Any] = np.dtype(np.float64)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float64)
 
     @property
     def n(self) -> int:

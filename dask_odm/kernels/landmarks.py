@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import single_threaded_blas
+from dask_odm.kernels.threads import single_threaded_blas
 
 Array = NDArray[Any]
 _RANK_TOLERANCE = 1e-10

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numba as nb
 import numpy as np
 
 from dask_odm.kernels.base import Array, Kernel
-
-_OPTIONS = {"nogil": True, "fastmath": True, "error_model": "numpy", "cache": True}
+from dask_odm.kernels.jit import compiled
 
 # 2**f on [-1/2, 1/2]: Taylor polynomials, log(2)**k / k!. The first term left out is below half a unit
 # in the last place of 1: 1.5e-8 after degree 6 in float32, 1e-17 after degree 13 in float64.
@@ -24,7 +22,7 @@ _P32 = tuple(np.float32(_LOG2**k / np.prod(np.arange(1.0, k + 1))) for k in rang
 _P64 = tuple(float(_LOG2**k / np.prod(np.arange(1.0, k + 1))) for k in range(14))
 
 
-@nb.njit(**_OPTIONS)
+@compiled
 def _exp2_float32(t: Array, bias: np.float32) -> None:
     """``t <- 2**min(t, 0) + bias`` for a flat float32 array; smaller than 2**-126 becomes that."""
     c0, c1, c2, c3, c4, c5, c6 = _P32
@@ -40,7 +38,7 @@ def _exp2_float32(t: Array, bias: np.float32) -> None:
         t[i] = bits.view(np.float32) + bias
 
 
-@nb.njit(**_OPTIONS)
+@compiled
 def _exp2_float64(t: Array, bias: float) -> None:
     """``t <- 2**min(t, 0) + bias`` for a flat float64 array."""
     c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _P64

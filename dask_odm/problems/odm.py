@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dask_odm.kernels.blocks import Gram
 
 Array = NDArray[Any]
 
@@ -104,7 +102,9 @@ class RowLosses:
         up, down = np.maximum(s, 0.0), np.maximum(-s, 0.0)
         rho = 1.0 / self.stiffness_low
         lower = np.where(
-            below > 0, 0.5 * self.stiffness_low * (below - up * rho) ** 2, 0.5 * rho * up**2 - up * np.minimum(below, 0.0)
+            below > 0,
+            0.5 * self.stiffness_low * (below - up * rho) ** 2,
+            0.5 * rho * up**2 - up * np.minimum(below, 0.0),
         )
         pull = np.where(self.stiffness_high > 0, self.stiffness_high, 1.0)
         hit = np.where(
@@ -129,8 +129,19 @@ class Point:
     gap: float
 
 
+class Operator(Protocol):
+    """A Gram matrix as far as a problem needs it."""
+
+    @property
+    def n(self) -> int: ...
+    def matvec(self, v: Array) -> Array: ...
+
+
+G = TypeVar("G", bound=Operator)
+
+
 @dataclass(frozen=True, eq=False)
-class KernelProblem:
+class KernelProblem(Generic[G]):
     """An ODM over the rows of one partition, its model held as coefficients of those rows.
 
     A *function* is a pair, shape (2, n): coefficients ``a`` (f = Σ a_i κ(x_i, ·), so a = y s) and scores
@@ -138,7 +149,7 @@ class KernelProblem:
     """
 
     losses: RowLosses
-    gram: Gram
+    gram: G
 
     @property
     def n(self) -> int:

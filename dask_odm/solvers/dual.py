@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Gram, LowRankGram, Rows, Tiling, is_low_rank, single_threaded_blas
+from dask_odm.kernels.blocks import Gram, LowRankGram, Rows, Tiling, is_low_rank
+from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.odm import KernelProblem, Point, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual_cd import sweep
@@ -57,7 +58,7 @@ def solver_bytes(n: int, d: int, itemsize: int, threads: int) -> int:
 class _Run:
     """One solve in progress: the pair ``u`` (coefficients, scores) and what it took so far."""
 
-    problem: KernelProblem
+    problem: KernelProblem[Gram]
     settings: SolverSettings
     rng: np.random.Generator
     u: Array
@@ -142,7 +143,9 @@ def _solve_dense(kernel: Kernel, rows: Rows, losses: RowLosses, dual: Array, set
     start = problem.evaluate(problem.function(a))
     a, steps = solve_dense(losses, K, a)
     point = problem.evaluate(problem.function(a))
-    return Solution((losses.y * a)[None], losses.total_weight, rows.n, start, point, 0, steps, point.gap <= settings.tol)
+    return Solution(
+        (losses.y * a)[None], losses.total_weight, rows.n, start, point, 0, steps, point.gap <= settings.tol
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +161,10 @@ class _Dense:
 
 
 def _solve_linear(kernel: Kernel, rows: Rows, losses: RowLosses, dual: Array, settings: SolverSettings) -> Solution:
-    problem = KernelProblem(losses, LowRankGram(kernel, rows, budget=0).in_float64())
+    gram = LowRankGram(kernel, rows, budget=0).in_float64()
+    problem = KernelProblem(losses, gram)
     u = problem.function(losses.y * dual)
-    weights = problem.gram.weights(u[0])
+    weights = gram.weights(u[0])
     s, _, steps = solve_features(losses, rows, kernel.bias, weights)
     point = problem.evaluate(problem.function(losses.y * s))
     start, reached = problem.evaluate(u), point.gap <= settings.tol

@@ -15,17 +15,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.kernels.blocks import Gram
+from dask_odm.kernels.jit import compiled
 from dask_odm.problems.odm import KernelProblem
 
 Array = NDArray[Any]
 VISITS = 5
 
 
-@nb.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
+@compiled
 def _descend(
     K: Array, a: Array, f: Array, y: Array, inv_low: Array, inv_high: Array, low: float, high: float, order: Array
 ) -> None:
@@ -53,7 +54,7 @@ def _descend(
             break
 
 
-def sweep(problem: KernelProblem, u: Array, rng: np.random.Generator) -> None:
+def sweep(problem: KernelProblem[Gram], u: Array, rng: np.random.Generator) -> None:
     """One pass over all blocks; the pair ``u`` (2, n) is changed in place."""
     losses, tiling = problem.losses, problem.gram.tiling
     for b in rng.permutation(tiling.count):

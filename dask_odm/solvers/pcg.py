@@ -85,7 +85,8 @@ def conjugate_gradients(
     """
     x, r = np.zeros_like(b), b.copy()
     z = precondition(r)
-    p, rz, best, scores, steps = z, float(r @ z), 0.0, 0.0, 0
+    p, rz, best, steps = z, float(r @ z), 0.0, 0
+    scores: Array = np.zeros(1)
     while steps < MAX_STEPS and rz > 0:
         Ap, Kp = apply(p)
         alpha = rz / float(p @ Ap)
@@ -95,15 +96,15 @@ def conjugate_gradients(
         steps += 1
         gain = 0.5 * alpha * rz
         best = max(best, gain)
-        if not gain > ENOUGH * best or np.array_equal(alpha * p, x) and steps > 1:
+        if not gain > ENOUGH * best:
             break
         z = precondition(r)
         rz, last = float(r @ z), rz
         p = z + (rz / last) * p
-    return x, np.asarray(scores), steps
+    return x, scores, steps
 
 
-def face_step(problem: KernelProblem, u: Array, preconditioner: LandmarkPreconditioner) -> Array:
+def face_step(problem: KernelProblem[Gram], u: Array, preconditioner: LandmarkPreconditioner) -> Array:
     """One solve on the face of ``u`` (2, n) and the line search after it; returns the new pair."""
     losses, n = problem.losses, problem.n
     face = np.flatnonzero(u[0])
@@ -131,7 +132,7 @@ def face_step(problem: KernelProblem, u: Array, preconditioner: LandmarkPrecondi
     return u + _rise(problem, u, direction) * direction
 
 
-def _rise(problem: KernelProblem, u: Array, direction: Array) -> float:
+def _rise(problem: KernelProblem[Gram], u: Array, direction: Array) -> float:
     """The step in [0, 1] that maximises the concave dual along ``direction``."""
     if problem.dual_slope(u, direction, 1.0) >= 0:
         return 1.0

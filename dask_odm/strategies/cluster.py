@@ -1,15 +1,16 @@
-"""Where tasks run: on the active client's workers, or on threads of this process. The only module that meets a Client."""
+"""Where tasks run: the active client's workers, or threads of this process. The only module that meets a Client."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-import dask
 import psutil
-from dask.delayed import Delayed
+from dask.base import compute, persist, tokenize
+from dask.delayed import Delayed, delayed
 from dask.utils import format_bytes, parse_bytes
 from distributed import Client, as_completed, get_client
 from distributed.scheduler import KilledWorker
@@ -17,7 +18,7 @@ from distributed.system import MEMORY_LIMIT
 
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
-from dask_odm.kernels.blocks import single_threaded_blas
+from dask_odm.kernels.threads import single_threaded_blas
 
 USABLE = 0.7  # of a worker's limit: it pauses at 0.8
 LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
@@ -104,15 +105,15 @@ class Cluster:
         available, _ = self.share(tasks)
         if nbytes > available:
             raise MemoryLimitError(
-                f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a worker's "
-                f"limit of {format_bytes(self.limit)} are free for it. Use more partitions, fewer threads a worker or "
-                "more memory."
+                f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a "
+                f"worker's limit of {format_bytes(self.limit)} are free for it. Use more partitions, fewer threads a "
+                "worker or more memory."
             )
 
     def persist(self, tasks: Sequence[Delayed]) -> list[Delayed]:
         """Start ``tasks`` and return them as inputs for others; results stay where they are made."""
         if self.client is None:
-            return list(dask.persist(*tasks, scheduler="threads", num_workers=self.threads))
+            return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
         return list(self.client.persist(list(tasks)))
 
     def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
@@ -124,7 +125,7 @@ class Cluster:
             A task's workers died too often.
         """
         if self.client is None:
-            yield from enumerate(dask.compute(*tasks, scheduler="threads", num_workers=self.threads))
+            yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
         futures = self.client.compute(list(tasks))
         number = {future: i for i, future in enumerate(futures)}
@@ -143,14 +144,14 @@ class Cluster:
         """``[function(*a) for a in arguments]`` in order, a few items a task; reports `Progress`."""
         tasks = min(len(arguments), 4 * self.workers * self.threads)
         bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
-        groups = [arguments[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-        run = dask.delayed(_run_group, pure=False)
+        groups = [arguments[a:b] for a, b in pairwise(bounds)]
+        run = delayed(_run_group, pure=False)
         results: list[list[Any]] = [[] for _ in groups]
         done = 0
         report(Progress(phase, 0, len(arguments)))
-        delayed = [run(function, group, dask_key_name=f"{phase}-{dask.base.tokenize(function, group)}-{i}")
+        started = [run(function, group, dask_key_name=f"{phase}-{tokenize(function, group)}-{i}")
                    for i, group in enumerate(groups)]  # fmt: skip
-        for i, result in self.results(delayed):
+        for i, result in self.results(started):
             results[i] = result
             done += len(result)
             report(Progress(phase, done, len(arguments)))

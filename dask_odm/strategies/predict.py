@@ -15,7 +15,7 @@ from dask_odm.data.store import Store
 from dask_odm.errors import StoreError
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import run_threads, single_threaded_blas
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
 
 Array = NDArray[Any]
 TILE_ROWS = 1024

@@ -51,9 +51,7 @@ def sample_size(n_landmarks: int, features: int, itemsize: int) -> int:
     return max(n_landmarks, min(max(SAMPLE_ROWS, 4 * n_landmarks), SAMPLE_BYTES // (features * itemsize)))
 
 
-def partition_arrays(
-    X: Array, y: Array, weight: Array, kernel: Kernel, settings: ShuffleSettings
-) -> MemoryPartitions:
+def partition_arrays(X: Array, y: Array, weight: Array, kernel: Kernel, settings: ShuffleSettings) -> MemoryPartitions:
     """Stratified partitions of scaled rows in memory.
 
     Parameters

@@ -11,11 +11,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
-import dask
 import numpy as np
-from dask.delayed import Delayed
+from dask.base import tokenize
+from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.partitioned import Partitions
@@ -23,7 +25,6 @@ from dask_odm.data.scaling import Scaling
 from dask_odm.errors import InputError
 from dask_odm.events import LevelFinished, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Tiling
 from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
@@ -117,9 +118,7 @@ def solve_node(
     if children:
         dual = np.concatenate([child.rescaled(losses.total_weight)[0] for child in children])
     settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
-    return solve_partition(
-        job.kernel, rows, losses, dual, settings, Resources(memory - held, threads), certify=certify
-    )
+    return solve_partition(job.kernel, rows, losses, dual, settings, Resources(memory - held, threads), certify=certify)
 
 
 def grow_tree(
@@ -153,8 +152,8 @@ def grow_tree(
     levels = tree.levels(len(job.partitions.counts))
     _check_memory(job, levels, cluster)
     # one task that holds the job, so that it reaches each worker once
-    sent = dask.delayed(job, name=f"job-{_serial()}", traverse=False)
-    done, states = (-1, []) if resume is None else (resume[0], [dask.delayed(s, traverse=False) for s in resume[1]])
+    sent = delayed(job, name=f"job-{_serial()}", traverse=False)
+    done, states = (-1, []) if resume is None else (resume[0], [delayed(s, traverse=False) for s in resume[1]])
     history = list(history)
     for number in range(done + 1, len(levels)):
         states, solutions = _run_level(job, sent, levels, number, states, cluster)
@@ -162,7 +161,7 @@ def grow_tree(
         history.append(asdict(event))
         report(event)
         if on_level is not None:
-            on_level(number, lambda states=states: _fetch(states, cluster), history)
+            on_level(number, partial(_fetch, states, cluster), history)
         if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
             break
     final = _fetch(states, cluster)
@@ -186,16 +185,16 @@ def _run_level(
     bounds = levels[number]
     memory, threads = cluster.share(len(bounds) - 1)
     certify = len(bounds) == 2
-    solve = dask.delayed(solve_node, pure=False)
+    solve = delayed(solve_node, pure=False)
     tasks = []
-    for i, span in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for i, span in enumerate(pairwise(bounds)):
         children = [] if number == 0 else [below[c] for c in _children(levels[number - 1], span)]
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
-        name = f"solve-{len(bounds) - 1}-partitions-{dask.base.tokenize(job.solver, job.odm, span)}-{_serial()}"
+        name = f"solve-{len(bounds) - 1}-partitions-{tokenize(job.solver, job.odm, span)}-{_serial()}"
         tasks.append(solve(sent, span, seed, memory, threads, certify, children, dask_key_name=name))
     states = cluster.persist(tasks)
     figures: list[Any] = [None] * len(states)
-    for i, solution in cluster.results([dask.delayed(Solution.without_dual, pure=False)(s) for s in states]):
+    for i, solution in cluster.results([delayed(Solution.without_dual, pure=False)(s) for s in states]):
         figures[i] = solution
         report(_solved(len(levels) - 1 - number, i, solution))
     return states, figures
@@ -217,8 +216,10 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
     for bounds in levels:
         tasks = len(bounds) - 1
         _, threads = cluster.share(tasks)
-        rows = max(sum(job.partitions.counts[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
-        what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
+        rows = max(sum(job.partitions.counts[a:b]) for a, b in pairwise(bounds))
+        what = (
+            f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
+        )
         cluster.require(projected_bytes(job, rows, threads), tasks, what)
 
 

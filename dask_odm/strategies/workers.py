@@ -1,0 +1,87 @@
+"""Workers for those who have none yet: a scheduler to join, or processes of this machine, and what they used.
+
+Workers that are started here keep freed memory (`MALLOC_TRIM_THRESHOLD_` makes every read of a chunk pay for
+its pages anew), are given up when they say nothing for a minute, and their tasks with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import dask
+
+from dask_odm.errors import ClusterError, InputError
+from dask_odm.strategies.cluster import Client, parse_limit  # type: ignore[attr-defined]
+
+SILENCE = "60s"
+CONNECT = "15s"
+
+
+@contextmanager
+def joined(address: str) -> Iterator[Any]:
+    """Make the scheduler at ``address`` (such as ``tcp://host:8786``) the active one, and yield the client.
+
+    Raises
+    ------
+    ClusterError
+        Nothing answers there.
+    """
+    try:
+        client = Client(address, timeout=CONNECT)
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error) or type(error).__name__
+        raise ClusterError(f"cannot join the scheduler at '{address}': {reason}") from error
+    with client:
+        yield client
+
+
+@contextmanager
+def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto") -> Iterator[Any]:
+    """Start ``count`` worker processes on this machine, make them the active ones, and yield the client.
+
+    Parameters
+    ----------
+    count, threads : int
+        Worker processes, and threads of each.
+    memory_limit : int or str
+        Bytes, or "2GB", of each; the nanny ends a worker that exceeds it.
+
+    Raises
+    ------
+    InputError
+        A number or a limit that is none.
+    """
+    if count < 1 or threads < 1:
+        raise InputError(f"workers and threads must be positive. Got {count} and {threads} instead.")
+    limit = memory_limit if memory_limit == "auto" else parse_limit(memory_limit)
+    settings = {
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
+        "distributed.scheduler.worker-ttl": SILENCE,
+        "distributed.scheduler.no-workers-timeout": SILENCE,
+    }
+    with (
+        dask.config.set(settings),
+        Client(
+            n_workers=count, threads_per_worker=threads, memory_limit=limit, processes=True, dashboard_address=None
+        ) as client,
+    ):
+        yield client
+
+
+def peak_bytes() -> int:
+    """Largest resident memory that the process it runs in has ever had; 0 where the system does not tell."""
+    with suppress(OSError):
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        if found:
+            return 1024 * int(found[1])
+    with suppress(ImportError):
+        import resource
+        import sys
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return int(peak if sys.platform == "darwin" else 1024 * peak)
+    return 0
