@@ -1,17 +1,19 @@
 """Rows in the order of their partitions: on disk, after a one-time shuffle of bounded memory, or in memory.
 
 The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a
-strategy runs: `count_strata`, `count_partitions`, then `scatter`, then `seal`. Every destination is
-known before a row is moved, so a task may run twice, or on another worker, without harm.
+strategy runs: `count_strata`, then `scatter`, then `seal`. Every destination is known before a row is moved,
+so a task may run twice, or on another worker, without harm.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,10 +23,10 @@ from dask_odm.data.chunks import read_plain_chunk
 from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, default_chunk_rows
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Block, Store
-from dask_odm.errors import StoreError
 
 Array = NDArray[Any]
-MAX_CHUNK_ROWS = 4096
+TARGET_BYTES = 4 << 20  # chunks of narrow rows; a task writes to many at a time
+TILE_ROWS = 4096
 _COLUMNS = {"y": "int8", "weight": "float64", "row": "int64"}
 
 
@@ -152,7 +154,7 @@ class StoredPartitions:
     counts : tuple of int
         Rows in every partition.
     chunk_rows : int
-        Rows of a chunk; the last of a partition is padded.
+        Rows of a chunk; the last of a partition is padded with zeros.
     """
 
     path: str
@@ -163,7 +165,8 @@ class StoredPartitions:
 
     @classmethod
     def plan(cls, path: str, store: Store, counts: tuple[int, ...]) -> StoredPartitions:
-        rows = min(default_chunk_rows(store.features, store.dtype.name), MAX_CHUNK_ROWS, max(1, *counts))
+        most = max(TILE_ROWS, TARGET_BYTES // (store.features * store.dtype.itemsize))
+        rows = min(default_chunk_rows(store.features, store.dtype.name), most, max(counts))
         return cls(path, store.features, store.dtype.name, counts, rows)
 
     @property
@@ -298,79 +301,75 @@ def count_strata(
     return np.bincount(strata[strata >= 0], minlength=n_strata)
 
 
-def count_partitions(
-    folder: str, assign: Callable[[Array, Array], Array], n_partitions: int, chunk: int, before: Array
-) -> Array:
-    """Rows of a chunk per partition, (n_partitions,); each kept row's partition is left in ``folder``.
-
-    ``assign(strata, before)`` gives the partitions of rows of known strata, ``before`` of each seen earlier.
-    """
-    strata = np.load(os.path.join(folder, f"strata-{chunk}.npy"))
-    partition = np.full(len(strata), -1, np.int32)
-    partition[strata >= 0] = assign(strata[strata >= 0], before)
-    _save(os.path.join(folder, f"partition-{chunk}.npy"), partition)
-    return np.bincount(partition[partition >= 0], minlength=n_partitions)
-
-
 def scatter(
-    store: Store, labelling: Labelling, partitions: StoredPartitions, folder: str, chunk: int, offsets: Array
+    store: Store,
+    labelling: Labelling,
+    partitions: StoredPartitions,
+    folder: str,
+    chunk: int,
+    assign: Callable[[Array, Array], tuple[Array, Array]],
+    before: Array,
 ) -> int:
-    """Write the rows of a chunk to their partitions, from ``offsets`` (n_partitions,) on; returns rows written."""
+    """Write the rows of a chunk to their places; returns rows written.
+
+    ``assign(strata, before)`` gives partitions and places of rows of known strata, ``before`` of each seen
+    in earlier chunks.
+    """
     block = store.read(chunk)
     _, y, weight = labelling(block)
-    partition = np.load(os.path.join(folder, f"partition-{chunk}.npy"))
-    order = np.argsort(partition, kind="stable")[np.count_nonzero(partition < 0) :]
+    strata = np.load(os.path.join(folder, f"strata-{chunk}.npy"))
+    kept = np.flatnonzero(strata >= 0)
+    partition, place = assign(strata[kept], before)
+    target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
+    order = np.argsort(target, kind="stable")
+    rows, place, target = kept[order], place[order] % partitions.chunk_rows, target[order]
     columns = {"X": block.X, "y": y.astype(np.int8), "weight": weight, "row": block.first + np.arange(len(y))}
-    ends = np.cumsum(np.bincount(partition[order], minlength=len(partitions.counts)))
-    for k, stop in enumerate(ends.tolist()):
-        start = int(ends[k - 1]) if k else 0
+    starts = np.flatnonzero(np.diff(target, prepend=-1))
+    for start, stop in pairwise([*starts.tolist(), len(rows)]):
         for name, values in columns.items():
-            if stop > start:
-                _write_rows(partitions, name, k, int(offsets[k]), values[order[start:stop]])
-    return len(order)
-
-
-def _write_rows(partitions: StoredPartitions, name: str, k: int, offset: int, values: Array) -> None:
-    layout = partitions.array(name)
-    row_bytes = layout.chunk_nbytes // partitions.chunk_rows
-    done = 0
-    while done < len(values):
-        chunk, row = divmod(offset + done, partitions.chunk_rows)
-        count = min(len(values) - done, partitions.chunk_rows - row)
-        data = np.ascontiguousarray(values[done : done + count]).view(np.uint8).reshape(-1).data
-        with _opened(partitions, layout, k * partitions.chunks_each + chunk) as file:
-            file.seek(row * row_bytes)
-            _write_all(file, data)
-        done += count
+            _place_rows(partitions, name, int(target[start]), place[start:stop], values[rows[start:stop]])
+    return len(rows)
 
 
 def seal(partitions: StoredPartitions, k: int) -> int:
-    """Pad and checksum the chunks of partition ``k``, so that damage from here on is found; returns its rows."""
+    """Append checksums to the chunks of partition ``k``, so that damage from here on is found; returns its rows."""
     for name in ("X", *_COLUMNS):
         layout = partitions.array(name)
-        for i, rows in partitions.pieces(k, k + 1):
-            nbytes = layout.chunk_nbytes
+        for i, _ in partitions.pieces(k, k + 1):
             with _opened(partitions, layout, i) as file:
-                file.truncate(nbytes * rows // partitions.chunk_rows)
-                file.truncate(nbytes)
-                file.seek(0)
-                data = np.frombuffer(file.read(), np.uint8)
-                _write_all(file, memoryview(crc32c(data).to_bytes(CHECKSUM_BYTES, "little")))
+                data = np.frombuffer(file.read(layout.chunk_nbytes), np.uint8)
+                file.seek(layout.chunk_nbytes)
+                file.write(crc32c(data).to_bytes(CHECKSUM_BYTES, "little"))
     return partitions.counts[k]
 
 
-def _write_all(file: Any, data: memoryview) -> None:
-    while len(data):
-        data = data[file.write(data) :]
+def _place_rows(partitions: StoredPartitions, name: str, i: int, places: Array, values: Array) -> None:
+    """Write ``values`` to ``places`` of chunk ``i``.
+
+    All of its file is allocated first, since a full disk kills whoever writes to a map.
+    """
+    layout = partitions.array(name)
+    with _opened(partitions, layout, i) as file:
+        size = layout.chunk_nbytes + CHECKSUM_BYTES
+        if os.fstat(file.fileno()).st_size < size:
+            _allocate(file.fileno(), size)
+        with mmap.mmap(file.fileno(), size) as memory:
+            chunk = np.frombuffer(memory, layout.dtype, int(np.prod(layout.chunks))).reshape(layout.chunks)
+            chunk[places] = values
+            del chunk  # or the map cannot be closed
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.truncate(descriptor, size)
 
 
 def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
     path = os.path.join(partitions.path, layout.chunk_key(i))
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    try:
-        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
-    except OSError as error:
-        raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b")
 
 
 def _save(path: str, values: Array) -> None:

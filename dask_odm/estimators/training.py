@@ -113,13 +113,14 @@ def train_arrays(X: Array, y: Array, weight: Array, settings: FitSettings) -> Tr
     statistics = weighted_statistics(X, weight)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     parts = partitions_for(len(X), settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
-    scaled = scaling(X)
     if parts == 1:
-        whole = MemoryPartitions(scaled, y, weight, np.arange(len(X)), (len(X),))
+        # in random order, since descent goes block by block and rows often come sorted by class
+        order = np.random.default_rng(settings.solver.seed).permutation(len(X))
+        whole = MemoryPartitions(scaling(X[order]), y[order], weight[order], order, (len(X),))
         job = TreeJob(whole, scaling, kernel, settings.odm, settings.solver)
         result = solve_whole(job, Cluster.local(settings.memory_limit))
     else:
-        partitions = partition_arrays(scaled, y, weight, kernel, settings.shuffle(parts))
+        partitions = partition_arrays(scaling(X), y, weight, kernel, settings.shuffle(parts))
         job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
         result = _grow(job, settings, Cluster.local(settings.memory_limit), f"{parts} {X.shape}")
     return _finish(job, result, lambda chosen: X[chosen], kept)

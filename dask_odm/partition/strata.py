@@ -62,21 +62,30 @@ class StratifiedPartitioner:
         """Deals made before each stratum: a rotating start."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Rows in every partition."""
         rows, parts = int(self._first[-1]), self.n_partitions
         return tuple((rows - k + parts - 1) // parts for k in range(parts))
 
-    def assign(self, strata: Array, ranks: Array) -> NDArray[np.int32]:
-        """Partition of every row from its stratum and its rank in it, both (n,); int32 (n,)."""
-        partition = np.empty(len(strata), np.int32)
+    def assign(self, strata: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Partition of every row, and its place there, from its stratum and its rank in it; (n,) each.
+
+        Places are random too: a solver visits rows block by block, and blocks of one class or one stratum,
+        as rows often come, would mislead it.
+        """
+        partition, place = np.empty(len(strata), np.int32), np.empty(len(strata), np.int64)
         for s in np.unique(strata):
             rows = np.flatnonzero(strata == s)
-            key = int(np.random.SeedSequence([self.seed, int(s)]).generate_state(1)[0])
-            dealt = self._first[s] + permute(ranks[rows], self.sizes[s], key)
-            partition[rows] = dealt % self.n_partitions
-        return partition
+            dealt = self._first[s] + permute(ranks[rows], self.sizes[s], self._key(0, s))
+            partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
+        for k in np.unique(partition):
+            rows = np.flatnonzero(partition == k)
+            place[rows] = permute(place[rows], self.counts[k], self._key(1, k))
+        return partition, place
+
+    def _key(self, *use: int) -> int:
+        return int(np.random.SeedSequence([self.seed, *map(int, use)]).generate_state(1)[0])
 
 
 def ranks_within(strata: Array, before: Array) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """From rows in any order to stratified partitions: landmarks, strata, and the one-time shuffle.
 
-Source: SODM, section on stratified partitions. Rows in a store are read three times, one task a thread looping
-over chunks, and moved once; rows in memory are permuted.
+Source: SODM, section on stratified partitions. Chunks of a store are read three times, a few of them a task, and
+their rows moved once; rows in memory are permuted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dask_odm.data.partitioned import (
     Labelling,
     MemoryPartitions,
     StoredPartitions,
-    count_partitions,
     count_strata,
     sample_chunk,
     scatter,
@@ -69,8 +68,8 @@ def partition_arrays(X: Array, y: Array, weight: Array, kernel: Kernel, settings
     strata = np.concatenate([landmarks.strata(kernel, X[i : i + step]) for i in range(0, len(X), step)])
     sizes = np.bincount(strata, minlength=len(landmarks.rows))
     partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
-    partition = partitioner.assign(strata, ranks_within(strata, np.zeros(len(sizes), np.int64)))
-    order = np.argsort(partition, kind="stable")
+    partition, place = partitioner.assign(strata, ranks_within(strata, np.zeros(len(sizes), np.int64)))
+    order = np.lexsort((place, partition))
     return MemoryPartitions(X[order], y[order], weight[order], order, partitioner.counts)
 
 
@@ -97,29 +96,22 @@ def partition_store(
     sizes = assigned.sum(axis=0)
     if sizes.sum() < settings.n_partitions:
         raise InputError(f"{sizes.sum()} rows cannot make {settings.n_partitions} partitions; use fewer.")
-    deal = Deal(StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed))
-    before = _exclusive_sums(assigned)
-    dealt = cluster.map_chunks(
-        count_partitions, [(folder, deal, settings.n_partitions, c, before[c]) for c in chunks], "partitions"
-    )
-    offsets = _exclusive_sums(np.array(dealt))
-    partitions = StoredPartitions.plan(folder, store, deal.partitioner.counts)
-    cluster.map_chunks(scatter, [(store, labelling, partitions, folder, c, offsets[c]) for c in chunks], "shuffle")
+    partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
+    partitions = StoredPartitions.plan(folder, store, partitioner.counts)
+    before = np.cumsum(assigned, axis=0) - assigned
+    arguments = [(store, labelling, partitions, folder, c, Deal(partitioner), before[c]) for c in chunks]
+    cluster.map_chunks(scatter, arguments, "shuffle")
     cluster.map_chunks(seal, [(partitions, k) for k in range(settings.n_partitions)], "seal")
     return partitions
 
 
-def _exclusive_sums(counts: Array) -> Array:
-    return np.cumsum(counts, axis=0) - counts
-
-
 @dataclass(frozen=True)
 class Deal:
-    """Partitions of a chunk's rows from their strata, for `count_partitions`."""
+    """Partitions and places of a chunk's rows from their strata, for `scatter`."""
 
     partitioner: StratifiedPartitioner
 
-    def __call__(self, strata: Array, before: Array) -> Array:
+    def __call__(self, strata: Array, before: Array) -> tuple[Array, Array]:
         return self.partitioner.assign(strata, ranks_within(strata, before))
 
 

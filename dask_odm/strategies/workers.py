@@ -6,7 +6,10 @@ its pages anew), are given up when they say nothing for a minute, and their task
 
 from __future__ import annotations
 
+import logging
 import re
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,7 +43,9 @@ def joined(address: str) -> Iterator[Any]:
 
 
 @contextmanager
-def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto") -> Iterator[Any]:
+def local_workers(
+    count: int, threads: int = 1, memory_limit: int | str = "auto", *, log_level: int = logging.WARNING
+) -> Iterator[Any]:
     """Start ``count`` worker processes on this machine, make them the active ones, and yield the client.
 
     Parameters
@@ -49,6 +54,8 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
         Worker processes, and threads of each.
     memory_limit : int or str
         Bytes, or "2GB", of each; the nanny ends a worker that exceeds it.
+    log_level : int
+        What of their log is shown: at WARNING also that Dask did not expect memory to be used by tasks.
 
     Raises
     ------
@@ -63,13 +70,31 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
         "distributed.scheduler.worker-ttl": SILENCE,
         "distributed.scheduler.no-workers-timeout": SILENCE,
     }
-    with (
-        dask.config.set(settings),
-        Client(
-            n_workers=count, threads_per_worker=threads, memory_limit=limit, processes=True, dashboard_address=None
-        ) as client,
-    ):
-        yield client
+    with dask.config.set(settings):
+        with _interrupts_ignored():
+            client = Client(
+                n_workers=count,
+                threads_per_worker=threads,
+                memory_limit=limit,
+                processes=True,
+                dashboard_address=None,
+                silence_logs=log_level,
+            )
+        with client:
+            yield client
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment: processes started meanwhile, to which a terminal sends it as well, always will."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def peak_bytes() -> int:
