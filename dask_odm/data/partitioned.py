@@ -61,7 +61,7 @@ class Rows(Protocol):
     def d(self) -> int: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    def read(self, start: int, stop: int) -> Array: ...
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array: ...
 
 
 class Partitions(Protocol):
@@ -73,6 +73,8 @@ class Partitions(Protocol):
     def features(self) -> int: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def reading_bytes(self) -> int: ...
     def rows(self, first: int, last: int, scaling: Scaling, memory: int) -> tuple[Rows, int]: ...
     def labels(self, first: int, last: int) -> tuple[Array, Array]: ...
     def row_numbers(self, first: int, last: int) -> Array: ...
@@ -96,7 +98,7 @@ class MemoryRows:
     def dtype(self) -> np.dtype[Any]:
         return self.X.dtype
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         return self.X[start:stop]
 
 
@@ -126,6 +128,11 @@ class MemoryPartitions:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.X.dtype
+
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes a thread holds besides the rows it asked for."""
+        return 0
 
     def _span(self, first: int, last: int) -> slice:
         return slice(sum(self.counts[:first]), sum(self.counts[:last]))
@@ -178,6 +185,11 @@ class StoredPartitions:
         """Chunks set aside for every partition."""
         return -(-max(self.counts) // self.chunk_rows)
 
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes a thread holds besides the rows it asked for: its chunk, raw and scaled."""
+        return 2 * self.array("X").chunk_nbytes + (16 << 20)
+
     def array(self, name: str) -> ArrayLayout:
         """Layout of ``X``, ``y``, ``weight`` or ``row``."""
         total = len(self.counts) * self.chunks_each * self.chunk_rows
@@ -209,7 +221,7 @@ class StoredPartitions:
         lazy = StoredRows(self, first, last, scaling)
         nbytes = lazy.n * lazy.d * lazy.dtype.itemsize
         if nbytes > memory:
-            return lazy, lazy.cache_bytes
+            return lazy, 0
         return MemoryRows(lazy.read(0, lazy.n)), nbytes
 
     def raw(self, first: int, last: int, chosen: Array) -> Array:
@@ -253,26 +265,25 @@ class StoredRows:
     def dtype(self) -> np.dtype[Any]:
         return self.partitions.dtype
 
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes a reading thread holds besides the rows it was asked for."""
-        return 2 * self.partitions.array("X").chunk_nbytes
-
     def _chunk(self, piece: int) -> Array:
-        local = self._local
-        if getattr(local, "piece", None) != piece:
-            starts, chunks = self._starts
-            rows = int(starts[piece + 1] - starts[piece])
-            local.chunk = None
-            layout = self.partitions.array("X")
-            local.chunk = self.scaling(read_plain_chunk(self.partitions.path, layout, int(chunks[piece]))[:rows])
+        local, layout = self._local, self.partitions.array("X")
+        if not hasattr(local, "piece"):
+            # buffers that serve every chunk: freshly mapped memory is slow, and the allocator would hold on to it
+            local.raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
+            local.scaled = np.empty(layout.chunks, layout.dtype)
+            local.piece = -1
+        starts, chunks = self._starts
+        rows = int(starts[piece + 1] - starts[piece])
+        if local.piece != piece:
+            raw = read_plain_chunk(self.partitions.path, layout, int(chunks[piece]), local.raw)
+            self.scaling(raw[:rows], local.scaled[:rows])
             local.piece = piece
-        chunk: Array = local.chunk
+        chunk: Array = local.scaled[:rows]
         return chunk
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         starts = self._starts[0]
-        out = np.empty((stop - start, self.d), self.dtype)
+        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
         at = start
         while at < stop:
             piece = int(np.searchsorted(starts, at, side="right")) - 1

@@ -42,10 +42,10 @@ class Scaling:
             shift = statistics.minimum if method == "minmax" else statistics.mean
         return cls(statistics.mean if centre else shift, factor)
 
-    def __call__(self, X: Array) -> Array:
-        """Scaled copy of ``X`` (n, d), in its dtype; the subtraction is done in float64 where it could cancel."""
-        out = np.empty_like(X, order="C")
-        step = max(1, (1 << 20) // max(1, X.shape[1]))
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Scaled copy of ``X`` (n, d), in its dtype; the subtraction is done in float64, since it could cancel."""
+        out = np.empty_like(X, order="C") if out is None else out
+        step = max(1, (1 << 16) // max(1, X.shape[1]))
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             out[rows] = (X[rows] - self.shift) * self.factor

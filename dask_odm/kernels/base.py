@@ -31,11 +31,15 @@ class Kernel(ABC):
     shift_invariant: ClassVar[bool] = False
 
     @abstractmethod
-    def pack_left(self, X: Array) -> Array:
+    def width(self, d: int) -> int:
+        """Columns k of packed rows of ``d`` features."""
+
+    @abstractmethod
+    def pack_left(self, X: Array, out: Array | None = None) -> Array:
         """Rows ``X`` (n, d) as the left factor (n, k) of the matrix product, C-contiguous."""
 
     @abstractmethod
-    def pack_right(self, X: Array) -> Array:
+    def pack_right(self, X: Array, out: Array | None = None) -> Array:
         """Rows ``X`` (n, d) as the right factor (n, k), C-contiguous."""
 
     @abstractmethod

@@ -8,7 +8,8 @@ the number of threads: sums run over fixed groups of tiles and are added in orde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,8 +33,8 @@ class Rows(Protocol):
     def d(self) -> int: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    def read(self, start: int, stop: int) -> Array:
-        """Rows ``start:stop``, shape (stop - start, d), C-contiguous; not to be written to."""
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        """Rows ``start:stop``, shape (stop - start, d), C-contiguous, perhaps in ``out``; not to be written to."""
         ...
 
 
@@ -55,7 +56,7 @@ class ArrayRows:
     def dtype(self) -> np.dtype[Any]:
         return self.X.dtype
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         return self.X[start:stop]
 
 
@@ -130,12 +131,38 @@ class Tiling:
         return self.count * (self.count + 1) // 2 * self.size**2 * self.itemsize
 
     def scratch_bytes(self, threads: int) -> int:
-        """Bytes one matrix-vector product needs besides kept tiles: panels, a tile, partial sums."""
+        """Bytes that passes need besides kept tiles: buffers of every thread, partial sums."""
         panel = self.size * (self.d + 2) * self.itemsize
-        return threads * (5 * panel + self.size**2 * self.itemsize) + GROUPS * self.padded * 8
+        return threads * (3 * panel + self.size**2 * self.itemsize) + GROUPS * self.padded * 8
 
     def span(self, block: int) -> tuple[int, int]:
         return block * self.size, min(self.n, (block + 1) * self.size)
+
+
+class Scratch:
+    """Buffers of one thread for packing and for a tile that is not kept: allocated once, since fresh pages are slow."""
+
+    def __init__(self, kernel: Kernel, tiling: Tiling, dtype: np.dtype[Any]) -> None:
+        width = kernel.width(tiling.d)
+        self._kernel, self._tiling = kernel, tiling
+        self._panel = np.empty((tiling.size, tiling.d), dtype)
+        self._left = np.empty((tiling.size, width), dtype)
+        self._right = np.empty((tiling.size, width), dtype)
+        self.tile = np.empty((tiling.size, tiling.size), dtype)
+
+    def left(self, rows: Rows, block: int) -> Array:
+        """Rows of ``block`` packed for the left, zeros below the last; valid until the next call."""
+        return self._pack(rows, block, self._left, self._kernel.pack_left)
+
+    def right(self, rows: Rows, block: int) -> Array:
+        """Rows of ``block`` packed for the right."""
+        return self._pack(rows, block, self._right, self._kernel.pack_right)
+
+    def _pack(self, rows: Rows, block: int, out: Array, pack: Any) -> Array:
+        start, stop = self._tiling.span(block)
+        pack(rows.read(start, stop, self._panel), out[: stop - start])
+        out[stop - start :] = 0.0
+        return out
 
 
 @dataclass(eq=False)
@@ -159,6 +186,7 @@ class Gram:
     threads: int = 1
     tiling: Tiling = field(init=False)
     _tiles: Array | None = field(init=False, default=None)
+    _free: list[Scratch] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.tiling = Tiling(self.rows.n, self.rows.d, self.rows.dtype.itemsize)
@@ -188,28 +216,33 @@ class Gram:
     def _index(self, i: int, j: int) -> int:
         return i * self.tiling.count - i * (i - 1) // 2 + j - i
 
-    def _padded_rows(self, block: int) -> Array:
-        X = self.rows.read(*self.tiling.span(block))
-        short = self.tiling.size - len(X)
-        return np.concatenate([X, np.zeros((short, self.rows.d), X.dtype)]) if short else X
+    @contextmanager
+    def _scratch(self) -> Iterator[Scratch]:
+        """Buffers that no other thread uses meanwhile."""
+        try:
+            scratch = self._free.pop()
+        except IndexError:
+            scratch = Scratch(self.kernel, self.tiling, self.dtype)
+        yield scratch
+        self._free.append(scratch)
 
     def _fill(self, i: int) -> None:
         assert self._tiles is not None
-        left = self.kernel.pack_left(self._padded_rows(i))
-        for j in range(i, self.tiling.count):
-            right = self.kernel.pack_right(self._padded_rows(j))
-            self.kernel.tile_packed(left, right, self._tiles[self._index(i, j)])
+        with self._scratch() as scratch:
+            left = scratch.left(self.rows, i)
+            for j in range(i, self.tiling.count):
+                self.kernel.tile_packed(left, scratch.right(self.rows, j), self._tiles[self._index(i, j)])
 
-    def _row_tiles(self, i: int, columns: Iterable[int]) -> Iterable[tuple[int, Array]]:
+    def _row_tiles(self, i: int, columns: Iterable[int]) -> Iterator[tuple[int, Array]]:
         """Tiles (i, j) on or above the diagonal; a recomputed one is overwritten by the next."""
         if self._tiles is not None:
             for j in columns:
                 yield j, self._tiles[self._index(i, j)]
             return
-        left = self.kernel.pack_left(self._padded_rows(i))
-        scratch = np.empty((self.tiling.size, self.tiling.size), self.dtype)
-        for j in columns:
-            yield j, self.kernel.tile_packed(left, self.kernel.pack_right(self._padded_rows(j)), scratch)
+        with self._scratch() as scratch:
+            left = scratch.left(self.rows, i)
+            for j in columns:
+                yield j, self.kernel.tile_packed(left, scratch.right(self.rows, j), scratch.tile)
 
     def _blocks(self, v: Array) -> Array:
         padded = np.zeros(self.tiling.padded, self.dtype)
@@ -249,15 +282,9 @@ class Gram:
         """``y += K[:, block b] @ v`` for float64 ``y`` (n,), in place."""
         w = np.zeros(self.tiling.size, self.dtype)
         w[: len(v)] = v
-        packed = None
-        if self._tiles is None:
-            X = self._padded_rows(b)
-            packed = self.kernel.pack_left(X), self.kernel.pack_right(X)
 
         def update(group: int) -> None:
-            scratch = np.empty((self.tiling.size,) * 2, self.dtype) if packed else None
-            for i in range(group, self.tiling.count, GROUPS):
-                tile = self._tile_beside(i, b, packed, scratch)
+            for i, tile in self._tiles_beside(b, range(group, self.tiling.count, GROUPS)):
                 part = np.zeros(self.tiling.size)
                 if i < b:
                     _forward(tile, w, part)
@@ -267,17 +294,18 @@ class Gram:
                 y[start:stop] += part[: stop - start]
 
         # kept tiles are read faster than threads start
-        run_threads(update, range(GROUPS), self.threads if packed else 1)
+        run_threads(update, range(GROUPS), self.threads if self._tiles is None else 1)
 
-    def _tile_beside(self, i: int, b: int, packed: tuple[Array, Array] | None, scratch: Array | None) -> Array:
-        """The tile of blocks i and b that lies on or above the diagonal; ``packed`` is block b both ways."""
-        if packed is None:
-            assert self._tiles is not None
-            return self._tiles[self._index(min(i, b), max(i, b))]
-        other = self._padded_rows(i)
-        if i < b:
-            return self.kernel.tile_packed(self.kernel.pack_left(other), packed[1], scratch)
-        return self.kernel.tile_packed(packed[0], self.kernel.pack_right(other), scratch)
+    def _tiles_beside(self, b: int, blocks: Iterable[int]) -> Iterator[tuple[int, Array]]:
+        """For each of ``blocks`` its tile with block ``b``, the one on or above the diagonal."""
+        if self._tiles is not None:
+            for i in blocks:
+                yield i, self._tiles[self._index(min(i, b), max(i, b))]
+            return
+        with self._scratch() as scratch:
+            for i in blocks:  # block b is packed anew on the side it is needed: little beside a tile
+                left, right = scratch.left(self.rows, min(i, b)), scratch.right(self.rows, max(i, b))
+                yield i, self.kernel.tile_packed(left, right, scratch.tile)
 
     def columns(self, index: Array) -> Array:
         """``K[index, :]``, shape (len(index), n), in the dtype of the rows."""
@@ -287,6 +315,18 @@ class Gram:
             start, stop = self.tiling.span(b)
             out[:, start:stop] = self.kernel.tile_packed(chosen, self.kernel.pack_right(self.rows.read(start, stop)))
         return out
+
+    def dense(self) -> Array:
+        """The whole matrix, (n, n), exactly symmetric."""
+        size, padded = self.tiling.size, self.tiling.padded
+        K = np.empty((padded, padded), self.dtype)
+        for i in range(self.tiling.count):
+            rows = slice(i * size, (i + 1) * size)
+            for j, tile in self._row_tiles(i, range(i, self.tiling.count)):
+                columns = slice(j * size, (j + 1) * size)
+                K[columns, rows] = tile.T
+                K[rows, columns] = tile if i < j else np.triu(tile) + np.triu(tile, 1).T
+        return K[: self.n, : self.n]
 
     def in_float64(self) -> Gram:
         """The same operator with float64 entries, recomputed on every pass: what certifies a gap."""
@@ -309,8 +349,12 @@ class _Float64Rows:
     def d(self) -> int:
         return self.rows.d
 
-    def read(self, start: int, stop: int) -> Array:
-        return self.rows.read(start, stop).astype(np.float64)
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        X = self.rows.read(start, stop)
+        if out is None:
+            return X.astype(np.float64)
+        np.copyto(out[: stop - start], X)
+        return out[: stop - start]
 
 
 def take_rows(rows: Rows, index: Array) -> Array:

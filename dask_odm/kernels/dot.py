@@ -16,8 +16,11 @@ class Linear(Kernel):
 
     name: ClassVar[str] = "linear"
 
-    def pack_left(self, X: Array) -> Array:
-        return np.ascontiguousarray(X)
+    def width(self, d: int) -> int:
+        return d
+
+    def pack_left(self, X: Array, out: Array | None = None) -> Array:
+        return _copied(X, out)
 
     pack_right = pack_left
 
@@ -38,11 +41,14 @@ class Polynomial(Kernel):
     degree: int = 3
     name: ClassVar[str] = "poly"
 
-    def pack_left(self, X: Array) -> Array:
-        return np.multiply(X, X.dtype.type(self.gamma), order="C")
+    def width(self, d: int) -> int:
+        return d
 
-    def pack_right(self, X: Array) -> Array:
-        return np.ascontiguousarray(X)
+    def pack_left(self, X: Array, out: Array | None = None) -> Array:
+        return np.multiply(X, X.dtype.type(self.gamma), out=out, order="C")
+
+    def pack_right(self, X: Array, out: Array | None = None) -> Array:
+        return _copied(X, out)
 
     def finish(self, tile: Array) -> None:
         tile += tile.dtype.type(self.coef0)
@@ -55,3 +61,10 @@ class Polynomial(Kernel):
     def diagonal(self, X: Array) -> Array:
         norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
         return (self.gamma * norms + self.coef0) ** self.degree + self.bias
+
+
+def _copied(X: Array, out: Array | None) -> Array:
+    if out is None:
+        return np.ascontiguousarray(X)
+    np.copyto(out, X)
+    return out

@@ -82,17 +82,20 @@ class RBF(Kernel):
     def _norms(self, X: Array) -> Array:
         return -0.5 * self._scale * np.einsum("ij,ij->i", X, X)
 
-    def pack_left(self, X: Array) -> Array:
+    def width(self, d: int) -> int:
+        return d + 2
+
+    def pack_left(self, X: Array, out: Array | None = None) -> Array:
         n, d = X.shape
-        packed = np.empty((n, d + 2), X.dtype)
+        packed = np.empty((n, d + 2), X.dtype) if out is None else out
         np.multiply(X, X.dtype.type(self._scale), out=packed[:, :d])
         packed[:, d] = self._norms(X)
         packed[:, d + 1] = 1.0
         return packed
 
-    def pack_right(self, X: Array) -> Array:
+    def pack_right(self, X: Array, out: Array | None = None) -> Array:
         n, d = X.shape
-        packed = np.empty((n, d + 2), X.dtype)
+        packed = np.empty((n, d + 2), X.dtype) if out is None else out
         packed[:, :d] = X
         packed[:, d] = 1.0
         packed[:, d + 1] = self._norms(X)

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Gram, LowRankGram, Rows, Tiling, is_low_rank
+from dask_odm.kernels.blocks import ArrayRows, Gram, LowRankGram, Rows, Tiling, is_low_rank
+from dask_odm.kernels.radial import RBF
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.odm import KernelProblem, Point, RowLosses
+from dask_odm.problems.odm import KernelProblem, ODMSettings, Point, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual_cd import sweep
 from dask_odm.solvers.newton import solve_dense, solve_features
@@ -43,15 +44,17 @@ class Resources:
 
 def preconditioner_rows(n: int) -> int:
     """Rows the preconditioner is made of in a partition of ``n``."""
-    return min(PRECONDITIONER_ROWS, n // 24 + 64)
+    return min(PRECONDITIONER_ROWS, n // 24 + 64, n)
 
 
-def solver_bytes(n: int, d: int, itemsize: int, threads: int) -> int:
+def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool) -> int:
     """Peak bytes of a solve, rows and kept tiles aside."""
     if n <= DENSE_ROWS:
-        return 5 * 8 * n * n + 3 * 8 * n * d
+        return Tiling(n, d, 8).scratch_bytes(1) + 5 * 8 * n * n
     r = preconditioner_rows(n)
-    return Tiling(n, d, 8).scratch_bytes(threads) + 3 * r * n * itemsize + 4 * 8 * r * r + 30 * 8 * n
+    landmarks = 2 * r * (d + 2) * itemsize + 3 * r * n * itemsize + 4 * 8 * r * r
+    passes = max(Tiling(n, d, size).scratch_bytes(threads) for size in (itemsize, 8 if certify else itemsize))
+    return passes + landmarks + 30 * 8 * n
 
 
 @dataclass(eq=False)
@@ -135,9 +138,7 @@ def solve_partition(
 
 
 def _solve_dense(kernel: Kernel, rows: Rows, losses: RowLosses, dual: Array, settings: SolverSettings) -> Solution:
-    X = rows.read(0, rows.n).astype(np.float64)
-    K = kernel.tile(X, X)
-    K = 0.5 * (K + K.T)
+    K = Gram(kernel, rows, budget=0).in_float64().dense()
     problem = KernelProblem(losses, _Dense(K))
     a = losses.y * dual
     start = problem.evaluate(problem.function(a))
@@ -180,7 +181,8 @@ def _solve_tiled(
     resources: Resources,
     certify: bool,
 ) -> Solution:
-    spare = resources.memory - solver_bytes(rows.n, rows.d, rows.dtype.itemsize, resources.threads)
+    needed = solver_bytes(rows.n, rows.d, rows.dtype.itemsize, resources.threads, certify=certify)
+    spare = resources.memory - needed
     problem = KernelProblem(losses, Gram(kernel, rows, max(0, spare), resources.threads))
     run = _Run(problem, settings, np.random.default_rng(settings.seed), problem.function(losses.y * dual))
     exact = certify and rows.dtype == np.float32
@@ -199,3 +201,14 @@ def _solve_tiled(
         run.face_steps,
         point.gap <= settings.tol,
     )
+
+
+def warm_up() -> None:
+    """Solve a few rows, so that every loop is compiled or loaded and what that takes of memory is taken."""
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        rows, y = ArrayRows(rng.standard_normal((32, 2)).astype(dtype)), np.repeat([-1.0, 1.0], 16)
+        losses = RowLosses(ODMSettings(1e3, 0.5, 0.5), y, np.ones(32))
+        settings, resources = SolverSettings(max_iter=2), Resources(1 << 20)
+        with single_threaded_blas:
+            _solve_tiled(RBF(), rows, losses, np.zeros(32), settings, resources, certify=False)

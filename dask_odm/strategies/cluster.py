@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,14 @@ from distributed import Client, as_completed, get_client
 from distributed.scheduler import KilledWorker
 from distributed.system import MEMORY_LIMIT
 
+from dask_odm.data import partitioned  # noqa: F401  (part of what tasks import, and so of the baseline)
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.solvers.dual import warm_up
 
-USABLE = 0.7  # of a worker's limit: it pauses at 0.8
+USABLE = 0.65  # of a worker's limit: it pauses at 0.8, and the allocator takes its share
+_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
 
 
@@ -32,8 +36,9 @@ def active_client() -> Client | None:
         return None
 
 
-def resident_bytes() -> int:
-    """Resident memory of the process it runs in."""
+def baseline_bytes() -> int:
+    """Resident memory of the process it runs in, once everything that solves is imported and compiled."""
+    warm_up()
     return int(psutil.Process().memory_info().rss)
 
 
@@ -89,7 +94,7 @@ class Cluster:
             client.get_versions(check=True)
         except ValueError as error:
             raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
-        baseline = max(client.run(resident_bytes).values())
+        baseline = max(client.run(baseline_bytes).values())
         smallest = min(worker["memory_limit"] or MEMORY_LIMIT for worker in workers.values())
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
@@ -159,8 +164,21 @@ class Cluster:
 
 
 def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    with single_threaded_blas:
-        return [function(*a) for a in arguments]
+    try:
+        with single_threaded_blas:
+            return [function(*a) for a in arguments]
+    finally:
+        return_free_memory()
+
+
+def return_free_memory() -> None:
+    """Give pages the allocator holds on to back to the system: else what one task freed counts against the next.
+
+    glibc keeps what was freed, the more so as chunks grow; other allocators are left alone.
+    """
+    trim = getattr(_LIBC, "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def parse_limit(limit: int | str) -> int:

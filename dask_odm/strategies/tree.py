@@ -28,7 +28,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
-from dask_odm.strategies.cluster import Cluster
+from dask_odm.strategies.cluster import Cluster, return_free_memory
 
 Array = NDArray[Any]
 ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
@@ -51,6 +51,13 @@ class TreeSettings:
     fan_in: int = 4
     stop_at: int = 1
     early_stop: bool = False
+
+    def depth(self, n_partitions: int) -> int:
+        """Merges from a level of ``n_partitions`` to the root, which is level 0."""
+        depth = 0
+        while n_partitions > 1:
+            n_partitions, depth = -(-n_partitions // self.fan_in), depth + 1
+        return depth
 
     def levels(self, n_partitions: int) -> list[list[int]]:
         """Boundaries of every level in leaf partitions: node i of a level spans ``bounds[i]:bounds[i + 1]``."""
@@ -94,11 +101,10 @@ class TreeResult:
     solutions: list[Solution]
 
 
-def projected_bytes(job: TreeJob, rows: int, threads: int) -> int:
+def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
     """Least bytes a task needs to solve a node of ``rows`` rows: rows read from disk, tiles recomputed."""
     d, itemsize = job.partitions.features, job.partitions.dtype.itemsize
-    chunk = 2 * threads * 4096 * d * itemsize if hasattr(job.partitions, "chunk_rows") else 0
-    return solver_bytes(rows, d, itemsize, threads) + min(chunk, rows * d * itemsize)
+    return solver_bytes(rows, d, itemsize, threads, certify=certify) + threads * job.partitions.reading_bytes
 
 
 def solve_node(
@@ -118,7 +124,11 @@ def solve_node(
     if children:
         dual = np.concatenate([child.rescaled(losses.total_weight)[0] for child in children])
     settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
-    return solve_partition(job.kernel, rows, losses, dual, settings, Resources(memory - held, threads), certify=certify)
+    resources = Resources(memory - held, threads)
+    solution = solve_partition(job.kernel, rows, losses, dual, settings, resources, certify=certify)
+    del rows
+    return_free_memory()
+    return solution
 
 
 def grow_tree(
@@ -156,8 +166,9 @@ def grow_tree(
     done, states = (-1, []) if resume is None else (resume[0], [delayed(s, traverse=False) for s in resume[1]])
     history = list(history)
     for number in range(done + 1, len(levels)):
-        states, solutions = _run_level(job, sent, levels, number, states, cluster)
-        event = _summary(solutions, len(levels) - 1 - number)
+        depth = tree.depth(len(levels[number]) - 1)
+        states, solutions = _run_level(job, sent, levels, number, depth, states, cluster)
+        event = _summary(solutions, depth)
         history.append(asdict(event))
         report(event)
         if on_level is not None:
@@ -179,7 +190,13 @@ def solve_whole(job: TreeJob, cluster: Cluster) -> TreeResult:
 
 
 def _run_level(
-    job: TreeJob, sent: Delayed, levels: list[list[int]], number: int, below: list[Delayed], cluster: Cluster
+    job: TreeJob,
+    sent: Delayed,
+    levels: list[list[int]],
+    number: int,
+    depth: int,
+    below: list[Delayed],
+    cluster: Cluster,
 ) -> tuple[list[Delayed], list[Solution]]:
     """Start the tasks of one level and wait for their figures; the solutions stay on the workers."""
     bounds = levels[number]
@@ -196,7 +213,7 @@ def _run_level(
     figures: list[Any] = [None] * len(states)
     for i, solution in cluster.results([delayed(Solution.without_dual, pure=False)(s) for s in states]):
         figures[i] = solution
-        report(_solved(len(levels) - 1 - number, i, solution))
+        report(_solved(depth, i, solution))
     return states, figures
 
 
@@ -220,7 +237,7 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
         what = (
             f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
         )
-        cluster.require(projected_bytes(job, rows, threads), tasks, what)
+        cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what)
 
 
 def _solved(level: int, partition: int, s: Solution) -> PartitionSolved:

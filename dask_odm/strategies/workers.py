@@ -43,9 +43,7 @@ def joined(address: str) -> Iterator[Any]:
 
 
 @contextmanager
-def local_workers(
-    count: int, threads: int = 1, memory_limit: int | str = "auto", *, log_level: int = logging.WARNING
-) -> Iterator[Any]:
+def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto") -> Iterator[Any]:
     """Start ``count`` worker processes on this machine, make them the active ones, and yield the client.
 
     Parameters
@@ -54,8 +52,6 @@ def local_workers(
         Worker processes, and threads of each.
     memory_limit : int or str
         Bytes, or "2GB", of each; the nanny ends a worker that exceeds it.
-    log_level : int
-        What of their log is shown: at WARNING also that Dask did not expect memory to be used by tasks.
 
     Raises
     ------
@@ -66,6 +62,7 @@ def local_workers(
         raise InputError(f"workers and threads must be positive. Got {count} and {threads} instead.")
     limit = memory_limit if memory_limit == "auto" else parse_limit(memory_limit)
     settings = {
+        "scheduler-address": None,  # of a cluster in the user's configuration
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
         "distributed.scheduler.worker-ttl": SILENCE,
         "distributed.scheduler.no-workers-timeout": SILENCE,
@@ -77,8 +74,8 @@ def local_workers(
                 threads_per_worker=threads,
                 memory_limit=limit,
                 processes=True,
-                dashboard_address=None,
-                silence_logs=log_level,
+                dashboard_address=":0",
+                silence_logs=logging.ERROR,  # it warns of all memory that tasks use, and of each that Ctrl-C ends
             )
         with client:
             yield client
