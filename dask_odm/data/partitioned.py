@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.chunks import read_plain_chunk
-from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, default_chunk_rows
+from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Block, Store
 
 Array = NDArray[Any]
-TARGET_BYTES = 4 << 20  # chunks of narrow rows; a task writes to many at a time
-TILE_ROWS = 4096
+CHUNK_BYTES = 4 << 20  # smaller than a store's: solvers read rows in panels that begin and end within chunks
 _COLUMNS = {"y": "int8", "weight": "float64", "row": "int64"}
 
 
@@ -172,8 +171,7 @@ class StoredPartitions:
 
     @classmethod
     def plan(cls, path: str, store: Store, counts: tuple[int, ...]) -> StoredPartitions:
-        most = max(TILE_ROWS, TARGET_BYTES // (store.features * store.dtype.itemsize))
-        rows = min(default_chunk_rows(store.features, store.dtype.name), most, max(counts))
+        rows = max(1, min(CHUNK_BYTES // (store.features * store.dtype.itemsize), max(counts)))
         return cls(path, store.features, store.dtype.name, counts, rows)
 
     @property
@@ -188,7 +186,7 @@ class StoredPartitions:
     @property
     def reading_bytes(self) -> int:
         """Bytes a thread holds besides the rows it asked for: its chunk, raw and scaled."""
-        return 2 * self.array("X").chunk_nbytes + (16 << 20)
+        return 2 * self.array("X").chunk_nbytes
 
     def array(self, name: str) -> ArrayLayout:
         """Layout of ``X``, ``y``, ``weight`` or ``row``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +13,14 @@ from dask_odm.data.statistics import Statistics
 
 Array = NDArray[Any]
 METHODS = ("minmax", "standard")
+
+
+@numba.njit(nogil=True, cache=True)  # NumPy would make two float64 copies
+def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
+    for i in range(X.shape[0]):
+        row, scaled = X[i], out[i]
+        for j in range(row.size):
+            scaled[j] = (row[j] - shift[j]) * factor[j]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +54,7 @@ class Scaling:
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Scaled copy of ``X`` (n, d), in its dtype; the subtraction is done in float64, since it could cancel."""
         out = np.empty_like(X, order="C") if out is None else out
-        step = max(1, (1 << 16) // max(1, X.shape[1]))
-        for start in range(0, len(X), step):
-            rows = slice(start, start + step)
-            out[rows] = (X[rows] - self.shift) * self.factor
+        _scale(np.ascontiguousarray(X), self.shift, self.factor, out)
         return out
 
     def variance(self, statistics: Statistics) -> float:

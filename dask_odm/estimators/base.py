@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -64,7 +65,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             checked = as_input_error(
                 lambda: validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
             )
-            return self._predictor.decision(checked, os.cpu_count() or 1)
+            return self._predictor.decision(checked, CPU_COUNT)
         self._check_features(source.features if isinstance(source, Store) else source.X.shape[1])
         return self._lazy_store(source) if isinstance(source, Store) else self._lazy_arrays(source)
 

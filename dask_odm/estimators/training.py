@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays, parti
 from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings, grow_tree, partitions_for, solve_whole
 
 Array = NDArray[Any]
+logger = logging.getLogger("dask_odm")
 WHOLE_ROWS = 1 << 16  # up to so many rows in memory are one partition, solved without a graph
 WHOLE_BYTES = 256 << 20  # a store up to this size is read into memory
 LEAF_ROWS = 8192
@@ -155,6 +157,8 @@ def _train_small_store(store: Store, labelling: Labelling, settings: FitSettings
 
 def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, data: str) -> TreeResult:
     """Grow the tree, with checkpoints if they are asked for."""
+    counts = job.partitions.counts
+    logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, cluster)
     if settings.checkpoint is None:
         return grow_tree(job, settings.tree, cluster)
     fit = hashlib.sha256(json.dumps([data, _plain(settings)], sort_keys=True).encode()).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 from dask.base import compute, persist, tokenize
 from dask.delayed import Delayed, delayed
+from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 from distributed import Client, as_completed, get_client
 from distributed.scheduler import KilledWorker
@@ -23,6 +25,8 @@ from dask_odm.events import Progress, report
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.solvers.dual import warm_up
 
+logger = logging.getLogger("dask_odm")
+TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # the nanny sets it, and every array read then pays for its pages anew
 USABLE = 0.65  # of a worker's limit: it pauses at 0.8, and the allocator takes its share
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
@@ -64,6 +68,10 @@ class Cluster:
     memory: int
     limit: int
 
+    def __str__(self) -> str:
+        where = f"{self.workers} workers of {self.threads} threads" if self.client else f"{self.threads} threads here"
+        return f"{where}, {format_bytes(self.memory)} for tasks"
+
     @classmethod
     def current(cls, memory_limit: int | str | None = None) -> Cluster:
         """The active client's workers, or this process; ``memory_limit`` bounds each further.
@@ -83,7 +91,7 @@ class Cluster:
         """Threads of this process, and ``memory_limit`` or half of the memory that is free."""
         free = int(min(psutil.virtual_memory().available, MEMORY_LIMIT) * LOCAL_SHARE)
         memory = free if memory_limit is None else parse_limit(memory_limit)
-        return cls(None, 1, os.cpu_count() or 1, memory, memory)
+        return cls(None, 1, CPU_COUNT, memory, memory)
 
     @classmethod
     def _of_client(cls, client: Client, limit: int | None) -> Cluster:
@@ -95,6 +103,8 @@ class Cluster:
         except ValueError as error:
             raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
         baseline = max(client.run(baseline_bytes).values())
+        if any(client.run(os.environ.get, TRIM_THRESHOLD).values()):
+            logger.info("%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM_THRESHOLD)
         smallest = min(worker["memory_limit"] or MEMORY_LIMIT for worker in workers.values())
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
