@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dask_odm.data.chunks import read_plain_chunk
 from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.scaling import Scaling
+from dask_odm.data.statistics import StatisticsAccumulator
 from dask_odm.data.store import Block, Store
 
 Array = NDArray[Any]
@@ -40,6 +41,11 @@ class Labelling:
     positive: int
     negative_weight: float = 1.0
     positive_weight: float = 1.0
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether rows of both classes weigh something."""
+        return self.negative_weight > 0 and self.positive_weight > 0
 
     def __call__(self, block: Block) -> tuple[Array, Array, Array]:
         """Rows to keep (mask), labels ±1 and weights of a block with labels, each (rows,)."""
@@ -289,6 +295,15 @@ class StoredRows:
             out[at - start : upto - start] = self._chunk(piece)[at - starts[piece] : upto - starts[piece]]
             at = upto
         return out
+
+
+def chunk_statistics(store: Store, labelling: Labelling, chunk: int) -> StatisticsAccumulator:
+    """Statistics of the rows of a chunk that are kept, weighted by the store's weights."""
+    block = store.read(chunk)
+    keep = np.flatnonzero(labelling(block)[0])
+    gathered = StatisticsAccumulator(store.features)
+    gathered.update(block.X[keep], None if block.weight is None else block.weight[keep])
+    return gathered
 
 
 def sample_chunk(store: Store, labelling: Labelling, count: int, seed: int, chunk: int) -> Array:

@@ -37,21 +37,25 @@ class StatisticsAccumulator:
     """Gathers `Statistics` over blocks; the result depends on where blocks end only by rounding."""
 
     def __init__(self, features: int) -> None:
-        self.count = 0
+        self.count = 0.0
         self._minimum = np.full(features, np.inf)
         self._maximum = np.full(features, -np.inf)
         self._mean = np.zeros(features)
         self._squares = np.zeros(features)
 
-    def update(self, block: npt.NDArray[Any]) -> None:
-        """Add the rows of ``block``, shape (rows, d), any float dtype."""
+    def update(self, block: npt.NDArray[Any], weight: npt.NDArray[np.float64] | None = None) -> None:
+        """Add the rows of ``block``, shape (rows, d), any float dtype; a row of ``weight`` 2 counts as two.
+
+        Rows of weight zero should have been left out: the minimum and the maximum would count them.
+        """
         if len(block) == 0:
             return
         np.minimum(self._minimum, block.min(axis=0), out=self._minimum)
         np.maximum(self._maximum, block.max(axis=0), out=self._maximum)
         step = max(16, _TILE_BYTES // (8 * block.shape[1]))
         for start in range(0, len(block), step):
-            self._add_moments(*_moments(block[start : start + step]))
+            rows = slice(start, start + step)
+            self._add_moments(*_moments(block[rows], None if weight is None else weight[rows]))
 
     def merge(self, other: StatisticsAccumulator) -> None:
         """Add what ``other`` has gathered."""
@@ -67,7 +71,7 @@ class StatisticsAccumulator:
         mean = np.clip(self._mean, self._minimum, self._maximum)
         return Statistics(self._minimum.copy(), self._maximum.copy(), mean, self._squares / self.count)
 
-    def _add_moments(self, count: int, mean: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
+    def _add_moments(self, count: float, mean: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
         total = self.count + count
         delta = mean - self._mean
         self._mean += delta * (count / total)
@@ -75,10 +79,16 @@ class StatisticsAccumulator:
         self.count = total
 
 
-def _moments(tile: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _moments(
+    tile: npt.NDArray[Any], weight: npt.NDArray[np.float64] | None
+) -> tuple[float, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Count, mean and sum of squared deviations; exact where a feature is constant."""
     origin = tile[0].astype(np.float64)
     deviation = tile - origin
-    shift = deviation.mean(axis=0)
+    if weight is None:
+        shift = deviation.mean(axis=0)
+        deviation -= shift
+        return len(tile), origin + shift, np.einsum("ij,ij->j", deviation, deviation)
+    shift = weight @ deviation / weight.sum()
     deviation -= shift
-    return len(tile), origin + shift, np.einsum("ij,ij->j", deviation, deviation)
+    return float(weight.sum()), origin + shift, np.einsum("i,ij,ij->j", weight, deviation, deviation)

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from dask_odm.strategies.predict import ModelFile, Predictor, decide_block, deci
 Array = NDArray[Any]
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
 _CLASSES: dict[str, type[PredictingClassifier]] = {}
+_HOMES = {"ODMClassifier": "dask_odm.estimators.odm"}  # where `load_model` finds what was not imported yet
 
 
 class PredictingClassifier(ClassifierMixin, BaseEstimator):
@@ -158,7 +160,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         attributes = {
             "estimator": type(self).__name__,
             "kernel": self._predictor.kernel.parameters(),
-            "parameters": {k: v for k, v in self.get_params(deep=False).items() if _is_json(v)},
+            "parameters": {k: _encode(v) for k, v in self.get_params(deep=False).items() if _is_plain(v)},
             "classes": self.classes_.tolist(),
             "classes_dtype": self.classes_.dtype.str,
             "fitted": {name: _encode(getattr(self, name)) for name in self._saved if hasattr(self, name)},
@@ -186,11 +188,14 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     """
     record = read_record(path, "model")
     attributes = record.attributes
-    cls = _CLASSES.get(str(attributes.get("estimator")))
+    name = str(attributes.get("estimator"))
+    if name in _HOMES:
+        import_module(_HOMES[name])
+    cls = _CLASSES.get(name)
     if cls is None:
         raise StoreError(f"model '{record.path}' is of an estimator that this dask_odm does not know; upgrade it.")
     try:
-        model: Any = cls(**attributes["parameters"])
+        model: Any = cls(**_decode(attributes["parameters"]))
         model.classes_ = np.array(attributes["classes"], dtype=np.dtype(attributes["classes_dtype"]))
         for name, value in attributes["fitted"].items():
             setattr(model, name, _decode(value))
@@ -231,24 +236,33 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
         raise InputError(str(error)) from error
 
 
-def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter is part of what is saved: not callbacks, and not a generator of random numbers."""
+    if isinstance(value, dict):
+        return all(_is_plain(item) for pair in value.items() for item in pair)
+    return value is None or isinstance(value, bool | int | float | str | np.generic | os.PathLike)
 
 
 def _encode(value: Any) -> Any:
-    """JSON without NaN and infinity, which become strings."""
+    """JSON, in which a dict is a list of pairs (its keys may be numbers) and NaN and infinity are strings."""
     if isinstance(value, dict):
-        return {k: _encode(v) for k, v in value.items()}
-    if isinstance(value, list):
+        return {"pairs": [[_encode(k), _encode(v)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
         return [_encode(v) for v in value]
     if isinstance(value, np.generic):
         value = value.item()
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _decode(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _decode(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_decode(v) for v in value]
-    return float(value) if value in ("nan", "inf", "-inf") else value
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"float"}:
+        return float(value["float"])
+    if set(value) == {"pairs"}:
+        return {_decode(k): _decode(v) for k, v in value["pairs"]}
+    return {k: _decode(v) for k, v in value.items()}

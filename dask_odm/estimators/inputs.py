@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class LazyArrays:
     X: Any
     y: Any
     weight: Any = None
+    feature_names: Array | None = None
 
     @property
     def nbytes(self) -> int:
@@ -81,8 +82,12 @@ def _of_dataset(dataset: Any) -> Store | LazyArrays:
         return store
     if "X" not in dataset:
         raise InputError(f"the Dataset has no variable 'X' (sample, feature); it has {sorted(map(str, dataset))}.")
-    arrays = {name: dataset[name].chunk().data for name in ("X", "y", "weight") if name in dataset}
-    return _aligned(arrays["X"], arrays.get("y"), arrays.get("weight"))
+    X = dataset["X"]
+    if {"sample", "feature"} == set(X.dims):
+        X = X.transpose("sample", "feature")
+    columns = [dataset[name].chunk().data if name in dataset else None for name in ("y", "weight")]
+    names = X.coords["feature"].values if "feature" in X.coords else None
+    return replace(_aligned(X.chunk().data, *columns), feature_names=names)
 
 
 def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
@@ -122,7 +127,9 @@ def spool(arrays: LazyArrays, path: str) -> Store:
             X = np.asarray(next(values))
             codes = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
             writer.append(X, codes, None if arrays.weight is None else next(values))
-        return writer.finish(None if encoder is None else encoder.classes(), source="dask arrays")
+        names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
+        classes = None if encoder is None else encoder.classes()
+        return writer.finish(classes, feature_names=names, source="dask arrays")
 
 
 def _place(first: int) -> Callable[[int], str]:

@@ -32,6 +32,7 @@ from dask_odm.estimators.training import (
     WHOLE_BYTES,
     FitSettings,
     Trained,
+    checkpoint_seed,
     scratch_folder,
     train_arrays,
     train_store,
@@ -50,7 +51,7 @@ Array = NDArray[Any]
 class Recipe:
     """How one ``solver`` learns from rows in memory, and from a store."""
 
-    from_arrays: Callable[[Array, Array, Array, FitSettings], Trained]
+    from_arrays: Callable[[Array, Array, Array, tuple[float, float], FitSettings], Trained]
     from_store: Callable[[Store, Labelling, FitSettings], Trained]
 
 
@@ -275,7 +276,10 @@ class ODMClassifier(PredictingClassifier):
         return self
 
     def _settings(self) -> FitSettings:
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
+        seed = None if isinstance(self.random_state, Integral) or not self.resume else checkpoint_seed(checkpoint)
+        if seed is None:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return FitSettings(
             kernel=self.kernel,
             gamma=self.gamma if isinstance(self.gamma, str) else float(self.gamma),
@@ -290,7 +294,7 @@ class ODMClassifier(PredictingClassifier):
             n_landmarks=int(self.n_landmarks),
             memory_limit=self.memory_limit,
             scratch=None if self.scratch is None else os.fspath(self.scratch),
-            checkpoint=None if self.checkpoint is None else os.fspath(self.checkpoint),
+            checkpoint=checkpoint,
             resume=bool(self.resume),
         )
 
@@ -306,16 +310,18 @@ class ODMClassifier(PredictingClassifier):
         if active_client() is not None and (settings.n_partitions or 1) > 1:
             return self._fit_spooled(LazyArrays(*as_dask(X, y, weight)), settings)
         totals = np.bincount(codes, weights=weight, minlength=2)
-        weight = weight * np.array(self._class_weights(totals))[codes]
-        if not weight.any():
+        class_weights = self._class_weights(totals)
+        if not (weight * np.array(class_weights)[codes]).any():
             raise InputError("all row weights are zero; nothing is left to learn from.")
-        return self._recipe.from_arrays(X, np.where(codes == 1, 1.0, -1.0), weight, settings)
+        return self._recipe.from_arrays(X, np.where(codes == 1, 1.0, -1.0), weight, class_weights, settings)
 
     def _validate_arrays(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
-        check_classification_targets(y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
+        if kind == "continuous" and len(np.unique(y)) <= 2:  # two labels such as 0.5 and 1.5
+            kind = "binary"
         if kind != "binary":
+            check_classification_targets(y)
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, weight
@@ -341,7 +347,10 @@ class ODMClassifier(PredictingClassifier):
         if arrays.y is None:
             raise InputError("fit needs labels, but y is None.")
         if arrays.nbytes <= WHOLE_BYTES:
-            return self._fit_arrays(*to_memory(arrays))
+            trained = self._fit_arrays(*to_memory(arrays))
+            if arrays.feature_names is not None:
+                self.feature_names_in_ = arrays.feature_names.astype(object)
+            return trained
         return self._fit_spooled(arrays, self._settings())
 
     def _fit_spooled(self, arrays: LazyArrays, settings: FitSettings) -> Trained:
@@ -384,6 +393,8 @@ class ODMClassifier(PredictingClassifier):
         self.intercept_ = predictor.intercept
         if predictor.weights is not None:
             self.coef_ = predictor.weights
+        elif hasattr(self, "coef_"):
+            del self.coef_
         if not hasattr(self, "support_"):
             self.support_ = arrays("support")
 

@@ -16,7 +16,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.partitioned import Labelling, MemoryPartitions, StoredPartitions
+from dask_odm.data.partitioned import Labelling, MemoryPartitions, StoredPartitions, chunk_statistics
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.statistics import Statistics, StatisticsAccumulator
 from dask_odm.data.store import Store
@@ -99,7 +99,9 @@ class Trained:
     scaled_gamma: float | None
 
 
-def train_arrays(X: Array, y: Array, weight: Array, settings: FitSettings) -> Trained:
+def train_arrays(
+    X: Array, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
+) -> Trained:
     """Train on rows in memory.
 
     Parameters
@@ -108,11 +110,17 @@ def train_arrays(X: Array, y: Array, weight: Array, settings: FitSettings) -> Tr
         Raw rows, float32 or float64.
     y, weight : ndarrays of shape (n,)
         Labels ±1 and weights; rows of weight zero are dropped.
+    class_weights : tuple of float
+        What a negative and a positive row's weight is multiplied by; scaling does not know of it.
     """
-    kept = np.flatnonzero(weight > 0)
+    kept = np.flatnonzero(weight * np.where(y > 0, class_weights[1], class_weights[0]) > 0)
     if len(kept) < len(X):
         X, y, weight = X[kept], y[kept], weight[kept]
-    statistics = weighted_statistics(X, weight)
+    data = _fingerprint(X, y, weight, class_weights) if settings.checkpoint else ""
+    gathered = StatisticsAccumulator(X.shape[1])
+    gathered.update(X, weight)
+    statistics = gathered.result()
+    weight = weight * np.where(y > 0, class_weights[1], class_weights[0])
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     parts = partitions_for(len(X), settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
     if parts == 1:
@@ -124,7 +132,7 @@ def train_arrays(X: Array, y: Array, weight: Array, settings: FitSettings) -> Tr
     else:
         partitions = partition_arrays(scaling(X), y, weight, kernel, settings.shuffle(parts))
         job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
-        result = _grow(job, settings, Cluster.local(settings.memory_limit), f"{parts} {X.shape}")
+        result = _grow(job, settings, Cluster.local(settings.memory_limit), f"{parts} {data}")
     return _finish(job, result, lambda chosen: X[chosen], kept)
 
 
@@ -135,7 +143,7 @@ def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Tr
     if small and settings.n_partitions in (None, 1):
         return _train_small_store(store, labelling, settings)
     cluster = Cluster.current(settings.memory_limit)
-    statistics = store.statistics
+    statistics = _statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     with scratch_folder(settings.scratch) as folder:
         partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
@@ -149,10 +157,31 @@ def _train_small_store(store: Store, labelling: Labelling, settings: FitSettings
     y, weight = np.empty(store.rows), np.empty(store.rows)
     for block in store.blocks():
         rows = slice(block.first, block.first + len(block.X))
+        keep, y[rows], _ = labelling(block)
         X[rows] = block.X
-        keep, y[rows], own = labelling(block)
-        weight[rows] = np.where(keep, own, 0.0)
-    return train_arrays(X, y, weight, replace(settings, n_partitions=1))
+        weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
+    class_weights = labelling.negative_weight, labelling.positive_weight
+    return train_arrays(X, y, weight, class_weights, replace(settings, n_partitions=1))
+
+
+def _statistics(store: Store, labelling: Labelling, cluster: Cluster) -> Statistics:
+    """Statistics of the rows that are learned from, weighted: the store's own where those are all rows alike."""
+    if not store.has_weight and sum(store.class_counts or ()) == store.rows and labelling.keeps_all:
+        return store.statistics
+    chunks = [(store, labelling, c) for c in range(store.n_chunks)]
+    total, *rest = cluster.map_chunks(chunk_statistics, chunks, "statistics")
+    for part in rest:
+        total.merge(part)
+    if not total.count:
+        raise InputError("no row has both a label and a positive weight.")
+    return total.result()
+
+
+def _fingerprint(X: Array, y: Array, weight: Array, class_weights: tuple[float, float]) -> str:
+    digest = hashlib.sha256(repr((X.shape, X.dtype, class_weights)).encode())
+    for array in (X, y, weight):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, data: str) -> TreeResult:
@@ -167,7 +196,7 @@ def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, data: str) -> T
         history = resume[2]
 
     def on_level(number: int, fetch: Callable[[], list[Solution]], entries: list[dict[str, Any]]) -> None:
-        attributes = {"fit": fit, "level": number, "history": entries}
+        attributes = {"fit": fit, "level": number, "history": entries, "seed": settings.solver.seed}
         save_checkpoint(str(settings.checkpoint), fetch(), attributes)
 
     start = None if resume is None else resume[:2]
@@ -192,6 +221,12 @@ def _resume(path: str, fit: str) -> tuple[int, list[Solution], list[dict[str, An
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
         )
     return int(attributes["level"]), solutions, list(attributes["history"])
+
+
+def checkpoint_seed(path: str | None) -> int | None:
+    """The seed of the fit that left a checkpoint at ``path``; None if there is none."""
+    found = None if path is None else load_checkpoint(path)
+    return None if found is None else int(found[1]["seed"])
 
 
 def _finish(job: TreeJob, result: TreeResult, vectors: Callable[[Array], Array], numbers: Array | None) -> Trained:
@@ -237,17 +272,6 @@ def _gather(partitions: StoredPartitions, chosen: Array) -> Array:
         inside = np.flatnonzero((at < len(chosen)) & (chosen[np.minimum(at, len(chosen) - 1)] == numbers))
         out[at[inside]] = partitions.raw(k, k + 1, inside)
     return out
-
-
-def weighted_statistics(X: Array, weight: Array) -> Statistics:
-    """Statistics in which a row of weight 2 counts as two rows; float64."""
-    if weight.min() == weight.max():
-        gathered = StatisticsAccumulator(X.shape[1])
-        gathered.update(X)
-        return gathered.result()
-    mean = np.average(X, axis=0, weights=weight)
-    variance = np.average((X - mean) ** 2, axis=0, weights=weight)
-    return Statistics(X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64), mean, variance)
 
 
 @contextmanager

@@ -275,7 +275,7 @@ class Gram:
         """The diagonal tile of block ``b`` without its padding, as a copy."""
         start, stop = self.tiling.span(b)
         for _, tile in self._row_tiles(b, [b]):
-            return np.ascontiguousarray(tile[: stop - start, : stop - start])
+            return tile[: stop - start, : stop - start].copy()
         raise AssertionError
 
     def add_columns(self, b: int, v: Array, y: Array) -> None:

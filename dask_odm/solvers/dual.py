@@ -67,6 +67,7 @@ class _Run:
     u: Array
     sweeps: int = 0
     face_steps: int = 0
+    enough: float = 0.1
     preconditioner: LandmarkPreconditioner | None = None
 
     def climb(self) -> None:
@@ -74,19 +75,26 @@ class _Run:
             n = self.problem.n
             rows = np.sort(self.rng.choice(n, preconditioner_rows(n), replace=False))
             self.preconditioner = LandmarkPreconditioner.from_rows(self.problem.gram, rows)
-        self.u = face_step(self.problem, self.u, self.preconditioner)
+        self.u = face_step(self.problem, self.u, self.preconditioner, self.enough)
         self.face_steps += 1
 
     def until(self, point: Point) -> Point:
-        """Sweep until the gap is at most tol or the rounds are used up; climb after a sweep that gained little."""
+        """Sweep until the gap is at most tol or the rounds are used up; climb after a sweep that gained little.
+
+        Where rounds of both gain little as well, the next climb is solved more exactly.
+        """
+        climbed = False
         while self.sweeps < self.settings.max_iter:
             last = point.gap
             sweep(self.problem, self.u, self.rng)
             self.sweeps += 1
             point = self.problem.evaluate(self.u)
-            if point.gap <= self.settings.tol:
+            if point.gap <= self.settings.tol or self.sweeps == self.settings.max_iter:
                 break
-            if point.gap > SLOW * last:
+            if climbed and point.gap > 0.5 * last:
+                self.enough = max(0.5 * self.enough, 1e-6)
+            climbed = point.gap > SLOW * last
+            if climbed:
                 self.climb()
         return point
 

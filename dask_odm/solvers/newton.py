@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dask_odm.kernels.blocks import Rows, Tiling
 from dask_odm.problems.odm import RowLosses
@@ -38,7 +38,7 @@ def solve_dense(losses: RowLosses, K: Array, a: Array) -> tuple[Array, int]:
         root = np.sqrt(stiffness[active])
         system = root[:, None] * K[np.ix_(active, active)] * root + np.eye(len(active))
         if len(active):
-            new[active] = root * cho_solve(cho_factor(system, overwrite_a=True), root * (y * target)[active])
+            new[active] = root * _solve_positive(system, root * (y * target)[active])
         after = K @ new
         if _same(_active(losses, after), (stiffness, target)):
             return new, step
@@ -62,7 +62,7 @@ def solve_features(losses: RowLosses, rows: Rows, bias: float, w: Array) -> tupl
             weighted = X * stiffness[start:stop, None]
             hessian += weighted.T @ X
             moment += weighted.T @ (losses.y * target)[start:stop]
-        new = cho_solve(cho_factor(hessian, overwrite_a=True), moment)
+        new = _solve_positive(hessian, moment)
         after = _linear_scores(rows, bias, new)
         if _same(_active(losses, after), (stiffness, target)):
             return losses.dual_candidate(losses.y * after), new, step
@@ -70,6 +70,18 @@ def solve_features(losses: RowLosses, rows: Rows, bias: float, w: Array) -> tupl
         length = _line_search(losses, scores, after - scores, float(w @ d), float(d @ d))
         w, scores = w + length * d, scores + length * (after - scores)
     return losses.dual_candidate(losses.y * scores), w, MAX_STEPS
+
+
+def _solve_positive(A: Array, b: Array) -> Array:
+    """``A⁻¹ b`` of a matrix that is positive definite but for rounding, which a little on the diagonal mends."""
+    ridge = 0.0
+    while True:
+        try:
+            return cho_solve(cho_factor(A + ridge * np.eye(len(A)) if ridge else A), b)
+        except LinAlgError:
+            ridge = max(100.0 * ridge, np.finfo(float).eps * float(np.trace(A)))
+            if not np.isfinite(ridge):
+                raise
 
 
 def _active(losses: RowLosses, scores: Array) -> tuple[Array, Array]:

@@ -26,7 +26,6 @@ from dask_odm.problems.odm import KernelProblem
 Array = NDArray[Any]
 MAX_STEPS = 60
 STALE_AFTER = 12
-ENOUGH = 0.1
 BISECTIONS = 20
 
 
@@ -77,9 +76,9 @@ class LandmarkPreconditioner:
 
 
 def conjugate_gradients(
-    apply: Callable[[Array], tuple[Array, Array]], b: Array, precondition: Callable[[Array], Array]
+    apply: Callable[[Array], tuple[Array, Array]], b: Array, precondition: Callable[[Array], Array], enough: float = 0.1
 ) -> tuple[Array, Array, int]:
-    """Solve ``A x = b`` until a step gains little against the best one; returns x, ``K x`` and the steps.
+    """Solve ``A x = b`` until a step gains at most ``enough`` of the best one; returns x, ``K x`` and the steps.
 
     ``apply(p)`` returns ``A p`` and ``K p``, the scores of p on all rows.
     """
@@ -96,7 +95,7 @@ def conjugate_gradients(
         steps += 1
         gain = 0.5 * alpha * rz
         best = max(best, gain)
-        if not gain > ENOUGH * best:
+        if not gain > enough * best:
             break
         z = precondition(r)
         rz, last = float(r @ z), rz
@@ -104,7 +103,9 @@ def conjugate_gradients(
     return x, scores, steps
 
 
-def face_step(problem: KernelProblem[Gram], u: Array, preconditioner: LandmarkPreconditioner) -> Array:
+def face_step(
+    problem: KernelProblem[Gram], u: Array, preconditioner: LandmarkPreconditioner, enough: float = 0.1
+) -> Array:
     """One solve on the face of ``u`` (2, n) and the line search after it; returns the new pair."""
     losses, n = problem.losses, problem.n
     face = np.flatnonzero(u[0])
@@ -122,7 +123,7 @@ def face_step(problem: KernelProblem[Gram], u: Array, preconditioner: LandmarkPr
         return Kp[face] + p / stiffness, Kp
 
     residual = target - u[1, face] - a / stiffness
-    x, scores, steps = conjugate_gradients(apply, residual, preconditioner.on(face, stiffness))
+    x, scores, steps = conjugate_gradients(apply, residual, preconditioner.on(face, stiffness), enough)
     preconditioner.stale = steps >= STALE_AFTER
     if not steps:
         return u
