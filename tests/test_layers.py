@@ -31,7 +31,8 @@ MAY_IMPORT["persistence"] = MAY_IMPORT["solvers"] | MAY_IMPORT["partition"] | {"
 MAY_IMPORT["strategies"] = MAY_IMPORT["persistence"] | {"persistence"}
 MAY_IMPORT["estimators"] = MAY_IMPORT["strategies"] | {"strategies"}
 MAY_IMPORT["diagnostics"] = MAY_IMPORT["estimators"] | {"estimators"}
-MAY_IMPORT["cli"] = MAY_IMPORT["diagnostics"] | {"diagnostics", ""}  # "" is the public face, dask_odm itself
+MAY_IMPORT["demo"] = MAY_IMPORT["diagnostics"] | {"diagnostics", ""}  # "" is the public face, dask_odm itself
+MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo"}
 
 NUMERIC_UNITS = {"kernels", "problems", "solvers"}
 NUMERIC_LIBRARIES = {"numpy", "scipy", "numba", "threadpoolctl"}

@@ -1,0 +1,175 @@
+"""Predictions to files, and evaluation, against scikit-learn's metrics and the plain decision values."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import os
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from sklearn.metrics import accuracy_score, confusion_matrix
+
+from dask_odm.data.interchange import open_store
+from dask_odm.data.records import read_record
+from dask_odm.data.store import Store
+from dask_odm.data.writer import StoreWriter
+from dask_odm.diagnostics.evaluation import blocks, evaluate, write_predictions
+from dask_odm.errors import InputError, StoreError
+from dask_odm.events import Progress, listen
+
+ROWS = 100
+
+
+class FirstFeature:
+    """A model whose score is the first feature."""
+
+    theta = 0.25
+
+    def __init__(self, *classes: object) -> None:
+        self.classes_ = np.array(classes)
+
+    def decision_function(self, path: str) -> da.Array:
+        return open_store(path)["X"].data[:, 0]
+
+    def predict(self, path: str) -> da.Array:
+        return self.decision_function(path).map_blocks(
+            lambda scores: self.classes_[(scores > 0).astype(int)], dtype=self.classes_.dtype
+        )
+
+
+def rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(ROWS, 3)).astype(np.float32), rng.integers(0, 3, ROWS), rng.uniform(size=ROWS)
+
+
+def write(path, codes=None, weight=None, classes=("no", "yes", "maybe")) -> Store:
+    with StoreWriter(path, chunk_rows=33) as writer:
+        writer.append(rows()[0], codes, weight)
+        return writer.finish(classes)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_is_counted(tmp_path, weighted):
+    X, codes, weight = rows()
+    codes[codes == 2] = -1
+    store = write(tmp_path / "a.zarr", codes, weight if weighted else None, ("no", "yes"))
+    found = evaluate(FirstFeature("no", "yes"), store, keep_margins=True)
+    known, predicted = codes >= 0, (X[:, 0] > 0).astype(int)
+    facts = found.facts()
+    np.testing.assert_array_equal(found.confusion, confusion_matrix(codes[known], predicted[known]))
+    assert facts["accuracy"] == accuracy_score(codes[known], predicted[known])
+    weight = weight[known] if weighted else None
+    np.testing.assert_allclose(
+        facts["weighted_accuracy"], accuracy_score(codes[known], predicted[known], sample_weight=weight)
+    )
+    assert (facts["rows"], facts["unlabelled_rows"], facts["other_label_rows"]) == (known.sum(), (~known).sum(), 0)
+    margins = np.where(codes == 1, 1, -1)[known] * X[known, 0]
+    np.testing.assert_array_equal(np.concatenate(found.margins), margins)
+    for name, value in {"minimum": margins.min(), "mean": margins.mean(dtype=float), "maximum": margins.max()}.items():
+        np.testing.assert_allclose(facts["margins"][name], value, rtol=1e-6)
+    np.testing.assert_allclose(facts["margins"]["variance"], margins.var(dtype=float), rtol=1e-6)
+    assert facts["margins"]["below_band"] == (margins <= 0.75).sum()
+    assert facts["margins"]["in_band"] == ((margins > 0.75) & (margins < 1.25)).sum()
+    assert facts["margins"]["above_band"] == (margins >= 1.25).sum()
+
+
+def test_labels_are_matched_by_value_and_others_are_wrong(tmp_path):
+    X, codes, _ = rows()
+    store = write(tmp_path / "a.zarr", codes, None, (1, -1, 7))
+    found = evaluate(FirstFeature(-1.0, 1.0), store)
+    labels, predicted = np.array([1, -1, 7])[codes], np.where(X[:, 0] > 0, 1, -1)
+    assert found.accuracy == accuracy_score(labels, predicted)
+    assert found.other == (labels == 7).sum()
+    assert found.margins is None
+
+
+def test_the_confusion_table(tmp_path):
+    store = write(tmp_path / "a.zarr", rows()[1] % 2, None, ("no", "yes"))
+    found = evaluate(FirstFeature("no", "yes"), store)
+    title, *lines = found.table().splitlines()
+    assert title.split() == ["true", "\\", "predicted", "no", "yes"]
+    assert [line.split() for line in lines] == [
+        [name, *map(str, counts)] for name, counts in zip(("no", "yes"), found.confusion.tolist(), strict=True)
+    ]
+
+
+def test_without_labels_there_is_nothing_to_compare(tmp_path):
+    for number, codes in enumerate((None, np.full(ROWS, -1))):
+        store = write(tmp_path / f"{number}.zarr", codes)
+        with pytest.raises(InputError, match="has no labels to compare with"):
+            evaluate(FirstFeature("no", "yes"), store)
+
+
+def test_progress_and_order(tmp_path):
+    events = []
+    store = write(tmp_path / "a.zarr")
+    with listen(events.append):
+        found = np.concatenate(list(blocks(FirstFeature(0, 1).decision_function(store.path), "p")))
+    np.testing.assert_array_equal(found, rows()[0][:, 0])
+    assert (events[0], events[-1]) == (Progress("p", 0, 4), Progress("p", 4, 4))
+
+
+@pytest.mark.parametrize("classes", [("nein", 'ja, "gewiß"'), (-1, 1), (0.5, 1.5), (False, True)])
+def test_labels_as_csv(tmp_path, classes):
+    store, model = write(tmp_path / "a.zarr"), FirstFeature(*classes)
+    assert write_predictions(model, store, tmp_path / "p.csv") == ROWS
+    title, *lines = csv.reader((tmp_path / "p.csv").read_text("utf-8").splitlines())
+    assert title == ["label"]
+    assert [line[0] for line in lines] == [str(label) for label in model.predict(store.path).compute().tolist()]
+
+
+def test_scores_as_csv_keep_their_bits(tmp_path):
+    store = write(tmp_path / "a.zarr")
+    write_predictions(FirstFeature(0, 1), store, tmp_path / "p.csv", scores=True)
+    title, *lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert title == "score"
+    np.testing.assert_array_equal(np.array(lines, dtype=np.float32), rows()[0][:, 0], strict=True)
+
+
+def test_predictions_as_zarr(tmp_path, monkeypatch):
+    monkeypatch.setattr("dask_odm.data.records.CHUNK_BYTES", 40)  # blocks and chunks end at different rows
+    store, model = write(tmp_path / "a.zarr"), FirstFeature("a", "b")
+    write_predictions(model, store, tmp_path / "s.zarr", scores=True)
+    write_predictions(model, store, tmp_path / "y.zarr")
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "s.zarr", mode="r")["score"][:], rows()[0][:, 0])
+    record = read_record(tmp_path / "y.zarr", "prediction")
+    labels = np.array(record.attributes["classes"])[record.array("y")]
+    np.testing.assert_array_equal(labels, model.predict(store.path).compute())
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.zarr"])
+def test_an_existing_output_is_replaced_only_when_asked(tmp_path, name):
+    store = write(tmp_path / "a.zarr")
+    write_predictions(FirstFeature(0, 1), store, tmp_path / name)
+    with pytest.raises(InputError, match="exists; pass overwrite=True"):
+        write_predictions(FirstFeature(0, 1), store, tmp_path / name)
+    write_predictions(FirstFeature(0, 1), store, tmp_path / name, overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", name]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("p.txt", "must end in .csv or .zarr"), ("no/p.csv", "there is no folder"), ("d.csv", "if it is a file"),
+     ("a.zarr", "is not a prediction; remove")],
+)  # fmt: skip
+def test_an_output_that_cannot_be(tmp_path, name, message):
+    store = write(tmp_path / "a.zarr")
+    (tmp_path / "d.csv").mkdir()
+    with pytest.raises(InputError, match=message):
+        write_predictions(None, store, tmp_path / name, overwrite=True)
+    store.verify()
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    store = write(tmp_path / "a.zarr")
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match=r"cannot write '.*p\.csv': No space left"):
+        write_predictions(FirstFeature(0, 1), store, tmp_path / "p.csv")
+    assert os.listdir(tmp_path) == ["a.zarr"]

@@ -1,0 +1,65 @@
+"""Facts of a store and a model, for programs and for people."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dask_odm.data.writer import StoreWriter
+from dask_odm.diagnostics.facts import listing, model_facts, plain, size_text, store_facts
+
+
+def test_a_store(tmp_path):
+    X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    with StoreWriter(tmp_path / "a.zarr", chunk_rows=20) as writer:
+        writer.append(X, np.arange(50) % 3 - 1)
+        store = writer.finish(("no", "yes"), feature_names=["a", "b", "c"], source="made up")
+    facts = json.loads(json.dumps(plain(store_facts(store))))
+    assert facts["classes"] == [{"label": "no", "rows": 17}, {"label": "yes", "rows": 16}]
+    assert (facts["rows"], facts["features"], facts["unlabelled_rows"], facts["source"]) == (50, 3, 17, "made up")
+    assert facts["chunks"] == {"count": 3, "rows": 20, "bytes": 240}
+    assert facts["values"]["minimum"] == X.min()
+    assert facts["bytes"] == sum(path.stat().st_size for path in (tmp_path / "a.zarr").rglob("*") if path.is_file())
+    text = listing(store_facts(store))
+    assert "no (17 rows), yes (16 rows)" in text
+    assert "a, b, c" in text
+
+
+def test_a_model(tmp_path):
+    model = SimpleNamespace(
+        get_params=lambda deep: {"kernel": "rbf", "gamma": 0.5, "callbacks": [print]},
+        classes_=np.array([0, 1]), n_features_in_=3, support_=np.arange(7), dual_gap_=float("nan"), history_=[],
+    )  # fmt: skip
+    facts = plain(model_facts(model, tmp_path))
+    assert (facts["kernel"], facts["classes"], facts["support_rows"], facts["dual_gap"]) == ("rbf", [0, 1], 7, None)
+    assert facts["parameters"] == {"kernel": "rbf", "gamma": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.array([1, 2]), [1, 2]),
+        ({1: (np.int64(2), float("inf"))}, {"1": [2, None]}),
+        (np.random.default_rng, str(np.random.default_rng)),
+        (True, True),
+    ],
+)
+def test_plain_values(value, expected):
+    assert plain(value) == expected
+    assert type(plain(value)) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (2_345_678, "2.3 MB"), (10**13, "10000.0 GB")],
+)
+def test_sizes(nbytes, text):
+    assert size_text(nbytes) == text
+
+
+def test_a_long_list_is_cut():
+    assert listing({"names": [*map(str, range(20))]}) == "names  0, 1, 2, 3, 4, 5, 6, 7, … (20)"

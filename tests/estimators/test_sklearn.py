@@ -1,0 +1,156 @@
+"""scikit-learn's own checks, without exceptions, and the parts of it people put a classifier into."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+from dask_odm import ODMClassifier
+from dask_odm.errors import DaskODMError
+
+
+@pytest.mark.filterwarnings("default")
+@parametrize_with_checks([ODMClassifier()])
+def test_scikit_learn_compatible(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"kernel": "linear"},
+        {"kernel": "poly"},
+        {"kernel": "poly", "scale": "minmax"},
+        {"scale": "minmax"},
+        {"n_partitions": 2},
+        {"class_weight": "balanced"},
+    ],
+    ids=str,
+)
+def test_other_settings_are_compatible(parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(ODMClassifier(**parameters), on_skip=None, on_fail=None)
+    failed = [(r["check_name"], r["exception"]) for r in results if r["status"] not in ("passed", "skipped")]
+    assert failed == []
+
+
+@pytest.fixture(scope="module")
+def rings(make_rings):
+    return make_rings(120)
+
+
+def heard(event) -> None:
+    """A callback that pickles by name."""
+
+
+def test_clone_and_pickle_keep_parameters_and_callbacks(rings):
+    model = ODMClassifier(gamma=2.0, callbacks=[heard], class_weight={-1.0: 2.0}, random_state=3)
+    assert clone(model).get_params() == model.get_params()
+    assert pickle.loads(pickle.dumps(model)).get_params() == model.get_params()
+    model.fit(*rings)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.get_params() == model.get_params()
+    np.testing.assert_array_equal(again.decision_function(rings[0]), model.decision_function(rings[0]))
+    assert not hasattr(clone(model), "dual_coef_")
+
+
+def test_pipeline(rings):
+    model = make_pipeline(StandardScaler(), ODMClassifier(gamma=2.0)).fit(*rings)
+    assert model.score(*rings) > 0.95
+    scaled = ODMClassifier(gamma=2.0, scale="standard").fit(*rings)
+    np.testing.assert_allclose(model.decision_function(rings[0]), scaled.decision_function(rings[0]), atol=1e-8)
+
+
+def test_grid_search(rings):
+    search = GridSearchCV(ODMClassifier(), {"gamma": [1e-4, 2.0], "lam": [1e-3, 1e4]}, cv=3, scoring="roc_auc")
+    search.fit(*rings)
+    assert search.best_params_["gamma"] == 2.0
+    assert search.best_score_ > 0.95
+
+
+def test_cross_validation_with_processes_of_its_own(rings):
+    assert cross_val_score(ODMClassifier(gamma=2.0), *rings, cv=3).mean() > 0.95
+
+
+def test_calibration(rings):
+    X, y = rings
+    model = CalibratedClassifierCV(ODMClassifier(gamma=2.0), cv=3).fit(X, y)
+    probability = model.predict_proba(X)[:, 1]
+    assert 0 <= probability.min() < 0.2 < 0.8 < probability.max() <= 1
+    assert (model.classes_ == [-1.0, 1.0]).all()
+
+
+def test_agrees_with_a_plain_linear_classifier_on_easy_rows(make_blobs):
+    X, y = make_blobs(200, 2, distance=8.0)
+    np.testing.assert_array_equal(ODMClassifier().fit(X, y).predict(X), LogisticRegression().fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("method", ["predict", "decision_function", "score", "save"])
+def test_not_fitted(method, tmp_path):
+    with pytest.raises(NotFittedError):
+        getattr(ODMClassifier(), method)(tmp_path / "x")
+
+
+WRONG = {
+    "kernel": ("sigmoid", "a str among {'linear', 'poly', 'rbf'}"),
+    "gamma": (-1.0, "a str among {'auto', 'scale'} or a float in the range (0.0, inf)"),
+    "degree": (0, "an int in the range [1, inf)"),
+    "coef0": (-1.0, "a float in the range [0.0, inf)"),
+    "lam": (0.0, "a float in the range (0.0, inf)"),
+    "upsilon": (1.5, "a float in the range [0.0, 1.0]"),
+    "theta": (1.0, "a float in the range [0.0, 1.0)"),
+    "solver": ("newton", "a str among {'auto', 'sodm'}"),
+    "tol": (0.0, "a float in the range (0.0, inf)"),
+    "max_iter": (0, "an int in the range [1, inf)"),
+    "n_partitions": (0, "an int in the range [1, inf) or None"),
+    "fan_in": (1, "an int in the range [2, inf)"),
+    "n_landmarks": (1.5, "an int in the range [1, inf)"),
+    "stop_at": (0, "an int in the range [1, inf)"),
+    "early_stop": ("no", "an instance of 'bool'"),
+    "scale": ("robust", "a str among {'minmax', 'standard'} or None"),
+    "class_weight": ("even", "a str among {'balanced'}, an instance of 'dict' or None"),
+    "random_state": ("a", "an int in the range [0, 4294967295]"),
+    "memory_limit": (0, "an int in the range [1, inf), an instance of 'str' or None"),
+    "callbacks": (heard, "an instance of 'list', an instance of 'tuple' or None"),
+    "resume": (2, "an instance of 'bool'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_parameter_errors_are_worded_as_scikit_learn_does(rings, name):
+    value, must_be = WRONG[name]
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of ODMClassifier must be ") as error:
+        ODMClassifier(**{name: value}).fit(*rings)
+    assert isinstance(error.value, DaskODMError)
+
+    # the order of a set of names is any
+    def words(text: str) -> list[str]:
+        return sorted(text.replace("{", "").replace("}", "").replace(",", "").split())
+
+    found, got = str(error.value).split(" parameter of ODMClassifier must be ")[1].split(". Got ")
+    assert words(found)[: len(words(must_be))] == words(must_be) or found.startswith(must_be)
+    assert got == f"{value!r} instead."
+
+
+@pytest.mark.parametrize("name", ["lam", "gamma", "tol", "coef0"])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_parameters_are_finite(rings, name, value):
+    with pytest.raises(ValueError, match=name) as error:
+        ODMClassifier(kernel="poly", **{name: value}).fit(*rings)
+    assert isinstance(error.value, DaskODMError)
+
+
+def test_every_parameter_is_constrained():
+    assert set(ODMClassifier._parameter_constraints) == set(ODMClassifier().get_params())

@@ -1,0 +1,190 @@
+"""The Gram operator against the dense matrix: every size, both dtypes, the same bits however it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels import RBF, Linear, Polynomial, blocks
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import (
+    GROUPS,
+    TILE_ROWS,
+    ArrayRows,
+    Gram,
+    LowRankGram,
+    Tiling,
+    is_low_rank,
+    take_rows,
+)
+from dask_odm.kernels.threads import single_threaded_blas
+from small_problems import matrix
+
+SIZES = [1, 2, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 1300]
+PLENTY = 1 << 30
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
+
+
+def rows(n: int, d: int = 4, dtype: str = "float64", seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
+
+
+def vector(n: int, seed: int = 1) -> np.ndarray:
+    v = np.random.default_rng(seed).normal(size=n)
+    v[::3] = 0.0
+    return v
+
+
+def assert_close(values: np.ndarray, expected: np.ndarray, dtype: str, scale: np.ndarray | float) -> None:
+    assert np.abs(values - expected).max() <= TOLERANCE[dtype] * np.max(scale)
+
+
+@pytest.mark.parametrize("budget", [0, PLENTY], ids=["recomputed", "kept"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", SIZES)
+def test_operations_are_those_of_the_dense_matrix(n, dtype, budget):
+    X, v = rows(n, dtype=dtype), vector(n)
+    kernel = RBF(1.0, 0.3)
+    K, gram = matrix(kernel, X), Gram(kernel, ArrayRows(X), budget)
+    assert gram.keeps == (budget > 0)
+    assert (gram.n, gram.dtype) == (n, dtype)
+    scale = np.abs(K) @ np.abs(v) + 1.0
+    assert_close(gram.matvec(v), K @ v, dtype, scale)
+    assert gram.matvec(v).dtype == np.float64
+    assert_close(gram.diagonal(), K.diagonal(), dtype, 2.0)
+    index = np.unique(np.linspace(0, n - 1, 7).astype(np.int64))
+    assert_close(gram.columns(index), K[index], dtype, 2.0)
+    assert gram.columns(index).dtype == dtype
+    assert_close(gram.in_float64().matvec(v), K @ v, "float64", scale)
+    for b in range(gram.tiling.count):
+        span = slice(*gram.tiling.span(b))
+        assert_close(gram.block(b), K[span, span], dtype, 2.0)
+        y = np.arange(n, dtype=np.float64)
+        gram.add_columns(b, v[span], y)
+        assert_close(y - np.arange(n), K[:, span] @ v[span], dtype, scale + n * (dtype == "float64"))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All a Gram operator says about one vector, as bytes."""
+
+    values: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, gram: Gram, v: np.ndarray) -> Answers:
+        y = v.copy()
+        for b in range(gram.tiling.count):
+            gram.add_columns(b, v[slice(*gram.tiling.span(b))], y)
+        blocks = [gram.block(b) for b in range(gram.tiling.count)]
+        arrays = [gram.matvec(v), y, gram.columns(np.array([0])), gram.in_float64().matvec(v), *blocks]
+        return cls(tuple(a.tobytes() for a in arrays))
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.3), Linear(1.0), Polynomial()], ids=lambda k: k.name)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [*SIZES, 5 * TILE_ROWS + 3])
+def test_memory_and_threads_change_no_bit(kernel: Kernel, n, dtype):
+    X, v = ArrayRows(rows(n, dtype=dtype)), vector(n)
+    with single_threaded_blas:
+        expected = Answers.of(Gram(kernel, X, PLENTY, 1), v)
+        for budget in (0, PLENTY):
+            for threads in (1, 2, 3):
+                assert Answers.of(Gram(kernel, X, budget, threads), v) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_more_blocks_than_groups(monkeypatch, dtype):
+    """Every group of tiles has more than one row of them, and the last block is mostly padding."""
+    monkeypatch.setattr(blocks, "PANEL_BYTES", 1)
+    X, kernel = rows(64 * (2 * GROUPS + 3) + 7, dtype=dtype), RBF(1.0, 0.3)
+    v = vector(len(X))
+    kept, recomputed = (Gram(kernel, ArrayRows(X), budget, 2) for budget in (PLENTY, 0))
+    assert kept.tiling.count > 2 * GROUPS
+    K = matrix(kernel, X)
+    assert_close(kept.matvec(v), K @ v, dtype, np.abs(K) @ np.abs(v))
+    assert Answers.of(recomputed, v) == Answers.of(kept, v)
+
+
+@pytest.mark.parametrize("budget", [0, PLENTY], ids=["recomputed", "kept"])
+@pytest.mark.parametrize("n", SIZES)
+def test_dense_is_the_matrix_and_symmetric_to_the_bit(n, budget):
+    X, kernel = rows(n, dtype="float32"), RBF(1.0, 0.3)
+    K = Gram(kernel, ArrayRows(X), budget, 2).in_float64().dense()
+    assert_close(K, matrix(kernel, X), "float64", 2.0)
+    np.testing.assert_array_equal(K, K.T)
+
+
+def test_a_block_is_a_copy():
+    gram = Gram(RBF(), ArrayRows(rows(TILE_ROWS)), PLENTY)
+    before = gram.matvec(np.ones(TILE_ROWS))
+    gram.block(0)[:] = 0.0
+    np.testing.assert_array_equal(gram.matvec(np.ones(TILE_ROWS)), before)
+
+
+def test_an_error_while_reading_is_passed_on_and_does_no_harm():
+    class Failing(ArrayRows):
+        fail = True
+
+        def read(self, start, stop, out=None):
+            if self.fail and start:
+                raise OSError("gone")
+            return super().read(start, stop, out)
+
+    X = Failing(rows(1300))
+    gram = Gram(RBF(), X, 0, 2)
+    with pytest.raises(OSError, match="gone"):
+        gram.matvec(np.ones(1300))
+    Failing.fail = False
+    np.testing.assert_array_equal(gram.matvec(np.ones(1300)), Gram(RBF(), X, 0).matvec(np.ones(1300)))
+
+
+def test_tiles_are_used_exactly_up_to_the_budget():
+    X = ArrayRows(rows(700))
+    needed = Tiling(700, 4, 8).kept_bytes
+    assert Gram(RBF(), X, needed).keeps
+    assert not Gram(RBF(), X, needed - 1).keeps
+    kept = Gram(RBF(), X, needed)
+    assert kept._tiles is not None
+    assert kept._tiles.nbytes == needed
+
+
+@pytest.mark.parametrize("n", [1, 100, 512, 513, 5000, 100_003])
+@pytest.mark.parametrize("d", [1, 100, 100_000])
+def test_tiling_covers_every_row_once(n, d):
+    tiling = Tiling(n, d, 8)
+    spans = [tiling.span(b) for b in range(tiling.count)]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == n
+    assert all(a[1] == b[0] and a[0] < a[1] for a, b in zip(spans, [*spans[1:], (n, n + 1)], strict=True))
+    assert tiling.size <= TILE_ROWS
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 513, 1300])
+def test_low_rank_gram_is_the_matrix_it_never_forms(n, dtype, bias):
+    X, v = rows(n, dtype=dtype), vector(n)
+    gram = LowRankGram(Linear(bias), ArrayRows(X), 0)
+    X64 = X.astype(np.float64)
+    K = X64 @ X64.T + bias
+    scale = np.abs(K) @ np.abs(v) + 1.0
+    assert_close(gram.matvec(v), K @ v, dtype, scale)
+    assert_close(gram.in_float64().matvec(v), K @ v, "float64", scale)
+    assert_close(gram.weights(v), np.append(X64.T @ v, np.sqrt(bias) * v.sum()), dtype, n)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "d", "expected"),
+    [(Linear(), TILE_ROWS, True), (Linear(), TILE_ROWS + 1, False), (RBF(), 2, False), (Polynomial(), 2, False)],
+)
+def test_is_low_rank(kernel, d, expected):
+    assert is_low_rank(kernel, ArrayRows(np.zeros((3, d)))) is expected
+
+
+def test_take_rows():
+    X = rows(1300)
+    index = np.array([0, 5, 511, 512, 1298, 1299])
+    np.testing.assert_array_equal(take_rows(ArrayRows(X), index), X[index])
+    assert take_rows(ArrayRows(X), np.array([], np.int64)).shape == (0, 4)

@@ -1,0 +1,78 @@
+"""The Gaussian kernel against the slow formula: its own exp2, far rows, rows far from zero, both ends of the range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import reference
+from dask_odm.kernels.radial import _LOG2, RBF, _exp2_float32, _exp2_float64
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("float64", 1e-13)])
+def test_tile_is_the_slow_formula(dtype, tolerance, bias):
+    rng = np.random.default_rng(0)
+    X, Z = rng.uniform(size=(30, 8)).astype(dtype), rng.uniform(size=(20, 8)).astype(dtype)
+    np.testing.assert_allclose(
+        RBF(bias, 4.0).tile(X, Z), reference.rbf(X, Z, 4.0) + bias, rtol=0, atol=tolerance * (1 + bias)
+    )
+
+
+@pytest.mark.parametrize(
+    ("exp2", "dtype", "lowest", "unit"),
+    [(_exp2_float32, np.float32, -126.0, 2.0**-23), (_exp2_float64, np.float64, -1022.0, 2.0**-52)],
+)
+def test_exp2_is_right_to_two_units_in_the_last_place(exp2, dtype, lowest, unit):
+    t = np.concatenate([np.linspace(lowest, 0.0, 100_001), -np.geomspace(1e-12, 1.0, 10_000)]).astype(dtype)
+    exact = np.exp2(t.astype(np.longdouble))
+    out = t.copy()
+    exp2(out, dtype(0.0))
+    assert np.abs(out / exact - 1.0).max() < 2 * unit
+
+
+@pytest.mark.parametrize(("exp2", "dtype"), [(_exp2_float32, np.float32), (_exp2_float64, np.float64)])
+def test_exp2_at_the_ends(exp2, dtype):
+    t = np.array([0.0, 1e-7, 5.0, -0.5, -1.0, -1.5, -1e30], dtype)
+    exp2(t, dtype(0.0))
+    np.testing.assert_allclose(t[:6], [1.0, 1.0, 1.0, 0.5**0.5, 0.5, 0.5**1.5], rtol=1e-6)
+    assert t[:3].tolist() == [1.0] * 3, "rounding must not push a value above 1"
+    assert 0.0 <= t[6] < 1e-30
+    flat = np.full(37, -2.0, dtype)
+    exp2(flat, dtype(1.0))
+    np.testing.assert_array_equal(flat, 1.25)
+
+
+def test_log2_is_the_constant():
+    assert np.log(2.0) == _LOG2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_equal_rows_give_one_and_far_rows_nothing(dtype):
+    X = np.array([[0.0, 0.0], [1e3, -1e3]], dtype)
+    tile = RBF(gamma=10.0).tile(X, X)
+    assert tile[0, 0] == 1.0
+    assert tile[0, 1] == pytest.approx(0.0, abs=1e-37)
+    assert np.isfinite(tile).all()
+    assert tile.max() <= 1.0
+
+
+@pytest.mark.parametrize("gamma", [1e-8, 1e-3, 1.0, 1e3, 1e6])
+def test_any_gamma(gamma):
+    X = np.random.default_rng(1).normal(size=(40, 3))
+    tile, expected = RBF(gamma=gamma).tile(X, X), reference.rbf(X, X, gamma)
+    np.testing.assert_allclose(tile, expected, rtol=0, atol=1e-15 * (10 + 100 * gamma))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-12)])
+def test_rows_away_from_zero_lose_only_the_digits_of_the_expansion(dtype, tolerance):
+    """‖x‖² of 100 leaves seven digits less two in float32: why rows are centred before they come here."""
+    X = (np.random.default_rng(2).uniform(size=(30, 4)) + 5.0).astype(dtype)
+    tile = RBF(gamma=1.0).tile(X, X)
+    np.testing.assert_allclose(tile, reference.rbf(X, X, 1.0), rtol=0, atol=tolerance)
+
+
+def test_shift_invariance():
+    X, Z = np.random.default_rng(3).normal(size=(2, 20, 3))
+    np.testing.assert_allclose(RBF(gamma=0.5).tile(X + 3.0, Z + 3.0), RBF(gamma=0.5).tile(X, Z), atol=1e-13)
+    assert RBF.shift_invariant

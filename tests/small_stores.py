@@ -1,0 +1,30 @@
+"""Stores for the tests of the shuffle, the strategies and the estimators: any rows, chunked as asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dask_odm.data.store import Store
+from dask_odm.data.writer import StoreWriter
+
+
+def store_of(
+    path: Path,
+    X: np.ndarray,
+    y: np.ndarray | None,
+    *,
+    weight: np.ndarray | None = None,
+    chunk_rows: int = 100,
+    names: list[str] | None = None,
+) -> Store:
+    """Write rows ``X`` with labels ``y`` (numbers, strings or booleans; None among them is unknown) as a store."""
+    codes, classes = None, None
+    if y is not None:
+        labels = np.asarray(y, dtype=object)
+        classes = tuple(sorted({label for label in labels.tolist() if label is not None}))
+        codes = np.array([-1 if label is None else classes.index(label) for label in labels.tolist()])
+    with StoreWriter(path, dtype=X.dtype.name, chunk_rows=chunk_rows) as writer:
+        writer.append(X, codes, weight)
+        return writer.finish(classes, feature_names=names, source="made up")

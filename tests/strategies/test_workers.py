@@ -1,0 +1,49 @@
+"""Workers that are started or joined: what they are given, what they used, and clear errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import dask
+import psutil
+import pytest
+
+from dask_odm.errors import ClusterError, InputError
+from dask_odm.strategies.cluster import active_client
+from dask_odm.strategies.workers import joined, local_workers, peak_bytes
+
+
+def _environment() -> tuple[str | None, object]:
+    return os.environ.get("MALLOC_TRIM_THRESHOLD_"), signal.getsignal(signal.SIGINT)
+
+
+def test_workers_are_as_asked_for_and_can_be_joined():
+    with dask.config.set({"scheduler-address": "tcp://127.0.0.1:1"}), local_workers(1, 2, "700MB") as client:
+        (worker,) = client.scheduler_info(n_workers=-1)["workers"].values()
+        assert (worker["nthreads"], worker["memory_limit"]) == (2, 700_000_000)
+        assert set(client.run(_environment).values()) == {(None, signal.SIG_IGN)}
+        (peak,) = client.run(peak_bytes).values()
+        assert 50 << 20 < peak < 700_000_000
+        assert active_client() is client
+        with joined(client.scheduler.address) as second:
+            assert second.submit(sum, [1, 2]).result() == 3
+    assert active_client() is None
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_peak_is_at_least_what_is_used_now():
+    assert peak_bytes() >= 0.9 * psutil.Process().memory_info().rss
+
+
+@pytest.mark.parametrize(("count", "threads", "limit"), [(0, 1, "auto"), (1, 0, "auto"), (1, 1, "lots")])
+def test_numbers_that_cannot_be(count, threads, limit):
+    with pytest.raises(InputError, match="must be"), local_workers(count, threads, limit):
+        pass
+
+
+def test_a_scheduler_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr("dask_odm.strategies.workers.CONNECT", "1s")
+    for address in ("tcp://127.0.0.1:1", "nonsense"):
+        with pytest.raises(ClusterError, match=f"cannot join the scheduler at '{address}': "), joined(address):
+            pass

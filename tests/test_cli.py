@@ -1,0 +1,354 @@
+"""The command line: the README's commands from a file to predictions, one object with --json, one line on errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from sklearn.metrics import accuracy_score
+
+import dask_odm
+from dask_odm.cli import PARAMETERS, main
+from dask_odm.data.store import Store
+from dask_odm.data.writer import StoreWriter
+from dask_odm.estimators.odm import ODMClassifier
+from dask_odm.persistence import read_record
+from dask_odm.strategies.workers import local_workers
+
+COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "demo")
+DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
+
+
+def run(*arguments: object, status: int = 0) -> Result:
+    result = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def run_json(*arguments: object) -> dict:
+    result = run(*arguments, "--json")
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: object) -> str:
+    """Run what cannot work, and return the one line that says why."""
+    result = run(*arguments, status=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("dask-odm: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory, make_rings) -> Path:
+    """A CSV file with a header and labels that are words."""
+    path = tmp_path_factory.mktemp("source") / "rings.csv"
+    X, y = make_rings(n=400)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["first", "kind", "second"])
+        writer.writerows([a, "inside" if label > 0 else "outside", b] for (a, b), label in zip(X, y, strict=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(source) -> Path:
+    """The folder of ``train.zarr``, ``train-test.zarr`` and ``model.zarr``."""
+    folder = source.parent
+    run("ingest", source, folder / "train.zarr", "--label", "kind", "--test-size", 0.25, "--seed", 3)
+    run("fit", folder / "train.zarr", folder / "model.zarr", "--scale", "minmax", "--random-state", 0)
+    return folder
+
+
+# Commands ---------------------------------------------------------------------------------------------------
+
+
+def test_ingest_splits(source, tmp_path):
+    result = run_json("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--test-size", 0.25, "--seed", 3)
+    assert (result["store"]["rows"], result["test_store"]["rows"]) == (300, 100)
+    assert result["store"]["feature_names"] == ["first", "second"]
+    assert result["test_store"]["path"] == str(tmp_path / "a-test.zarr")
+    assert [each["label"] for each in result["store"]["classes"]] == ["inside", "outside"]
+    assert Store.open(tmp_path / "a.zarr").class_counts == tuple(c["rows"] for c in result["store"]["classes"])
+    assert "inside (" in run("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--overwrite").stdout
+
+
+def test_ingest_passes_every_option_on(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 2, size=(40, 4)).astype(float))
+    options = ("--label", "1", "--weight", "-1", "--dtype", "float64", "--chunk-rows", 16, "--compression", "zstd")
+    store = run_json("ingest", tmp_path / "x.npy", tmp_path / "a.zarr", "--format", "numpy", *options)["store"]
+    assert (store["features"], store["dtype"], store["weights"], store["compression"]) == (2, "float64", True, "zstd")
+    assert store["chunks"] == {"count": 3, "rows": 16, "bytes": 16 * 2 * 8}
+    (tmp_path / "a.txt").write_text("1 1:0.5\n-1 2:3\n")
+    (tmp_path / "b.txt").write_text("1 1:0.25\n")
+    files = (tmp_path / "a.txt", tmp_path / "b.txt")
+    store = run_json("ingest", *files, tmp_path / "b.zarr", "--n-features", 5, "--no-label")["store"]
+    assert (store["rows"], store["features"], store["classes"]) == (3, 5, None)
+    (tmp_path / "c.csv").write_text("1,2\n3,4\n")
+    store = run_json("ingest", tmp_path / "c.csv", tmp_path / "c.zarr", "--header", "--label", "2")["store"]
+    assert (store["rows"], store["feature_names"]) == (1, ["1"])
+
+
+def test_info_and_verify(made):
+    store = run_json("info", made / "train.zarr")
+    assert (store["kind"], store["rows"], store["features"], store["unlabelled_rows"]) == ("store", 300, 2, 0)
+    model = run_json("info", made / "model.zarr")
+    assert (model["kind"], model["kernel"], model["classes"]) == ("model", "rbf", ["inside", "outside"])
+    assert model["parameters"]["scale"] == "minmax"
+    assert model["support_rows"] == len(dask_odm.load_model(made / "model.zarr").support_)
+    assert "start gap" in run("info", made / "model.zarr").stdout
+    assert "inside (" in run("info", made / "train.zarr").stdout
+    for name in ("train.zarr", "model.zarr"):
+        found = run_json("verify", made / name)
+        assert (found["sound"], found["path"]) == (True, str(made / name))
+        assert found["bytes"] > 1000
+        assert "sound" in run("verify", made / name).stdout
+
+
+def test_fit_writes_what_the_classifier_learns(made, tmp_path):
+    result = run_json("fit", made / "train.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--random-state", 0)
+    expected = ODMClassifier(scale="minmax", random_state=0).fit(str(made / "train.zarr"))
+    np.testing.assert_array_equal(dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
+    assert result["dual_gap"] == expected.dual_gap_
+    assert (result["rows"], result["support_rows"]) == (300, len(expected.support_))
+    assert [level["partitions"] for level in result["levels"]] == [1]
+    assert result["seconds"] > 0
+
+
+def test_fit_shows_the_levels(made, tmp_path):
+    model = tmp_path / "m.zarr"
+    lines = run(
+        "fit", made / "train.zarr", model, "--n-partitions", 4, "--fan-in", 2, "--stop-at", 2
+    ).stdout.splitlines()
+    assert lines[0].split()[:2] == ["level", "partitions"]
+    assert [line.split()[1] for line in lines[1:3]] == ["4", "2"]
+    assert lines[-1].startswith("gap unknown (the tree ended above one partition), ")
+    assert run_json("info", model)["dual_gap"] is None
+
+
+def test_fit_on_workers_started_for_it(made, tmp_path):
+    options = ("--n-partitions", 4, "--random-state", 0, "--scale", "minmax")
+    run("fit", made / "train.zarr", tmp_path / "here.zarr", *options)
+    workers = ("--workers", 1, "--threads", 2, "--worker-memory", "2GB")
+    result = run_json("fit", made / "train.zarr", tmp_path / "there.zarr", *options, *workers)
+    assert [level["partitions"] for level in result["levels"]] == [4, 1]
+    here, there = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("here", "there"))
+    np.testing.assert_array_equal(here.dual_coef_, there.dual_coef_)
+
+
+def test_fit_on_a_scheduler(made, tmp_path):
+    with local_workers(1) as client:
+        options = ("--n-partitions", 4, "--scheduler", client.scheduler.address)
+        run("fit", made / "train.zarr", tmp_path / "m.zarr", *options)
+    assert len(run_json("info", tmp_path / "m.zarr")["levels"]) == 2
+
+
+def test_checkpoint_and_resume(made, tmp_path):
+    options = ("--n-partitions", 4, "--random-state", 0, "--checkpoint", tmp_path / "c.zarr")
+    run("fit", made / "train.zarr", tmp_path / "a.zarr", *options)
+    run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
+    a, b = (read_record(tmp_path / f"{name}.zarr", "model").array("dual_coef") for name in "ab")
+    np.testing.assert_array_equal(a, b)
+    line = refused("fit", made / "train.zarr", tmp_path / "d.zarr", *options, "--resume", "--lam", 7)
+    assert "c.zarr' is of another fit" in line
+
+
+def test_predictions_and_their_worth(made, tmp_path):
+    model, test = dask_odm.load_model(made / "model.zarr"), Store.open(made / "train-test.zarr")
+    assert run_json("predict", made / "model.zarr", test.path, tmp_path / "p.csv")["rows"] == 100
+    labels = (tmp_path / "p.csv").read_text().split()[1:]
+    accuracy = accuracy_score(test.labels(test.read_y()), labels)
+    result = run_json("evaluate", made / "model.zarr", test.path)
+    assert result["accuracy"] == accuracy == model.score(test.path) > 0.9
+    assert np.sum(result["confusion"]) == result["rows"] == 100
+    assert "inside" in run("evaluate", made / "model.zarr", test.path).stdout
+    run("predict", made / "model.zarr", test.path, tmp_path / "s.csv", "--decision-function")
+    scores = np.array((tmp_path / "s.csv").read_text().split()[1:], dtype=np.float32)
+    np.testing.assert_array_equal(scores, model.decision_function(test.path).compute())
+    assert "100 labels" in run("predict", made / "model.zarr", test.path, tmp_path / "p.zarr").stdout
+    record = read_record(tmp_path / "p.zarr", "prediction")
+    assert [record.attributes["classes"][code] for code in record.array("y")] == labels
+
+
+# What cannot work -------------------------------------------------------------------------------------------
+
+
+def test_errors_are_one_line(made, tmp_path):
+    train, model, new = made / "train.zarr", made / "model.zarr", tmp_path / "new.zarr"
+    (tmp_path / "bad.csv").write_text("a,b,label\n1,2,x\n1,oops,y\n")
+    assert "bad.csv, line 3" in refused("ingest", tmp_path / "bad.csv", new)
+    assert "nothing.csv" in refused("ingest", tmp_path / "nothing.csv", new)
+    assert "exists; pass overwrite=True (--overwrite)" in refused("ingest", tmp_path / "bad.csv", train)
+    assert "does not exist" in refused("info", tmp_path / "nothing.zarr")
+    assert "does not exist" in refused("verify", tmp_path / "nothing.zarr")
+    assert "is a model, not a store" in refused("fit", model, new)
+    assert "is a store, not a model" in refused("predict", train, train, tmp_path / "p.csv")
+    assert "must end in .csv or .zarr" in refused("predict", model, train, tmp_path / "p")
+    assert "'theta' parameter of ODMClassifier must be a float" in refused("fit", train, new, "--theta", 1.0)
+    assert "'gamma' parameter of ODMClassifier must be" in refused("fit", train, new, "--gamma", "big")
+    assert "'class_weight' parameter" in refused("fit", train, new, "--class-weight", "odd")
+    assert "memory_limit must be" in refused("fit", train, new, "--workers", 1, "--worker-memory", "lots")
+    assert "cannot join the scheduler at 'nowhere'" in refused("fit", train, new, "--scheduler", "nowhere")
+    assert sorted(os.listdir(tmp_path)) == ["bad.csv"]
+
+
+def test_an_output_that_exists_is_refused_before_the_work(made, tmp_path):
+    def check(model, *options):
+        began = time.perf_counter()
+        line = refused("fit", made / "train.zarr", model, "--max-iter", 10**9, "--tol", 1e-300, *options)
+        assert time.perf_counter() - began < 5
+        return line
+
+    assert "exists; pass overwrite=True (--overwrite)" in check(made / "model.zarr")
+    assert "is not a model; remove it yourself" in check(made / "train.zarr", "--overwrite")
+    assert "there is no folder" in check(tmp_path / "no/m.zarr")
+
+
+def test_damage_is_one_line(made, tmp_path):
+    run("ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind")
+    chunk = tmp_path / "a.zarr/X/c/0/0"
+    data = bytearray(chunk.read_bytes())
+    data[100] ^= 1
+    chunk.write_bytes(data)
+    for arguments in (("verify", tmp_path / "a.zarr"), ("fit", tmp_path / "a.zarr", tmp_path / "m.zarr"),
+                      ("evaluate", made / "model.zarr", tmp_path / "a.zarr")):  # fmt: skip
+        assert "a.zarr', array 'X', chunk 0/0: checksum mismatch; re-ingest" in refused(*arguments)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr"]
+
+
+def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
+    def denied(*args, **kwargs):
+        raise PermissionError(13, "Permission denied", "secret.csv")
+
+    monkeypatch.setattr("dask_odm.data.ingest.ingest", denied)
+    assert refused("ingest", "secret.csv", "x.zarr") == "dask-odm: secret.csv: Permission denied"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "a", "b", "--threads", 2),
+        ("fit", "a", "b", "--scheduler", "tcp://a:1", "--workers", 2),
+        ("fit", "a", "b", "--workers", 0),
+        ("fit", "a", "b", "--lam", "x"),
+        ("ingest", "a", "b", "--label", "x", "--no-label"),
+        ("ingest", "a"),
+        ("nonsense",),
+    ],
+)
+def test_wrong_usage(arguments):
+    assert "Error: " in run(*arguments, status=2).stderr
+
+
+def test_a_warning_is_one_line_on_stderr(made, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        options = ("--max-iter", 1, "--n-partitions", 2, "--lam", 1e8)
+        result = run("fit", made / "train.zarr", tmp_path / "m.zarr", *options, "--json")
+    json.loads(result.stdout)
+    assert all(line.startswith("dask-odm: ") for line in result.stderr.splitlines())
+
+
+def test_interrupted(monkeypatch, made):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dask_odm.data.store.Store.verify", interrupt)
+    result = run("verify", made / "train.zarr", status=130)
+    assert (result.stdout, result.stderr) == ("", "dask-odm: interrupted\n")
+
+
+# Help -------------------------------------------------------------------------------------------------------
+
+
+def test_every_command_has_help():
+    assert set(main.commands) == set(COMMANDS)
+    for command in COMMANDS:
+        text = run(command, "--help").stdout
+        assert "--json" in text
+        assert text.startswith("Usage: ")
+    assert run("--version").stdout.strip().endswith(dask_odm.__version__)
+
+
+def test_fit_offers_every_parameter_with_its_default():
+    offered = {name: default for name, _, default, _ in PARAMETERS}
+    actual = ODMClassifier().get_params()
+    del actual["callbacks"]
+    assert offered == actual
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys\nfrom dask_odm.cli import main\ntry: main(['fit', '--help'])\nexcept SystemExit: pass\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print(*sys.modules, file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"numpy", "dask", "sklearn", "zarr", "tqdm", "numba"} & set(done.stderr.split()) == set()
+    assert "--worker-memory" in done.stdout
+
+
+# As a process -----------------------------------------------------------------------------------------------
+
+
+def read_all(terminal: int) -> str:
+    parts = []
+    with os.fdopen(terminal, "rb", buffering=0) as file, suppress(OSError):  # how Linux tells the end
+        while parts[-1:] != [b""]:
+            parts.append(file.read(1 << 16))
+    return b"".join(parts).decode()
+
+
+def test_a_true_process(made, tmp_path):
+    """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
+    pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    command = (*DASK_ODM, "ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind", "--json")
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    os.close(theirs)
+    shown = read_all(ours)
+    assert json.loads(done.stdout)["store"]["rows"] == 400
+    assert "ingest: 100%" in shown
+    done = subprocess.run((*DASK_ODM, "info", tmp_path / "no.zarr"), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    done = subprocess.run((*DASK_ODM, "fit", tmp_path / "a.zarr", tmp_path / "m.zarr"), capture_output=True, check=True)
+    assert done.stderr == b""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals to a group of processes")
+@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
+def test_ctrl_c_ends_a_fit_with_one_line(tmp_path_factory, tmp_path, workers):
+    rng = np.random.default_rng(0)
+    with StoreWriter(tmp_path_factory.mktemp("large") / "a.zarr") as writer:
+        writer.append(rng.normal(size=(6000, 5)), rng.integers(0, 2, 6000))
+        store = writer.finish()
+    endless = ("--n-partitions", "2", "--tol", "1e-300", "--max-iter", "1000000000", "--scratch", str(tmp_path))
+    process = subprocess.Popen(
+        (*DASK_ODM, "fit", store.path, str(tmp_path / "m.zarr"), *endless, *workers),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    try:
+        while not os.listdir(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.05)  # until it has made its folder for scratch: the fit has begun
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, stdout, stderr) == (130, "", "dask-odm: interrupted\n")
+    assert os.listdir(tmp_path) == []

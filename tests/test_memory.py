@@ -1,0 +1,139 @@
+"""What a worker takes: a bare one stays lean, and a task stays within what was projected for it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dask_odm.data.partitioned import Labelling
+from dask_odm.data.scaling import Scaling
+from dask_odm.kernels import RBF, Linear
+from dask_odm.kernels.base import Kernel
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.strategies.shuffle import ShuffleSettings, partition_store
+from dask_odm.strategies.tree import TreeJob, projected_bytes, solve_node
+from small_problems import blobs
+from small_stores import store_of
+from tree_jobs import HERE
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+MIB = 1 << 20
+HEAVY = ["sklearn", "pandas", "xarray", "pyarrow", "dask.array", "dask.dataframe", "matplotlib"]
+
+# A worker in short: it takes a job from a file, solves one node and says what that took.
+WORKER = f"""
+import json, pickle, re, sys
+from pathlib import Path
+
+def status(name):
+    return 1024 * int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+with open(sys.argv[1], "rb") as file:
+    function, arguments = pickle.load(file)
+from dask_odm.strategies.cluster import baseline_bytes
+baseline = baseline_bytes()
+before = status("VmRSS")
+Path("/proc/self/clear_refs").write_text("5")
+solution = function(*arguments)
+heavy = [name for name in {HEAVY} if name in sys.modules]
+print(json.dumps([baseline, status("VmHWM") - before, heavy, solution.point.gap, solution.sweeps, solution.rows]))
+"""
+
+
+@dataclass
+class Measured:
+    """What a worker said: bytes before, bytes at the peak beyond them, modules it should not have."""
+
+    baseline: int
+    peak: int
+    heavy: list[str]
+    gap: float
+    sweeps: int
+    rows: int
+
+
+@pytest.fixture
+def make_job(tmp_path):
+    def make(n: int, d: int, dtype: str, kernel: Kernel, parts: int = 1) -> TreeJob:
+        X, y = blobs(n, d)
+        store = store_of(tmp_path / "a.zarr", X.astype(dtype), y, chunk_rows=max(100, min(n, (4 << 20) // (8 * d))))
+        (tmp_path / "scratch").mkdir()
+        plain = Scaling(np.zeros(d), np.ones(d))
+        settings, folder = ShuffleSettings(parts, 8, 0), str(tmp_path / "scratch")
+        partitions = partition_store(store, Labelling(1), plain, kernel, settings, folder, HERE)
+        return TreeJob(partitions, plain, kernel, ODMSettings(1e4, 0.3, 0.1), SolverSettings(tol=1e-3, max_iter=4))
+
+    return make
+
+
+@pytest.fixture
+def in_a_worker(tmp_path):
+    def run(job: TreeJob, memory: int, threads: int, certify: bool) -> Measured:
+        arguments = (job, (0, len(job.partitions.counts)), 0, memory, threads, certify, [])
+        (tmp_path / "job.pickle").write_bytes(pickle.dumps((solve_node, arguments)))
+        command = [sys.executable, "-c", WORKER, str(tmp_path / "job.pickle")]
+        done = subprocess.run(command, check=True, capture_output=True, timeout=300, text=True)
+        return Measured(*json.loads(done.stdout))
+
+    return run
+
+
+def test_a_bare_worker_is_lean(make_job, in_a_worker):
+    seen = in_a_worker(make_job(300, 3, "float32", RBF(1.0, 0.5)), 100 * MIB, 1, True)
+    assert seen.heavy == []
+    assert seen.baseline < 250 * MIB
+    assert seen.rows == 300
+
+
+CASES = [
+    # rows, features, dtype, kernel, threads, certify
+    (1000, 300, "float64", RBF(1.0, 0.005), 2, True),
+    (5000, 10, "float32", RBF(1.0, 0.05), 1, False),
+    (5000, 10, "float32", RBF(1.0, 0.05), 2, True),
+    (8000, 60, "float64", RBF(1.0, 0.01), 2, True),
+    (2000, 300, "float32", RBF(1.0, 0.0005), 1, True),
+]
+HELD = pytest.mark.xfail(reason="rows are held in half of the memory though the solver needs it")
+LOW_RANK = pytest.mark.xfail(reason="projected as if the Gram matrix of the linear kernel had landmarks")
+
+
+def slack(threads: int) -> int:
+    """Bytes that do not grow with the problem: buffers of BLAS and of the allocator, for every thread."""
+    return 8 * MIB * (1 + threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "d", "dtype", "kernel", "threads", "certify"),
+    [
+        *CASES,
+        pytest.param(1500, 6000, "float32", RBF(1.0, 0.0002), 1, False, marks=HELD),
+        pytest.param(20000, 20, "float32", Linear(1.0), 1, True, marks=LOW_RANK),
+    ],
+    ids=str,
+)
+def test_a_task_stays_within_its_projection(make_job, in_a_worker, n, d, dtype, kernel, threads, certify):
+    """With no byte to spare it holds neither rows nor tiles, and takes about what was projected."""
+    job = make_job(n, d, dtype, kernel)
+    projected = projected_bytes(job, n, threads, certify=certify)
+    seen = in_a_worker(job, projected, threads, certify)
+    assert seen.peak <= projected + slack(threads)
+    assert projected <= 4 * seen.peak + slack(threads), "a projection four times too high refuses what would fit"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "d", "dtype", "kernel", "threads", "certify"), CASES[2:4], ids=str)
+def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, n, d, dtype, kernel, threads, certify):
+    job = make_job(n, d, dtype, kernel)
+    memory = projected_bytes(job, n, threads, certify=certify) + 8 * n * d + 8 * n * n
+    seen = in_a_worker(job, memory, threads, certify)
+    assert seen.peak <= memory + slack(threads)
+    assert seen.peak > n * (n + 1) // 2 * np.dtype(dtype).itemsize, "tiles are kept"
