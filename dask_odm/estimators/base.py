@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -33,11 +34,13 @@ _HOMES = {"ODMClassifier": "dask_odm.estimators.odm"}  # where `load_model` find
 class PredictingClassifier(ClassifierMixin, BaseEstimator):
     """A fitted binary classifier around a `Predictor`; children add `fit`.
 
-    Children set ``_predictor``, ``classes_``, ``n_features_in_`` and list what else is saved in ``_saved``.
+    Children call `_adopt`, set ``classes_``, ``n_features_in_`` and list what else is saved in ``_saved``.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ()
     _predictor: Predictor
+    _file: ModelFile | None
+    _token: str
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -116,7 +119,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         import dask.array as da
 
         model = self._for_tasks()
-        name = f"decision_function-{store.token}-{id(self._predictor):x}"
+        name = f"decision_function-{store.token}-{self._token}"
         tasks: dict[Any, Any] = {(name, i): (decide_chunk, f"{name}-model", store, i) for i in range(store.n_chunks)}
         tasks[f"{name}-model"] = model
         sizes = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
@@ -134,17 +137,21 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         n, d = predictor.support.shape
         if n * d * predictor.support.dtype.itemsize <= EMBEDDED_BYTES or active_client() is None:
             return predictor
-        spooled: ModelFile | None = getattr(self, "_spooled", None)
-        if spooled is None or not os.path.isdir(spooled.path):
+        if self._file is None or not os.path.isdir(self._file.path):
             folder = tempfile.mkdtemp(prefix="dask-odm-model-", dir=getattr(self, "scratch", None))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             path = os.path.join(folder, "model.zarr")
             self.save(path)
-            spooled = self._spooled = ModelFile(path, path)
-        return spooled
+            self._file = ModelFile.of(read_record(path, "model"))
+            # lazy predictions hold it, and may outlive this estimator
+            weakref.finalize(self._file, shutil.rmtree, folder, ignore_errors=True)
+        return self._file
+
+    def _adopt(self, predictor: Predictor, file: ModelFile | None = None) -> None:
+        """Take on a newly fitted or loaded model."""
+        self._predictor, self._file, self._token = predictor, file, uuid4().hex
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_spooled"}
+        return {name: None if name == "_file" else value for name, value in super().__getstate__().items()}
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model as zarr and JSON, aside and renamed into place; `dask_odm.load_model` reads it.
@@ -173,8 +180,8 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
     def _saved_arrays(self) -> dict[str, Array]:
         return {}
 
-    def _restore(self, predictor: Predictor, arrays: Callable[[str], Array]) -> None:
-        """Set the fitted attributes that follow from the predictor."""
+    def _restore(self, arrays: Callable[[str], Array]) -> None:
+        """Set the fitted attributes that follow from the predictor, and from ``arrays`` of a saved model."""
         raise NotImplementedError
 
 
@@ -202,8 +209,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         model.n_features_in_ = record.arrays["shift"].shape[0]
         if "feature_names" in attributes:
             model.feature_names_in_ = np.array(attributes["feature_names"], dtype=object)
-        model._predictor = predictor_from(record)
-        model._restore(model._predictor, record.array)
+        model._adopt(predictor_from(record), ModelFile.of(record))
+        model._restore(record.array)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, StoreError):
             raise

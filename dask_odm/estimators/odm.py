@@ -41,7 +41,6 @@ from dask_odm.events import listen
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.strategies.cluster import active_client
-from dask_odm.strategies.predict import Predictor
 from dask_odm.strategies.tree import TreeSettings
 
 Array = NDArray[Any]
@@ -308,7 +307,10 @@ class ODMClassifier(PredictingClassifier):
         require_two(self.classes_)
         settings = self._settings()
         if active_client() is not None and (settings.n_partitions or 1) > 1:
-            return self._fit_spooled(LazyArrays(*as_dask(X, y, weight)), settings)
+            classes, names = self.classes_, getattr(self, "feature_names_in_", None)
+            trained = self._fit_spooled(LazyArrays(*as_dask(X, y, weight), names), settings)
+            self.classes_ = classes  # with the dtype they came in
+            return trained
         totals = np.bincount(codes, weights=weight, minlength=2)
         class_weights = self._class_weights(totals)
         if not (weight * np.array(class_weights)[codes]).any():
@@ -374,7 +376,8 @@ class ODMClassifier(PredictingClassifier):
         self.dual_gap_ = float(result.gap)
         self.history_ = result.history
         self.n_iter_ = max(1, sum(entry["sweeps"] for entry in result.history))
-        self._restore(trained.predictor, lambda name: getattr(self, name))
+        self._adopt(trained.predictor)
+        self._restore(lambda name: getattr(self, name))
         if not all(solution.converged for solution in result.solutions):
             worst = max(solution.point.gap for solution in result.solutions)
             warnings.warn(
@@ -387,8 +390,8 @@ class ODMClassifier(PredictingClassifier):
     def _saved_arrays(self) -> dict[str, Array]:
         return {"support": np.asarray(self.support_, dtype=np.int64)}
 
-    def _restore(self, predictor: Predictor, arrays: Callable[[str], Array]) -> None:
-        self._predictor = predictor
+    def _restore(self, arrays: Callable[[str], Array]) -> None:
+        predictor = self._predictor
         self.dual_coef_ = predictor.coefficients
         self.intercept_ = predictor.intercept
         if predictor.weights is not None:

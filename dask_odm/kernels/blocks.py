@@ -145,7 +145,7 @@ class Scratch:
     def __init__(self, kernel: Kernel, tiling: Tiling, dtype: np.dtype[Any]) -> None:
         width = kernel.width(tiling.d)
         self._kernel, self._tiling = kernel, tiling
-        self._panel = np.empty((tiling.size, tiling.d), dtype)
+        self.panel = np.empty((tiling.size, tiling.d), dtype)
         self._left = np.empty((tiling.size, width), dtype)
         self._right = np.empty((tiling.size, width), dtype)
         self.tile = np.empty((tiling.size, tiling.size), dtype)
@@ -160,7 +160,7 @@ class Scratch:
 
     def _pack(self, rows: Rows, block: int, out: Array, pack: Any) -> Array:
         start, stop = self._tiling.span(block)
-        pack(rows.read(start, stop, self._panel), out[: stop - start])
+        pack(rows.read(start, stop, self.panel), out[: stop - start])
         out[stop - start :] = 0.0
         return out
 
@@ -308,12 +308,24 @@ class Gram:
                 yield i, self.kernel.tile_packed(left, right, scratch.tile)
 
     def columns(self, index: Array) -> Array:
-        """``K[index, :]``, shape (len(index), n), in the dtype of the rows."""
-        chosen = self.kernel.pack_left(take_rows(self.rows, index))
+        """``K[index, :]`` of ascending ``index``, shape (len(index), n), in the dtype of the rows."""
         out = np.empty((len(index), self.n), self.dtype)
+        with self._scratch() as scratch:
+            chosen = self.kernel.pack_left(self._take(index, scratch))
+            for b in range(self.tiling.count):
+                start, stop = self.tiling.span(b)
+                right = scratch.right(self.rows, b)[: stop - start]
+                out[:, start:stop] = self.kernel.tile_packed(chosen, right)
+        return out
+
+    def _take(self, index: Array, scratch: Scratch) -> Array:
+        """Rows at ascending ``index``, (len(index), d), read block by block."""
+        out = np.empty((len(index), self.rows.d), self.dtype)
         for b in range(self.tiling.count):
             start, stop = self.tiling.span(b)
-            out[:, start:stop] = self.kernel.tile_packed(chosen, self.kernel.pack_right(self.rows.read(start, stop)))
+            at = np.flatnonzero((index >= start) & (index < stop))
+            if len(at):
+                out[at] = self.rows.read(start, stop, scratch.panel)[index[at] - start]
         return out
 
     def dense(self) -> Array:
@@ -357,20 +369,6 @@ class _Float64Rows:
         return out[: stop - start]
 
 
-def take_rows(rows: Rows, index: Array) -> Array:
-    """Rows at ascending ``index``, shape (len(index), d), read block by block."""
-    tiling = Tiling(rows.n, rows.d, rows.dtype.itemsize)
-    out = np.empty((len(index), rows.d), rows.dtype)
-    at = 0
-    for b in range(tiling.count):
-        start, stop = tiling.span(b)
-        chosen = index[(index >= start) & (index < stop)]
-        if len(chosen):
-            out[at : at + len(chosen)] = rows.read(start, stop)[chosen - start]
-            at += len(chosen)
-    return out
-
-
 @dataclass(eq=False)
 class LowRankGram(Gram):
     """The Gram matrix of the linear kernel with fewer features than rows in a tile: ``X Xᵀ`` is never formed.
@@ -405,6 +403,6 @@ class LowRankGram(Gram):
         return y
 
 
-def is_low_rank(kernel: Kernel, rows: Rows) -> bool:
+def is_low_rank(kernel: Kernel, d: int) -> bool:
     """Whether the Gram matrix is better never formed: linear, with fewer features than a tile has rows."""
-    return kernel.name == "linear" and rows.d <= TILE_ROWS
+    return kernel.name == "linear" and d <= TILE_ROWS

@@ -47,12 +47,14 @@ def preconditioner_rows(n: int) -> int:
     return min(PRECONDITIONER_ROWS, n // 24 + 64, n)
 
 
-def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool) -> int:
-    """Peak bytes of a solve, rows and kept tiles aside."""
+def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool, low_rank: bool = False) -> int:
+    """Peak bytes of a solve, rows and kept tiles aside; ``low_rank`` as `is_low_rank` says."""
     if n <= DENSE_ROWS:
         return Tiling(n, d, 8).scratch_bytes(1) + 5 * 8 * n * n
+    if low_rank:
+        return 4 * Tiling(n, d, itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
     r = preconditioner_rows(n)
-    landmarks = 2 * r * (d + 2) * itemsize + 3 * r * n * itemsize + 4 * 8 * r * r
+    landmarks = 2 * r * (d + 2) * itemsize + 4 * r * n * itemsize + 4 * 8 * r * r
     passes = max(Tiling(n, d, size).scratch_bytes(threads) for size in (itemsize, 8 if certify else itemsize))
     return passes + landmarks + 30 * 8 * n
 
@@ -123,7 +125,8 @@ def solve_partition(
         The partition's n rows.
     losses : RowLosses
     dual : ndarray of shape (n,)
-        Start; zeros for a cold one. A start whose gap is at most ``settings.tol`` is returned as it is.
+        Start; zeros for a cold one. Where the solve is not to rounding, a start whose gap is at most
+        ``settings.tol`` is returned as it is.
     settings : SolverSettings
     resources : Resources
     certify : bool
@@ -138,7 +141,7 @@ def solve_partition(
     with single_threaded_blas:
         if rows.n <= DENSE_ROWS:
             solution = _solve_dense(kernel, rows, losses, dual, settings)
-        elif is_low_rank(kernel, rows):
+        elif is_low_rank(kernel, rows.d):
             solution = _solve_linear(kernel, rows, losses, dual, settings)
         else:
             solution = _solve_tiled(kernel, rows, losses, dual, settings, resources, certify)

@@ -95,7 +95,9 @@ class Cluster:
 
     @classmethod
     def _of_client(cls, client: Client, limit: int | None) -> Cluster:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        # asked for anew: what the client remembers may lack the workers
+        scheduler: Any = client.scheduler
+        workers = client.sync(scheduler.identity, n_workers=-1)["workers"]
         if not workers:
             raise ClusterError("The Dask cluster has no workers; add some, or close the client to run in this process.")
         try:
@@ -147,13 +149,15 @@ class Cluster:
         try:
             for future in as_completed(futures):
                 yield number[future], future.result()
-        except KilledWorker as error:
+        except BaseException as error:
+            # after a success they are let go, not cancelled: persisted ones are inputs of what comes next
+            self.client.cancel(futures)
+            if not isinstance(error, KilledWorker):
+                raise
             raise ClusterError(
                 f"A task was given up because {error.allowed_failures + 1} workers died while running it, most likely "
                 "of memory: use more partitions, or workers with more."
             ) from error
-        finally:
-            self.client.cancel(futures)
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
         """``[function(*a) for a in arguments]`` in order, a few items a task; reports `Progress`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -131,10 +132,14 @@ def _read_predictor(path: str, digest: str) -> Predictor:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A saved model, by path: what tasks carry instead of the model itself."""
+    """A saved model, by path: what tasks carry instead of the model itself. ``digest`` is of its content."""
 
     path: str
     digest: str
+
+    @classmethod
+    def of(cls, record: Record) -> ModelFile:
+        return cls(record.path, hashlib.sha256(repr(sorted(record.entries.items())).encode()).hexdigest())
 
     def load(self) -> Predictor:
         """The model, read once a process."""

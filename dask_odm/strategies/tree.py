@@ -25,6 +25,7 @@ from dask_odm.data.scaling import Scaling
 from dask_odm.errors import InputError
 from dask_odm.events import LevelFinished, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import is_low_rank
 from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
@@ -104,7 +105,9 @@ class TreeResult:
 def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
     """Least bytes a task needs to solve a node of ``rows`` rows: rows read from disk, tiles recomputed."""
     d, itemsize = job.partitions.features, job.partitions.dtype.itemsize
-    return solver_bytes(rows, d, itemsize, threads, certify=certify) + threads * job.partitions.reading_bytes
+    low_rank = is_low_rank(job.kernel, d)
+    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, low_rank=low_rank)
+    return needed + threads * job.partitions.reading_bytes
 
 
 def solve_node(
@@ -119,7 +122,8 @@ def solve_node(
     """Solve the merger of leaf partitions ``span`` from its children's solutions (none: from zero)."""
     y, weight = job.partitions.labels(*span)
     losses = RowLosses(job.odm, y, weight)
-    rows, held = job.partitions.rows(*span, job.scaling, int(memory * ROWS_SHARE))
+    spare = memory - projected_bytes(job, len(y), threads, certify=certify)
+    rows, held = job.partitions.rows(*span, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
     dual = np.zeros(len(y))
     if children:
         dual = np.concatenate([child.rescaled(losses.total_weight)[0] for child in children])

@@ -52,9 +52,7 @@ DATA_SETS = {
         {"gamma": 0.05, "lam": 1e4, "upsilon": 0.2, "theta": 0.3},
         {"C": 1, "gamma": 0.05},
     ),
-    "cod-rna": DataSet(
-        ("cod-rna",), 8, {"gamma": 4, "lam": 1e5, "upsilon": 0.5, "theta": 0.1}, {"C": 10, "gamma": 4}
-    ),
+    "cod-rna": DataSet(("cod-rna",), 8, {"gamma": 4, "lam": 1e5, "upsilon": 0.5, "theta": 0.1}, {"C": 10, "gamma": 4}),
 }
 
 

@@ -17,7 +17,6 @@ from dask_odm.kernels.blocks import (
     LowRankGram,
     Tiling,
     is_low_rank,
-    take_rows,
 )
 from dask_odm.kernels.threads import single_threaded_blas
 from small_problems import matrix
@@ -180,11 +179,4 @@ def test_low_rank_gram_is_the_matrix_it_never_forms(n, dtype, bias):
     [(Linear(), TILE_ROWS, True), (Linear(), TILE_ROWS + 1, False), (RBF(), 2, False), (Polynomial(), 2, False)],
 )
 def test_is_low_rank(kernel, d, expected):
-    assert is_low_rank(kernel, ArrayRows(np.zeros((3, d)))) is expected
-
-
-def test_take_rows():
-    X = rows(1300)
-    index = np.array([0, 5, 511, 512, 1298, 1299])
-    np.testing.assert_array_equal(take_rows(ArrayRows(X), index), X[index])
-    assert take_rows(ArrayRows(X), np.array([], np.int64)).shape == (0, 4)
+    assert is_low_rank(kernel, d) is expected

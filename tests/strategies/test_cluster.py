@@ -91,7 +91,6 @@ def test_rows_in_memory_go_to_the_workers_too(client, rows):
     assert here.classes_.dtype == y.dtype
 
 
-@pytest.mark.xfail(reason="rows spooled to a store lose the names of their columns")
 def test_rows_in_memory_keep_their_feature_names(client, rows):
     X, y = pd.DataFrame(rows[0][:300], columns=list("abcd")), rows[1][:300]
     assert ODMClassifier(**SETTINGS).fit(X, y).feature_names_in_.tolist() == list("abcd")
@@ -104,10 +103,7 @@ def test_rows_in_memory_keep_their_feature_names(client, rows):
         np.array(["no", "yes"]),
         np.array([False, True]),
         np.array([2.0, 3.0]),
-        *(
-            pytest.param(np.array(v, dtype), marks=pytest.mark.xfail(reason="a store keeps the value, not the dtype"))
-            for v, dtype in (([-1, 1], "int8"), ([1, 2], "float32"), (["a", "b"], object))
-        ),
+        *(np.array(v, dtype) for v, dtype in (([-1, 1], "int8"), ([1, 2], "float32"), (["a", "b"], object))),
     ],
     ids=lambda a: a.dtype.str,
 )
@@ -118,7 +114,6 @@ def test_rows_in_memory_keep_the_type_of_their_labels(client, rows, labels):
     assert fitted.classes_.dtype == fitted.predict(rows[0]).dtype == labels.dtype
 
 
-@pytest.mark.xfail(reason="results() cancels the level's own futures after fetching them")
 def test_checkpoints_and_resume_on_workers(client, path, rows, tmp_path, in_process):
     class InterruptError(Exception):
         pass
@@ -165,7 +160,6 @@ def test_a_large_model_reaches_workers_by_path(client, path, rows):
     assert clone(model).get_params() == model.get_params()
 
 
-@pytest.mark.xfail(reason="_spooled survives the next fit")
 @pytest.mark.usefixtures("large_models")
 def test_a_large_model_is_sent_again_after_the_next_fit(client, path, rows):
     model = ODMClassifier(**SETTINGS).fit(path)
@@ -175,7 +169,6 @@ def test_a_large_model_is_sent_again_after_the_next_fit(client, path, rows):
     np.testing.assert_allclose(model.decision_function(path).compute(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.xfail(reason="the spooled file goes with the estimator, not with what was asked of it")
 @pytest.mark.usefixtures("large_models")
 def test_lazy_predictions_outlive_the_estimator(client, path, rows, tmp_path):
     model = ODMClassifier(**SETTINGS).fit(path)
@@ -187,7 +180,6 @@ def test_lazy_predictions_outlive_the_estimator(client, path, rows, tmp_path):
     np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.xfail(reason="keys hold the id() of the predictor, which the next one may get")
 def test_predictions_of_two_models_are_not_mixed_up(client, path, rows, monkeypatch):
     """Results that are kept on workers belong to one model, also when the next takes its place in memory."""
     monkeypatch.setattr(base, "id", lambda _: 7, raising=False)  # happens without this, now and then
@@ -225,7 +217,6 @@ def test_map_chunks_keeps_the_order_and_reports(client):
         cluster.map_chunks(divmod, [(1, 1), (1, 0)], "x")
 
 
-@pytest.mark.xfail(reason="Client.scheduler_info returns what a periodic callback may have overwritten meanwhile")
 def test_workers_are_seen_whatever_the_client_does_in_the_background(client, monkeypatch):
     """The client refreshes its cache, without workers, every two seconds: here just between asking and looking."""
     refresh = client._update_scheduler_info

@@ -1,0 +1,362 @@
+"""The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | demo``.
+
+Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
+stderr. A command that cannot go on says why in one line and exits with 2, an interrupted one with 130. What is
+heavy is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import click
+
+from dask_odm.errors import DaskODMError
+
+# Name of the ODMClassifier parameter, its type on the command line, its default, and what it is.
+PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
+    ("kernel", str, "rbf", "rbf, linear or poly."),
+    ("gamma", str, "scale", "Kernel coefficient: a number, scale or auto."),
+    ("degree", int, 3, "Degree of the poly kernel."),
+    ("coef0", float, 1.0, "Constant of the poly kernel."),
+    ("lam", float, 1e4, "Weight of the loss; larger fits the training rows more closely."),
+    ("upsilon", float, 0.2, "Weight of margins above the band against those below, in [0, 1]."),
+    ("theta", float, 0.2, "Half the width of the band of margins that cost nothing, in [0, 1)."),
+    ("solver", str, "auto", "auto or sodm."),
+    ("tol", float, 1e-3, "Relative duality gap to reach."),
+    ("max_iter", int, 200, "Most sweeps over a partition."),
+    ("n_partitions", int, None, "Partitions the tree starts from.  [default: from the data's size]"),
+    ("fan_in", int, 4, "Partitions that are merged into one."),
+    ("n_landmarks", int, 64, "Most landmarks that partitions are balanced by."),
+    ("stop_at", int, 1, "End the tree at the first level of at most so many partitions."),
+    ("early_stop", bool, False, "End the tree where merging changes nothing any more."),
+    ("scale", str, None, "Scaling of features kept in the model: minmax or standard.  [default: none]"),
+    ("fit_intercept", bool, True, "Whether the model has a (regularised) intercept."),
+    ("class_weight", str, None, "balanced: weigh classes by their share.  [default: none]"),
+    ("random_state", int, None, "Seed; same seed, same bits.  [default: another each time]"),
+    ("memory_limit", str, None, "Memory a worker may use, such as 2GB.  [default: its own limit]"),
+    ("scratch", click.Path(), None, "Folder for temporary data, seen by all workers."),
+    ("checkpoint", click.Path(), None, "Folder written after every level of the tree."),
+    ("resume", bool, False, "Go on from the checkpoint if it is of this fit."),
+)
+
+
+class Commands(click.Group):
+    """Commands that end with one line on stderr, never a traceback, where input or the user stops them."""
+
+    is_process = False
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **named: Any) -> Any:
+        self.is_process = args is None
+        if self.is_process:
+            sys.unraisablehook = _unraisable
+        return super().main(args, *others, **named)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except DaskODMError as error:
+                _stop(ctx, str(error), 2)
+            except OSError as error:
+                if isinstance(error, BrokenPipeError):
+                    raise  # click ends quietly
+                _stop(ctx, f"{error.filename or 'cannot go on'}: {error.strerror or error}", 2)
+            except KeyboardInterrupt:
+                if self.is_process:
+                    _end_at_once("interrupted", 130)
+                _stop(ctx, "interrupted", 130)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="dask-odm")
+def main() -> None:
+    """Large-margin classification, kernel and linear, for data that does not fit in memory."""
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is there, once the new is complete.")
+
+
+@main.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SRC...")
+@click.argument("store")
+@click.option("--format", type=click.Choice(["libsvm", "csv", "numpy"]), help="Format; by default told by the file.")
+@click.option("--n-features", type=int, help="Number of features of LIBSVM text; spares a first pass.")
+@click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive.")
+@click.option("--no-label", is_flag=True, help="The data have no labels.")
+@click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive.")
+@click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told by it.")
+@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
+@click.option("--test-size", type=float, metavar="SHARE", help="Share of the rows, drawn into a second store.")
+@click.option("--test-store", metavar="STORE", help="The second store.  [default: STORE with -test]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split.")
+@click.option("--chunk-rows", type=int, help="Rows of a chunk.  [default: 8 to 16 MB]")
+@click.option("--compression", type=click.Choice(["zstd"]), help="Compress chunks, as for an object store.")
+@overwrite_option
+@json_option
+def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, store: str, as_json: bool,
+           **options: Any) -> None:  # fmt: skip
+    """Read data files once and write them as a STORE.
+
+    SRC are files of one format, one after another: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, or NumPy .npy
+    or .npz.
+    """
+    from dask_odm.data import ingest as ingestion
+    from dask_odm.data.readers import detect_format
+    from dask_odm.diagnostics.facts import listing, store_facts
+
+    if no_label and label is not None:
+        raise click.UsageError("--label and --no-label exclude each other.")
+    named = (options["format"] or detect_format(sources[0])) == "csv"  # a column's name may be a number
+    label, weight = (each if named else _column(each) for each in (label, weight))
+    columns = {"label": False if no_label else label, "weight": weight}
+    started = time.perf_counter()
+    with _progress():
+        done: Any = ingestion.ingest(list(sources), store, **columns, **options)
+    facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
+    result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None}
+    _emit(as_json, {**result, "seconds": time.perf_counter() - started}, "\n\n".join(map(listing, facts)))
+
+
+@main.command()
+@click.argument("path", metavar="STORE_OR_MODEL")
+@json_option
+def info(path: str, as_json: bool) -> None:
+    """Say what a store or a model holds."""
+    from dask_odm.data.records import read_kind
+    from dask_odm.data.store import Store
+    from dask_odm.diagnostics.facts import listing, model_facts, store_facts
+
+    if read_kind(path) == "model":
+        facts = model_facts(_load(path), path)
+        _emit(as_json, facts, f"{listing(facts)}\n\n{_levels(facts['levels'])}")
+    else:
+        facts = store_facts(Store.open(path))
+        _emit(as_json, facts, listing(facts))
+
+
+@main.command()
+@click.argument("path", metavar="STORE")
+@json_option
+def verify(path: str, as_json: bool) -> None:
+    """Check every file of a store (or model) against its checksum."""
+    from dask_odm.data.records import read_kind, read_record
+    from dask_odm.data.store import Store
+    from dask_odm.diagnostics.facts import size_text
+
+    started = time.perf_counter()
+    with _progress():
+        found: Any = read_record(path, "model") if read_kind(path) == "model" else Store.open(path)
+        nbytes = found.verify()
+    result = {"path": found.path, "sound": True, "bytes": nbytes, "seconds": time.perf_counter() - started}
+    _emit(as_json, result, f"{path}: sound, {size_text(nbytes)} read.")
+
+
+def _parameters(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command every parameter of the classifier as an option."""
+    for name, kind, default, text in reversed(PARAMETERS):
+        option = f"--{name.replace('_', '-')}"
+        flags = f"{option}/--no-{option[2:]}" if kind is bool else option
+        kind = None if kind is bool else kind
+        command = click.option(flags, name, type=kind, default=default, show_default=default is not None, help=text)(
+            command
+        )
+    return command
+
+
+@main.command()
+@click.argument("store")
+@click.argument("model")
+@_parameters
+@click.option("--scheduler", metavar="ADDRESS", help="Train on the Dask cluster there, such as tcp://host:8786.")
+@click.option("--workers", type=click.IntRange(1), help="Train on so many worker processes of this machine.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]")
+@click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced.")
+@overwrite_option
+@json_option
+def fit(store: str, model: str, scheduler: str | None, workers: int | None, threads: int | None,
+        worker_memory: str | None, overwrite: bool, as_json: bool, **parameters: Any) -> None:  # fmt: skip
+    """Learn from a STORE and write the MODEL.
+
+    Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
+    """
+    from dask_odm.data.records import check_target
+    from dask_odm.data.store import Store
+    from dask_odm.diagnostics.facts import model_facts
+    from dask_odm.estimators.odm import ODMClassifier
+
+    cluster = _cluster(scheduler, workers, threads, worker_memory)
+    check_target(model, "model", overwrite=overwrite)
+    source, started = Store.open(store), time.perf_counter()
+    classifier = ODMClassifier(**parameters | {"gamma": _number(parameters["gamma"])})
+    with cluster, _progress():
+        classifier.fit(source.path)
+        seconds = time.perf_counter() - started
+        classifier.save(model, overwrite=overwrite)
+    facts = {**model_facts(classifier, model), "rows": source.rows, "seconds": seconds}
+    shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
+    text = "" if shown else f"{_levels(facts['levels'])}\n\n"
+    _emit(as_json, facts, f"{text}gap {_gap(facts['dual_gap'])}, {seconds:.2f} s, model written to {model}")
+
+
+@main.command()
+@click.argument("model")
+@click.argument("store")
+@click.argument("out")
+@click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels.")
+@overwrite_option
+@json_option
+def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_json: bool) -> None:
+    """Predict the rows of STORE and write them, in order, to OUT: a .csv file or a .zarr folder."""
+    from dask_odm.data.store import Store
+    from dask_odm.diagnostics.evaluation import check_predictions, write_predictions
+
+    check_predictions(out, overwrite=overwrite)
+    started = time.perf_counter()
+    with _progress():
+        rows = write_predictions(_load(model), Store.open(store), out, scores=scores, overwrite=overwrite)
+    result = {"path": os.path.abspath(out), "rows": rows, "seconds": time.perf_counter() - started}
+    _emit(as_json, result, f"{out}: {rows} {'scores' if scores else 'labels'}, {result['seconds']:.2f} s")
+
+
+@main.command()
+@click.argument("model")
+@click.argument("store")
+@json_option
+def evaluate(model: str, store: str, as_json: bool) -> None:
+    """Compare predictions with the labels of STORE: accuracy, confusion, margins."""
+    from dask_odm.data.store import Store
+    from dask_odm.diagnostics.evaluation import evaluate as run
+    from dask_odm.diagnostics.facts import listing
+
+    started = time.perf_counter()
+    with _progress():
+        found = run(_load(model), Store.open(store))
+    result = {**found.facts(), "seconds": time.perf_counter() - started}
+    _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")
+
+
+@main.command()
+@click.option("--folder", type=click.Path(), default="dask-odm-demo", show_default=True, help="Where to leave files.")
+@json_option
+def demo(folder: str, as_json: bool) -> None:
+    """Train on a real data set, then on one larger than its workers' memory; three minutes.
+
+    Leaves stores, models and a plot of the margins in the folder; a second run replaces them.
+    """
+    from dask_odm.demo import run_demo
+
+    with _progress():
+        result = run_demo(folder, lambda line: click.echo(line, err=as_json))
+    _emit(as_json, result, "")
+
+
+def _cluster(
+    scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
+) -> AbstractContextManager[Any]:
+    """Where to train: workers of this machine, of a scheduler, or this process."""
+    if scheduler is not None and workers is not None:
+        raise click.UsageError("--scheduler and --workers exclude each other.")
+    if workers is None and (threads is not None or memory is not None):
+        raise click.UsageError("--threads and --worker-memory go with --workers.")
+    if scheduler is None and workers is None:
+        return nullcontext()
+    from dask_odm.strategies.workers import joined, local_workers
+
+    return joined(scheduler) if scheduler is not None else local_workers(workers or 1, threads or 1, memory or "auto")
+
+
+def _load(path: str) -> Any:
+    import dask_odm.estimators.odm  # noqa: F401 — a model may be of any of its classes
+    from dask_odm.estimators.base import load_model
+
+    return load_model(path)
+
+
+@contextmanager
+def _progress() -> Iterator[None]:
+    """Draw progress bars on stderr, where it is a terminal."""
+    from dask_odm.diagnostics.progress import ProgressBars
+    from dask_odm.events import listen
+
+    bars = ProgressBars()
+    try:
+        with listen(bars):
+            yield
+    finally:
+        bars.close()
+
+
+def _emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
+    """Print the one object, or the text."""
+    from dask_odm.diagnostics.facts import plain
+
+    if as_json:
+        click.echo(json.dumps(plain(result), allow_nan=False))
+    elif text:
+        click.echo(text)
+
+
+def _levels(levels: Any) -> str:
+    from dask_odm.diagnostics.progress import format_levels
+
+    return format_levels(levels)
+
+
+def _gap(gap: float) -> str:
+    return f"{gap:.1e}" if math.isfinite(gap) else "unknown (the tree ended above one partition)"
+
+
+def _column(name: str | None) -> str | int | None:
+    try:
+        return None if name is None else int(name)
+    except ValueError:
+        return name
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"dask-odm: {_one_line(str(message))}", err=True)
+
+
+def _stop(ctx: click.Context, message: str, status: int) -> None:
+    click.echo(f"dask-odm: {_one_line(message)}", err=True)
+    ctx.exit(status)
+
+
+def _unraisable(found: Any) -> None:
+    """Send Ctrl-C again where it fell into a C callback, which drops exceptions: while Numba loads its loops."""
+    if found.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(found)
+    elif hasattr(signal, "pthread_kill"):
+        main_thread = threading.main_thread().ident or 0
+        threading.Timer(0.1, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
+
+
+def _end_at_once(message: str, status: int) -> None:
+    """End without waiting for threads that solve a partition; what had to be removed or closed already is."""
+    click.echo(f"dask-odm: {message}", err=True)
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

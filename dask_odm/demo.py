@@ -1,0 +1,230 @@
+"""The demonstration: a real data set from file to predictions, then one larger than its workers' memory.
+
+Every step is a public function, so this is also an example of how they follow each other. Nothing is printed:
+`run_demo` is given a function that shows a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dask_odm as odm
+from dask_odm.data.writer import StoreWriter
+from dask_odm.diagnostics.evaluation import Evaluation, evaluate, write_predictions
+from dask_odm.diagnostics.facts import size_text
+from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
+from dask_odm.diagnostics.progress import format_levels
+from dask_odm.errors import InputError
+from dask_odm.events import Progress, report
+from dask_odm.strategies.workers import local_workers, peak_bytes
+
+Say = Callable[[str], object]
+CLASSES = ("inner", "outer")
+
+
+@dataclass(frozen=True)
+class Shells:
+    """Rows of two classes, one around the other: no linear model tells them apart.
+
+    A row is a normal point of few dimensions, seen through many features with noise; its class is whether the
+    point lies inside the sphere that half of all points lie in.
+
+    Parameters
+    ----------
+    features, latent : int
+        Features, and dimensions behind them.
+    noise : float
+        Standard deviation of the noise; a feature's own is 1.
+    seed : int
+    """
+
+    features: int
+    latent: int = 5
+    noise: float = 0.5
+    seed: int = 0
+
+    def block(self, number: int, rows: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Rows (rows, features) and codes (rows,) of the block of that number."""
+        basis = self._random(0).standard_normal((self.latent, self.features), dtype=np.float32) / np.sqrt(self.latent)
+        random = self._random(1, number)
+        points = random.standard_normal((rows, self.latent), dtype=np.float32)
+        X = random.standard_normal((rows, self.features), dtype=np.float32)
+        X *= np.float32(self.noise)
+        X += points @ basis.astype(np.float32)
+        half = self.latent * (1.0 - 2.0 / (9.0 * self.latent)) ** 3  # the median of chi squared
+        return X, (np.square(points).sum(axis=1) > half).astype(np.int64)
+
+    def _random(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    def write(self, path: str, rows: int, first_block: int = 0) -> odm.Store:
+        """Write ``rows`` rows to a store in blocks of some 16 MB, so that memory does not grow with them."""
+        size = max(1, 4_000_000 // self.features)
+        with StoreWriter(path, overwrite=True) as writer:
+            report(Progress("generate", 0, rows, "rows"))
+            for number, start in enumerate(range(0, rows, size), first_block):
+                writer.append(*self.block(number, min(size, rows - start)))
+                report(Progress("generate", writer.rows, rows, "rows"))
+            return writer.finish(CLASSES, source=f"generated: {self}")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the second data set is, and what it is trained on.
+
+    Parameters
+    ----------
+    rows, test_rows, features : int
+    workers : int
+    worker_memory : str
+        Limit of each worker, which Dask's nanny enforces.
+    parameters : dict
+        Of `ODMClassifier`.
+    """
+
+    rows: int = 80_000
+    test_rows: int = 1_000
+    features: int = 4_000
+    workers: int = 2
+    worker_memory: str = "420MB"
+    parameters: dict[str, Any] = field(
+        default_factory=lambda: {"n_partitions": 512, "stop_at": 128, "lam": 1e3, "random_state": 0}
+    )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the training rows."""
+        return 4 * self.rows * self.features
+
+
+def run_demo(folder: str | os.PathLike[str], say: Say, size: Size | None = None) -> dict[str, Any]:
+    """Run the demonstration.
+
+    Parameters
+    ----------
+    folder : path
+        Where stores, models and the plot are left; made if need be. Files of an earlier run are replaced.
+    say : callable
+        Takes each line for a person.
+    size : Size, optional
+        Of the second data set.
+
+    Returns
+    -------
+    dict
+        What was measured, as plain values.
+
+    Raises
+    ------
+    InputError
+        The folder cannot be made, or its disk has too little room.
+    """
+    size, root, started = size or Size(), os.path.abspath(folder), time.perf_counter()
+    _make_folder(root, 4 * size.nbytes)
+    say("1. A real data set: breast cancer (Wisconsin), bundled with scikit-learn\n")
+    real = _real(root, say)
+    say("\n2. A data set larger than its workers' memory\n")
+    larger = _larger(root, say, size)
+    seconds = time.perf_counter() - started
+    say(f"\nStores, models and the plot are in {root} ({seconds:.0f} s).")
+    return {"folder": root, "real": real, "larger": larger, "seconds": seconds}
+
+
+def _make_folder(root: str, room: int) -> None:
+    try:
+        os.makedirs(root, exist_ok=True)
+        free = shutil.disk_usage(root).free
+    except OSError as error:
+        raise InputError(f"cannot use the folder '{root}': {error.strerror}.") from error
+    if free < room:
+        raise InputError(f"'{root}' has {size_text(free)} of free disk, but the demo needs {size_text(room)}.")
+
+
+def _real(root: str, say: Say) -> dict[str, Any]:
+    """File, store, fit, model, predictions, comparison."""
+    started = time.perf_counter()
+    source, store, model, out = (
+        os.path.join(root, f"breast-cancer{end}") for end in (".csv", ".zarr", "-model.zarr", "-predictions.csv")
+    )
+    _write_csv(source)
+    train, test = odm.ingest(source, store, label="diagnosis", test_size=0.25, seed=0, overwrite=True)
+    odm.ODMClassifier(scale="minmax", random_state=0).fit(train.path).save(model, overwrite=True)
+    loaded = odm.load_model(model)
+    write_predictions(loaded, test, out, overwrite=True)
+    found = evaluate(loaded, test)
+    say(f"{os.path.basename(source)} → {train.rows} training and {test.rows} test rows of {train.features} features")
+    return _facts(loaded, found, train, say, started) | {"predictions": out, "model": model}
+
+
+def _write_csv(path: str) -> None:
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer()
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*data.feature_names, "diagnosis"])
+        for row, code in zip(data.data.tolist(), data.target, strict=True):
+            writer.writerow([*row, data.target_names[code]])
+
+
+def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
+    """Generate, train on workers that cannot hold the rows, save, load, compare, plot."""
+    path, model = os.path.join(root, "larger.zarr"), os.path.join(root, "larger-model.zarr")
+    shells = Shells(size.features)
+    say(f"generating {size_text(size.nbytes)} …")
+    train = shells.write(path, size.rows)
+    test = shells.write(os.path.join(root, "larger-test.zarr"), size.test_rows, first_block=1 << 20)
+    say(f"training on {train.rows} rows of {train.features} features, with {size.workers} workers …")
+    started = time.perf_counter()
+    classifier = odm.ODMClassifier(scratch=root, **size.parameters)
+    with local_workers(size.workers, 1, size.worker_memory) as client:
+        limit = min(worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+        before = client.run(os.getpid)
+        classifier.fit(train.path)
+        peaks, same = client.run(peak_bytes), client.run(os.getpid) == before
+    classifier.save(model, overwrite=True)
+    loaded = odm.load_model(model)
+    found = evaluate(loaded, test, keep_margins=True)
+    memory = {"limit": limit, "peaks": sorted(peaks.values()), "data": size.nbytes, "workers_lived": same}
+    facts = _facts(loaded, found, train, say, started) | {"memory": memory, "model": model}
+    for number, peak in enumerate(memory["peaks"], 1):
+        say(f"worker {number}: peak {size_text(peak)} of its limit of {size_text(limit)} ({peak / limit:.0%})")
+    say(f"the data are {size.nbytes / (limit * size.workers):.1f} times what all workers together may use")
+    return facts | {"plot": _plot(os.path.join(root, "margins.png"), found, say)}
+
+
+def _facts(model: Any, found: Evaluation, train: odm.Store, say: Say, started: float) -> dict[str, Any]:
+    """Show the table of levels and what the model is worth, and return it."""
+    seconds = time.perf_counter() - started
+    say(f"{format_levels(model.history_)}\n")
+    say(f"accuracy {found.accuracy:.4f} on {found.rows} rows that were left out, {seconds:.1f} s")
+    return {
+        "store": train.path,
+        "rows": train.rows,
+        "features": train.features,
+        "levels": model.history_,
+        "gap": model.dual_gap_,
+        "accuracy": found.accuracy,
+        "seconds": seconds,
+    }
+
+
+def _plot(path: str, found: Evaluation, say: Say) -> str | None:
+    try:
+        axes = plot_margin_distribution(np.concatenate(found.margins or []), found.theta)
+    except PlottingUnavailableError as error:
+        say(f"no plot: {error}")
+        return None
+    figure: Any = axes.figure
+    figure.savefig(path)
+    say(f"margins of the test rows: {path}")
+    return path

@@ -1,0 +1,232 @@
+"""A model on the rows of a store, chunk by chunk: predictions to a file, or compared with the labels."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from dask.base import compute
+from numpy.typing import NDArray
+
+from dask_odm.data.files import aside
+from dask_odm.data.records import check_target, write_record
+from dask_odm.data.statistics import StatisticsAccumulator
+from dask_odm.data.store import Store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.events import Progress, report
+
+Array = NDArray[Any]
+KIND = "prediction"
+
+
+@dataclass
+class Evaluation:
+    """What predictions are worth, gathered chunk by chunk.
+
+    Attributes
+    ----------
+    classes : list
+        The model's two labels.
+    theta : float
+        Half the width of the model's band.
+    confusion : int ndarray of shape (2, 2)
+        Rows by true and predicted class.
+    other : int
+        Rows with a label that the model does not know; they count as wrong.
+    unlabelled : int
+        Rows without a label; they do not count.
+    right_weight, weight : float
+        Weight of the rows predicted right, and of all that count.
+    band : int ndarray of shape (3,)
+        Rows with a margin below, within and above 1 ± theta.
+    margins : list of ndarray, or None
+        Margins ``y f(x)`` of the rows with one of the two labels; a list given in the beginning is filled.
+    """
+
+    classes: list[Any]
+    theta: float
+    confusion: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, 2), dtype=np.int64))
+    other: int = 0
+    unlabelled: int = 0
+    right_weight: float = 0.0
+    weight: float = 0.0
+    band: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
+    margins: list[Array] | None = None
+    _statistics: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
+
+    @property
+    def rows(self) -> int:
+        """Rows that count."""
+        return int(self.confusion.sum()) + self.other
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the rows that are predicted right."""
+        return float(np.trace(self.confusion)) / self.rows
+
+    def add(self, true: Array, scores: Array, weight: Array | None) -> None:
+        """Add rows: ``true`` 0 or 1, -1 without label, -2 with another one; the scores of the model; row weights."""
+        self.unlabelled += int((true == -1).sum())
+        self.other += int((true == -2).sum())
+        known, predicted = true >= 0, (scores > 0).astype(np.int64)
+        np.add.at(self.confusion, (true[known], predicted[known]), 1)
+        weight = np.ones(len(true)) if weight is None else weight
+        self.weight += float(weight[true != -1].sum())
+        self.right_weight += float(weight[true == predicted].sum())
+        margins = np.where(true[known] == 1, 1.0, -1.0) * scores[known]
+        self._statistics.update(margins[:, None])
+        if self.margins is not None:
+            self.margins.append(margins)
+        sides = np.searchsorted([1.0 - self.theta, 1.0 + self.theta], margins)
+        self.band += np.bincount(sides, minlength=3)
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        facts: dict[str, Any] = {
+            "rows": self.rows,
+            "accuracy": self.accuracy,
+            "weighted_accuracy": self.right_weight / self.weight if self.weight else None,
+            "classes": self.classes,
+            "confusion": self.confusion.tolist(),
+            "other_label_rows": self.other,
+            "unlabelled_rows": self.unlabelled,
+        }
+        if self._statistics.count:
+            found = self._statistics.result()
+            facts["margins"] = {
+                **{name: float(getattr(found, name)[0]) for name in ("minimum", "mean", "variance", "maximum")},
+                **dict(zip(("below_band", "in_band", "above_band"), self.band.tolist(), strict=True)),
+            }
+        return facts
+
+    def table(self) -> str:
+        """Return the confusion counts as a table: a line for each true class."""
+        names = [str(label) for label in self.classes]
+        width = max(10, *map(len, names))
+        lines = [" ".join(["true \\ predicted".ljust(16), *(name.rjust(width) for name in names)])]
+        for name, counts in zip(names, self.confusion.tolist(), strict=True):
+            lines.append(" ".join([name.ljust(16), *(str(count).rjust(width) for count in counts)]))
+        return "\n".join(lines)
+
+
+def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation:
+    """Compare a model's predictions with the labels of a store, chunk by chunk; labels are matched by value.
+
+    Raises
+    ------
+    InputError
+        No row of the store has a label, or its rows have another number of features.
+    """
+    if not sum(store.class_counts or ()) or store.classes is None or store.layout.y is None:
+        raise InputError(f"store '{store.path}' has no labels to compare with.")
+    code = {label: i for i, label in enumerate(model.classes_.tolist())}
+    table = np.array([*(code.get(label, -2) for label in store.classes), -1])
+    found = Evaluation(model.classes_.tolist(), float(getattr(model, "theta", 0.0)))
+    found.margins = [] if keep_margins else None
+    for i, scores in enumerate(blocks(model.decision_function(store.path), "evaluate")):
+        weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
+        found.add(table[store.read_chunk(store.layout.y, i)], scores, weight)
+    return found
+
+
+def blocks(lazy: Any, phase: str) -> Iterator[Array]:
+    """Compute the blocks of a lazy array in order, a few at a time; reports `Progress`."""
+    delayed = lazy.to_delayed().ravel().tolist()
+    together = 2 * (os.cpu_count() or 1)
+    report(Progress(phase, 0, len(delayed)))
+    for start in range(0, len(delayed), together):
+        done = compute(*delayed[start : start + together])
+        report(Progress(phase, start + len(done), len(delayed)))
+        yield from done
+
+
+def check_predictions(out: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Raise InputError where `write_predictions` could not write, before anything is computed."""
+    path = os.path.abspath(out)
+    if path.endswith(".zarr"):
+        check_target(path, KIND, overwrite=overwrite)
+    elif not path.endswith(".csv"):
+        raise InputError(f"'{path}' must end in .csv or .zarr; that tells the format.")
+    elif not os.path.isdir(os.path.dirname(path)):
+        raise InputError(f"cannot write '{path}': there is no folder '{os.path.dirname(path)}'.")
+    elif os.path.isdir(path) or (os.path.lexists(path) and not overwrite):
+        raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it if it is a file.")
+
+
+def write_predictions(
+    model: Any, store: Store, out: str | os.PathLike[str], *, scores: bool = False, overwrite: bool = False
+) -> int:
+    """Write a prediction for every row of a store, in their order, and return their number.
+
+    Parameters
+    ----------
+    model : fitted classifier
+    store : Store
+    out : path
+        ``.csv``: one column, ``label`` or ``score``. ``.zarr``: array ``score``, or array ``y`` of codes, indices
+        into ``classes`` of the group's attribute ``content``. Written aside and renamed into place.
+    scores : bool
+        The decision function instead of labels.
+    overwrite : bool
+        Replace what an earlier prediction wrote.
+
+    Raises
+    ------
+    InputError
+        The output exists, has another suffix, or the rows have another number of features.
+    StoreError
+        The disk is full, or the store is damaged.
+    """
+    check_predictions(out, overwrite=overwrite)
+    path = os.path.abspath(out)
+    found = blocks((model.decision_function if scores else model.predict)(store.path), "predict")
+    if path.endswith(".csv"):
+        _write_csv(path, found, "score" if scores else "label")
+    elif scores:
+        rows = _Stream(found, store.rows, store.dtype)
+        write_record(path, KIND, {"score": rows}, {"classes": model.classes_.tolist()}, overwrite=overwrite)
+    else:
+        codes = (np.searchsorted(model.classes_, labels) for labels in found)
+        rows = _Stream(codes, store.rows, np.dtype(np.int8))
+        write_record(path, KIND, {"y": rows}, {"classes": model.classes_.tolist()}, overwrite=overwrite)
+    return store.rows
+
+
+def _write_csv(path: str, found: Iterator[Array], title: str) -> None:
+    new = aside(path)
+    try:
+        with open(new, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([title])
+            for values in found:
+                words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest that reads back
+                writer.writerows([word] for word in words.tolist())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+    finally:
+        if os.path.lexists(new):
+            os.remove(new)
+
+
+class _Stream:
+    """Values that come block by block, as a `RowSource` that is read once, from its start to its end."""
+
+    def __init__(self, found: Iterator[Array], rows: int, dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = (rows,), dtype
+        self._found, self._left = found, np.empty(0, dtype=dtype)
+
+    def __getitem__(self, rows: slice) -> Array:
+        count = min(rows.stop, self.shape[0]) - rows.start
+        parts = [self._left]
+        while sum(map(len, parts)) < count:
+            parts.append(next(self._found).astype(self.dtype, copy=False))
+        values = np.concatenate(parts)
+        self._left = values[count:]
+        return values[:count]

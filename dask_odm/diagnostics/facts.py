@@ -1,0 +1,98 @@
+"""What a store or a model holds, as plain values for a program and as lines for a person."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from dask_odm.data.store import Store
+
+
+def store_facts(store: Store) -> dict[str, Any]:
+    """Return rows, classes, chunks, statistics and source of an open store as plain values."""
+    counts = dict(zip(store.classes or (), store.class_counts or (), strict=True))
+    statistics = store.statistics
+    return {
+        "kind": "store",
+        "path": store.path,
+        "rows": store.rows,
+        "features": store.features,
+        "dtype": store.dtype.name,
+        "classes": [{"label": label, "rows": rows} for label, rows in counts.items()] if store.has_y else None,
+        "unlabelled_rows": store.rows - sum(counts.values()),
+        "weights": store.has_weight,
+        "chunks": {"count": store.n_chunks, "rows": store.chunk_rows, "bytes": store.chunk_nbytes},
+        "bytes": folder_bytes(store.path),
+        "compression": store.layout.compression,
+        "values": {
+            "minimum": float(statistics.minimum.min()),
+            "maximum": float(statistics.maximum.max()),
+            "mean": float(statistics.mean.mean()),
+            "variance": statistics.total_variance,
+        },
+        "feature_names": None if store.feature_names is None else list(store.feature_names),
+        "source": store.source,
+    }
+
+
+def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return kernel, parameters, support, gap and levels of a model saved at ``path`` as plain values."""
+    parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
+    return {
+        "kind": "model",
+        "path": os.path.abspath(path),
+        "estimator": type(model).__name__,
+        "kernel": parameters.get("kernel"),
+        "parameters": parameters,
+        "classes": model.classes_.tolist(),
+        "features": model.n_features_in_,
+        "support_rows": len(model.support_),
+        "dual_gap": getattr(model, "dual_gap_", None),
+        "levels": getattr(model, "history_", []),
+        "bytes": folder_bytes(path),
+    }
+
+
+def folder_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes of all files below a folder."""
+    return sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
+
+
+def plain(value: Any) -> Any:
+    """Turn facts into what JSON holds: NumPy values into Python's, NaN and infinity into None, else into text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def listing(facts: Mapping[str, Any]) -> str:
+    """Return one line a fact; the levels, and what is None, are left out."""
+    shown = {key: _cell(key, value) for key, value in facts.items() if key != "levels" and value is not None}
+    width = max(map(len, shown))
+    return "\n".join(f"{key.replace('_', ' '):<{width}}  {value}" for key, value in shown.items())
+
+
+def _cell(key: str, value: Any) -> str:
+    if key == "bytes":
+        return size_text(value)
+    if key == "classes":
+        return ", ".join(f"{c['label']} ({c['rows']} rows)" if isinstance(c, dict) else str(c) for c in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_cell(name, each)}" for name, each in value.items() if each is not None)
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:8])) + (f", … ({len(value)})" if len(value) > 8 else "")
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def size_text(nbytes: int) -> str:
+    """Return bytes in a unit for people, such as ``1.2 GB``."""
+    unit = max(0, min(3, (len(str(nbytes)) - 1) // 3))
+    return f"{nbytes / 1000**unit:.{1 if unit else 0}f} {('bytes', 'kB', 'MB', 'GB')[unit]}"
