@@ -1,6 +1,6 @@
 """Training on data several times larger than the workers' memory together: level gaps, seconds, peak of every worker.
 
-    python tests/benchmarks/out_of_core.py [--rows 60000] [--features 20000] [--worker-memory 600MB] [--stop-at 16] [--json]
+    python tests/benchmarks/out_of_core.py [--rows 60000] [--features 20000] [--worker-memory 600MB] [--stop-at 16]
 
 The rows are wide, so that they stay few: kernel work grows with their square. Peaks are read from the kernel
 (VmHWM) of every worker process; a worker that was killed would have another process, a paused one is counted by
