@@ -346,6 +346,7 @@ def test_ctrl_c_ends_a_fit_with_one_line(tmp_path_factory, tmp_path, workers):
     try:
         while not os.listdir(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.05)  # until it has made its folder for scratch: the fit has begun
+        time.sleep(1.0)  # to where it solves, and writes no more
         os.killpg(process.pid, signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     finally:

@@ -88,6 +88,8 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         if source is None:
             return float(super().score(X, y, sample_weight))
         right, total = self._count_right(source)
+        if not total:
+            raise InputError("score needs labels, but no row has one.")
         return right / total
 
     def _count_right(self, source: Store | LazyArrays) -> tuple[float, float]:
@@ -104,8 +106,9 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("score needs labels, but these rows have none.")
         from dask.base import compute
 
-        hit = predicted == y if weight is None else (predicted == y) * weight
-        right, total = compute(hit.sum(), hit.size if weight is None else weight.sum())
+        known = (y == y) if y.dtype.kind == "f" else y != np.array(None)  # rows without a label do not count
+        counted = known if weight is None else known * weight
+        right, total = compute(((predicted == y) * counted).sum(), counted.sum())
         return float(right), float(total)
 
     def _check_features(self, features: int) -> None:

@@ -16,7 +16,7 @@ from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 from distributed import Client, as_completed, get_client
-from distributed.scheduler import KilledWorker
+from distributed.scheduler import KilledWorker, NoWorkerError
 from distributed.system import MEMORY_LIMIT
 
 from dask_odm.data import partitioned  # noqa: F401  (part of what tasks import, and so of the baseline)
@@ -43,6 +43,7 @@ def active_client() -> Client | None:
 def baseline_bytes() -> int:
     """Resident memory of the process it runs in, once everything that solves is imported and compiled."""
     warm_up()
+    return_free_memory()
     return int(psutil.Process().memory_info().rss)
 
 
@@ -152,6 +153,8 @@ class Cluster:
         except BaseException as error:
             # after a success they are let go, not cancelled: persisted ones are inputs of what comes next
             self.client.cancel(futures)
+            if isinstance(error, NoWorkerError):
+                raise ClusterError("No worker is left to run tasks; start some and fit again.") from error
             if not isinstance(error, KilledWorker):
                 raise
             raise ClusterError(

@@ -92,6 +92,8 @@ def partition_store(
         The store is damaged, or the folder cannot be written.
     """
     chunks = range(store.n_chunks)
+    # a chunk, its rows in another order, scaled, and packed for the landmarks
+    cluster.require(5 * store.chunk_nbytes, store.n_chunks, "Shuffling the store")
     assigned = _assign_strata(store, labelling, scaling, kernel, settings, folder, cluster)
     sizes = assigned.sum(axis=0)
     if sizes.sum() < settings.n_partitions:
