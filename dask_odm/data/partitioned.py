@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dask_odm.data.chunks import read_plain_chunk
 from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
-from dask_odm.data.scaling import Scaling
+from dask_odm.data.scaling import Scaling, StoredScaling
 from dask_odm.data.statistics import StatisticsAccumulator
 from dask_odm.data.store import Block, Store
 
@@ -80,7 +80,7 @@ class Partitions(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
     @property
     def reading_bytes(self) -> int: ...
-    def rows(self, first: int, last: int, scaling: Scaling, memory: int) -> tuple[Rows, int]: ...
+    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]: ...
     def labels(self, first: int, last: int) -> tuple[Array, Array]: ...
     def row_numbers(self, first: int, last: int) -> Array: ...
 
@@ -142,7 +142,7 @@ class MemoryPartitions:
     def _span(self, first: int, last: int) -> slice:
         return slice(sum(self.counts[:first]), sum(self.counts[:last]))
 
-    def rows(self, first: int, last: int, scaling: Scaling, memory: int) -> tuple[Rows, int]:
+    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
         return MemoryRows(self.X[self._span(first, last)]), 0
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
@@ -220,7 +220,7 @@ class StoredPartitions:
     def row_numbers(self, first: int, last: int) -> Array:
         return self.column("row", first, last)
 
-    def rows(self, first: int, last: int, scaling: Scaling, memory: int) -> tuple[Rows, int]:
+    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
         """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
         lazy = StoredRows(self, first, last, scaling)
         nbytes = lazy.n * lazy.d * lazy.dtype.itemsize
@@ -248,7 +248,7 @@ class StoredRows:
     partitions: StoredPartitions
     first: int
     last: int
-    scaling: Scaling
+    scaling: Scaling | StoredScaling
     _local: threading.local = field(default_factory=threading.local)
 
     @cached_property

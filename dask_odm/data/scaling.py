@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numba
@@ -61,3 +62,21 @@ class Scaling:
         """Variance of all scaled entries together, what ``gamma="scale"`` divides by."""
         mean = (statistics.mean - self.shift) * self.factor
         return float((statistics.variance * self.factor**2).mean() + mean.var())
+
+
+@dataclass(frozen=True)
+class StoredScaling:
+    """A scaling by the path of an npz file with ``shift`` and ``factor``: what tasks carry, since it may be large."""
+
+    path: str
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """As `Scaling`."""
+        return load_scaling(self.path)(X, out)
+
+
+@lru_cache(maxsize=4)
+def load_scaling(path: str) -> Scaling:
+    """Read a scaling, once a process."""
+    with np.load(path) as arrays:
+        return Scaling(arrays["shift"], arrays["factor"])

@@ -312,6 +312,8 @@ def _read_manifest(root: str) -> Manifest:
         return parse_manifest(Path(path).read_bytes(), root)
     except (FileNotFoundError, NotADirectoryError) as error:
         what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
+        if os.path.isfile(root):
+            what = "is a file, not a store"
         raise StoreError(f"store '{root}' {what}; make one with dask_odm.ingest.") from error
     except OSError as error:
         raise StoreError(f"store '{root}' cannot be read: {error.strerror}.") from error

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import shutil
 import tempfile
-import weakref
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ClassVar
 from uuid import uuid4
 
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -23,7 +24,7 @@ from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.inputs import LazyArrays, resolve
 from dask_odm.strategies.cluster import active_client
-from dask_odm.strategies.predict import ModelFile, Predictor, decide_block, decide_chunk, label_block, predictor_from
+from dask_odm.strategies.predict import ModelFile, Predictor, decide_chunk, decide_rows, label_block, predictor_from
 
 Array = NDArray[Any]
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
@@ -71,7 +72,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
                 lambda: validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
             )
             return self._predictor.decision(checked, CPU_COUNT)
-        self._check_features(source.features if isinstance(source, Store) else source.X.shape[1])
+        self._check_features(source)
         return self._lazy_store(source) if isinstance(source, Store) else self._lazy_arrays(source)
 
     def predict(self, X: Any) -> Any:
@@ -86,7 +87,13 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         source = resolve(X, y, sample_weight)
         if source is None:
-            return float(super().score(X, y, sample_weight))
+            if y is None:
+                raise InputError("score needs labels; pass y.")
+            predicted = self.predict(X)
+            weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+            if np.shape(y) != predicted.shape or (weight is not None and weight.shape != predicted.shape):
+                raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
+            return float(np.average(predicted == np.asarray(y), weights=weight))
         right, total = self._count_right(source)
         if not total:
             raise InputError("score needs labels, but no row has one.")
@@ -97,7 +104,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             from dask_odm.data.interchange import to_dataset
 
             dataset = to_dataset(source)
-            self._check_features(source.features)
+            self._check_features(source)
             predicted, y, weight = self.predict(source.path), dataset.get("y"), dataset.get("weight")
             y, weight = (None if v is None else v.data for v in (y, weight))
         else:
@@ -111,11 +118,19 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         right, total = compute(((predicted == y) * counted).sum(), counted.sum())
         return float(right), float(total)
 
-    def _check_features(self, features: int) -> None:
+    def _check_features(self, source: Store | LazyArrays) -> None:
+        features = source.features if isinstance(source, Store) else source.X.shape[1]
         if features != self.n_features_in_:
+            hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
             raise InputError(
                 f"X has {features} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
-                "as input."
+                f"as input.{hint}"
+            )
+        names, fitted = source.feature_names, getattr(self, "feature_names_in_", None)
+        if names is not None and fitted is not None and list(map(str, names)) != list(map(str, fitted)):
+            raise InputError(
+                "The feature names should match those that were passed during fit, in the same order. "
+                f"Expected {list(fitted[:5])} …, got {list(names[:5])} …."
             )
 
     def _lazy_store(self, store: Store) -> Any:
@@ -129,10 +144,20 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         return da.Array(tasks, name, (sizes,), meta=np.empty(0, store.dtype))
 
     def _lazy_arrays(self, arrays: LazyArrays) -> Any:
+        import dask.array as da
+
         model = self._for_tasks()
         dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
         rows = arrays.X.astype(dtype)
-        return rows.map_blocks(_decide_rows, model, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
+        if arrays.X.dtype.kind not in "biuf":
+            raise InputError(f"X must be numbers. Got dtype {arrays.X.dtype} instead.")
+        name = f"decision_function-{rows.name}-{self._token}"
+        tasks: dict[Any, Any] = {
+            (name, i): (decide_rows, f"{name}-model", (rows.name, i, 0)) for i in range(rows.numblocks[0])
+        }
+        tasks[f"{name}-model"] = model
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
+        return da.Array(graph, name, (rows.chunks[0],), meta=np.empty(0, dtype))
 
     def _for_tasks(self) -> Predictor | ModelFile:
         """The model as tasks carry it: itself if small or in this process, else the path of its file."""
@@ -140,13 +165,13 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         n, d = predictor.support.shape
         if n * d * predictor.support.dtype.itemsize <= EMBEDDED_BYTES or active_client() is None:
             return predictor
-        if self._file is None or not os.path.isdir(self._file.path):
+        if self._file is None or not self._file.is_current():
             folder = tempfile.mkdtemp(prefix="dask-odm-model-", dir=getattr(self, "scratch", None))
             path = os.path.join(folder, "model.zarr")
             self.save(path)
             self._file = ModelFile.of(read_record(path, "model"))
-            # lazy predictions hold it, and may outlive this estimator
-            weakref.finalize(self._file, shutil.rmtree, folder, ignore_errors=True)
+            # tasks that were submitted may outlive this estimator and every lazy array
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return self._file
 
     def _adopt(self, predictor: Predictor, file: ModelFile | None = None) -> None:
@@ -221,16 +246,9 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     return model
 
 
-def _decide_rows(X: Array, model: Predictor | ModelFile) -> Array:
-    if not np.isfinite(X).all():
-        raise InputError("X contains NaN or infinity.")
-    return decide_block(model, X)
-
-
 def _map(function: Callable[..., Array], array: Any, dtype: Any, *arguments: Any) -> Any:
     """``function`` on every block of a 1-d dask array by plain tasks, which import nothing on workers."""
     import dask.array as da
-    from dask.highlevelgraph import HighLevelGraph
 
     name = f"{function.__name__}-{array.name}"
     tasks: dict[Any, Any] = {(name, i): (function, (array.name, i), *arguments) for i in range(array.numblocks[0])}

@@ -268,7 +268,7 @@ class ODMClassifier(PredictingClassifier):
             if isinstance(source, LazyArrays):
                 trained = self._fit_lazy(source)
             elif isinstance(source, Store):
-                trained = self._fit_store(source)
+                trained = self._fit_store(source, self._settings())
             else:
                 trained = self._fit_arrays(X, y, sample_weight)
         self._set_result(trained)
@@ -313,8 +313,11 @@ class ODMClassifier(PredictingClassifier):
             return trained
         totals = np.bincount(codes, weights=weight, minlength=2)
         class_weights = self._class_weights(totals)
-        if not (weight * np.array(class_weights)[codes]).any():
+        left = totals * class_weights
+        if not left.any():
             raise InputError("all row weights are zero; nothing is left to learn from.")
+        if not left.all():
+            raise InputError(f"all rows of class {self.classes_[left == 0].tolist()[0]!r} have weight zero.")
         return self._recipe.from_arrays(X, np.where(codes == 1, 1.0, -1.0), weight, class_weights, settings)
 
     def _validate_arrays(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
@@ -328,7 +331,7 @@ class ODMClassifier(PredictingClassifier):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, weight
 
-    def _fit_store(self, store: Store) -> Trained:
+    def _fit_store(self, store: Store, settings: FitSettings) -> Trained:
         if not store.has_y or store.classes is None or store.class_counts is None:
             raise InputError(f"store '{store.path}' has no labels; fit needs them.")
         self.classes_ = np.array(store.classes)
@@ -343,7 +346,7 @@ class ODMClassifier(PredictingClassifier):
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return self._recipe.from_store(store, labelling, self._settings())
+        return self._recipe.from_store(store, labelling, settings)
 
     def _fit_lazy(self, arrays: LazyArrays) -> Trained:
         if arrays.y is None:
@@ -357,7 +360,7 @@ class ODMClassifier(PredictingClassifier):
 
     def _fit_spooled(self, arrays: LazyArrays, settings: FitSettings) -> Trained:
         with scratch_folder(settings.scratch) as folder:
-            return self._fit_store(spool(arrays, os.path.join(folder, "spooled.zarr")))
+            return self._fit_store(spool(arrays, os.path.join(folder, "spooled.zarr")), settings)
 
     def _class_weights(self, totals: Array) -> tuple[float, float]:
         """Weights of the negative and the positive class; ``totals`` are weights per class."""
@@ -381,8 +384,8 @@ class ODMClassifier(PredictingClassifier):
         if not all(solution.converged for solution in result.solutions):
             worst = max(solution.point.gap for solution in result.solutions)
             warnings.warn(
-                f"The solver stopped after max_iter={self.max_iter} sweeps at a relative gap of {worst:.1e}, above "
-                f"tol={self.tol:g}. Increase max_iter, or decrease lam.",
+                f"The solver stopped at a relative gap of {worst:.1e}, above tol={self.tol:g}. Increase max_iter "
+                f"({self.max_iter} sweeps), scale the features, or decrease lam.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.partitioned import Labelling, MemoryPartitions, StoredPartitions, chunk_statistics
-from dask_odm.data.scaling import Scaling
+from dask_odm.data.scaling import Scaling, StoredScaling
 from dask_odm.data.statistics import Statistics, StatisticsAccumulator
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
@@ -28,7 +28,7 @@ from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.predict import Predictor
-from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays, partition_store
+from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_arrays, partition_store
 from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings, grow_tree, partitions_for, solve_whole
 
 Array = NDArray[Any]
@@ -66,6 +66,10 @@ class FitSettings:
 
     def make_kernel(self, statistics: Statistics) -> Kernel:
         """The kernel on scaled rows."""
+        if not _finite(self.scaling(statistics).factor) or not np.isfinite(
+            self.scaling(statistics).variance(statistics)
+        ):
+            raise InputError("features are too large or too uneven to be scaled; divide them by a power of ten first.")
         parameters: dict[str, Any] = {"name": self.kernel, "bias": self.bias}
         if self.kernel != "linear":
             parameters["gamma"] = self._gamma(statistics)
@@ -96,7 +100,6 @@ class Trained:
     predictor: Predictor
     support: Array
     result: TreeResult
-    scaled_gamma: float | None
 
 
 def train_arrays(
@@ -120,6 +123,8 @@ def train_arrays(
     gathered = StatisticsAccumulator(X.shape[1])
     gathered.update(X, weight)
     statistics = gathered.result()
+    if not np.isfinite(weight.sum()):
+        raise InputError("the row weights are too large: their sum is not finite.")
     weight = weight * np.where(y > 0, class_weights[1], class_weights[0])
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     parts = partitions_for(len(X), settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
@@ -133,7 +138,7 @@ def train_arrays(
         partitions = partition_arrays(scaling(X), y, weight, kernel, settings.shuffle(parts))
         job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
         result = _grow(job, settings, Cluster.local(settings.memory_limit), f"{parts} {data}")
-    return _finish(job, result, lambda chosen: X[chosen], kept)
+    return _finish(job, scaling, result, lambda chosen: X[chosen], kept)
 
 
 def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
@@ -148,8 +153,9 @@ def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Tr
     with scratch_folder(settings.scratch) as folder:
         partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
         job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
-        result = _grow(job, settings, cluster, f"{parts} {store.digest} {labelling}")
-        return _finish(job, result, lambda chosen: _gather(partitions, chosen), None)
+        lean = replace(job, scaling=StoredScaling(landmarks_path(folder)))
+        result = _grow(lean, settings, cluster, f"{parts} {store.digest} {labelling}")
+        return _finish(job, scaling, result, lambda chosen: _gather(partitions, chosen), None)
 
 
 def _train_small_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
@@ -229,7 +235,9 @@ def checkpoint_seed(path: str | None) -> int | None:
     return None if found is None else int(found[1]["seed"])
 
 
-def _finish(job: TreeJob, result: TreeResult, vectors: Callable[[Array], Array], numbers: Array | None) -> Trained:
+def _finish(
+    job: TreeJob, scaling: Scaling, result: TreeResult, vectors: Callable[[Array], Array], numbers: Array | None
+) -> Trained:
     """The predictor of a tree's result; ``vectors`` gives raw rows for row numbers, ``numbers`` renames rows."""
     count = len(job.partitions.counts)
     y, _ = job.partitions.labels(0, count)
@@ -241,14 +249,20 @@ def _finish(job: TreeJob, result: TreeResult, vectors: Callable[[Array], Array],
     bias, weights = job.kernel.bias, None
     intercept = np.array([bias * a.sum()])
     if job.kernel.name == "linear":
-        weights = (_linear_weights(job, a) * job.scaling.factor)[None]
-        intercept = intercept - weights @ job.scaling.shift
+        weights = (_linear_weights(job, a) * scaling.factor)[None]
+        intercept = intercept - weights @ scaling.shift
         X = np.empty((0, job.partitions.features), job.partitions.dtype)
     else:
         X = vectors(support)
+    if not (np.isfinite(coefficients).all() and np.isfinite(intercept).all() and _finite(weights)):
+        raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
     kernel = replace(job.kernel, bias=0.0)
-    predictor = Predictor(kernel, job.scaling, X, coefficients, weights, intercept)
-    return Trained(predictor, support if numbers is None else numbers[support], result, getattr(kernel, "gamma", None))
+    predictor = Predictor(kernel, scaling, X, coefficients, weights, intercept)
+    return Trained(predictor, support if numbers is None else numbers[support], result)
+
+
+def _finite(values: Array | None) -> bool:
+    return values is None or bool(np.isfinite(values).all())
 
 
 def _linear_weights(job: TreeJob, a: Array) -> Array:
@@ -285,6 +299,8 @@ def scratch_folder(scratch: str | None) -> Iterator[str]:
     try:
         yield folder
     except OSError as error:
-        raise StoreError(f"scratch folder '{folder}': {error.strerror}.") from error
+        if error.filename is not None and not str(error.filename).startswith(folder):
+            raise  # of what the user passed, not of the scratch folder
+        raise StoreError(f"scratch folder '{folder}': {error.strerror or error}.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -223,8 +223,10 @@ class Gram:
             scratch = self._free.pop()
         except IndexError:
             scratch = Scratch(self.kernel, self.tiling, self.dtype)
-        yield scratch
-        self._free.append(scratch)
+        try:
+            yield scratch
+        finally:
+            self._free.append(scratch)
 
     def _fill(self, i: int) -> None:
         assert self._tiles is not None

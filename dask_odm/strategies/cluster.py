@@ -105,6 +105,7 @@ class Cluster:
             client.get_versions(check=True)
         except ValueError as error:
             raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
+        warm_up()  # so that workers of this machine load what is compiled here: compiling takes memory for good
         baseline = max(client.run(baseline_bytes).values())
         if any(client.run(os.environ.get, TRIM_THRESHOLD).values()):
             logger.info("%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM_THRESHOLD)
@@ -115,8 +116,9 @@ class Cluster:
 
     def share(self, tasks: int) -> tuple[int, int]:
         """Bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
-        together = min(self.threads, -(-tasks // self.workers))
-        return self.memory // together, max(1, self.threads // together)
+        # Dask may run them on fewer workers than there are: memory is for the worst case
+        each = min(self.threads, -(-tasks // self.workers))
+        return self.memory // min(self.threads, tasks), max(1, self.threads // each)
 
     def require(self, nbytes: int, tasks: int, what: str) -> None:
         """Raise MemoryLimitError where ``tasks`` tasks of ``nbytes`` each do not fit, with both figures."""

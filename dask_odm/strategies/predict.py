@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dask_odm.data.records import Record, RowSource, read_record
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Store
-from dask_odm.errors import StoreError
+from dask_odm.errors import InputError, StoreError
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
@@ -127,7 +127,10 @@ def predictor_from(record: Record) -> Predictor:
 
 @lru_cache(maxsize=2)
 def _read_predictor(path: str, digest: str) -> Predictor:
-    return predictor_from(read_record(path, "model"))
+    record = read_record(path, "model")
+    if ModelFile.of(record).digest != digest:
+        raise StoreError(f"model '{path}' was replaced since it was loaded; load it again.")
+    return predictor_from(record)
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,13 @@ class ModelFile:
     def of(cls, record: Record) -> ModelFile:
         return cls(record.path, hashlib.sha256(repr(sorted(record.entries.items())).encode()).hexdigest())
 
+    def is_current(self) -> bool:
+        """Whether the file is still there, and the same."""
+        try:
+            return ModelFile.of(read_record(self.path, "model")) == self
+        except StoreError:
+            return False
+
     def load(self) -> Predictor:
         """The model, read once a process."""
         return _read_predictor(self.path, self.digest)
@@ -149,6 +159,13 @@ class ModelFile:
 def decide_chunk(model: Predictor | ModelFile, store: Store, i: int) -> Array:
     """Decision values of chunk ``i`` of a store: the task behind lazy predictions."""
     return decide_block(model, store.read_chunk(store.layout.X, i))
+
+
+def decide_rows(model: Predictor | ModelFile, X: Array) -> Array:
+    """As `decide_block`, of rows that nobody has checked."""
+    if not np.isfinite(X).all():
+        raise InputError("X contains NaN or infinity.")
+    return decide_block(model, X)
 
 
 def decide_block(model: Predictor | ModelFile, X: Array) -> Array:

@@ -107,6 +107,11 @@ def partition_store(
     return partitions
 
 
+def landmarks_path(folder: str) -> str:
+    """Where a shuffle leaves its landmarks and the scaling of the rows."""
+    return os.path.join(folder, "landmarks.npz")
+
+
 @dataclass(frozen=True)
 class Deal:
     """Partitions and places of a chunk's rows from their strata, for `scatter`."""
@@ -156,7 +161,7 @@ def _assign_strata(
     if not len(sample):
         raise InputError("no row has both a label and a positive weight.")
     landmarks = choose_landmarks(kernel, sample, settings.n_landmarks)
-    path = os.path.join(folder, "landmarks.npz")
+    path = landmarks_path(folder)
     np.savez(path, rows=landmarks.rows, shift=scaling.shift, factor=scaling.factor)
     strata_of = StrataOf(path, kernel)
     arguments = [(store, labelling, strata_of, len(landmarks.rows), folder, c) for c in range(store.n_chunks)]

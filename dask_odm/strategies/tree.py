@@ -21,7 +21,7 @@ from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.partitioned import Partitions
-from dask_odm.data.scaling import Scaling
+from dask_odm.data.scaling import Scaling, StoredScaling
 from dask_odm.errors import InputError
 from dask_odm.events import LevelFinished, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
@@ -74,7 +74,7 @@ class TreeJob:
     """What every task of a tree is told."""
 
     partitions: Partitions
-    scaling: Scaling
+    scaling: Scaling | StoredScaling
     kernel: Kernel
     odm: ODMSettings
     solver: SolverSettings
@@ -165,13 +165,12 @@ def grow_tree(
     """
     levels = tree.levels(len(job.partitions.counts))
     _check_memory(job, levels, cluster)
-    # one task that holds the job, so that it reaches each worker once
-    sent = delayed(job, name=f"job-{_serial()}", traverse=False)
     done, states = (-1, []) if resume is None else (resume[0], [delayed(s, traverse=False) for s in resume[1]])
     history = list(history)
-    for number in range(done + 1, len(levels)):
+    ended = tree.early_stop and done > 0 and history and history[-1]["start_gap"] <= job.solver.tol
+    for number in () if ended else range(done + 1, len(levels)):
         depth = tree.depth(len(levels[number]) - 1)
-        states, solutions = _run_level(job, sent, levels, number, depth, states, cluster)
+        states, solutions = _run_level(job, levels, number, depth, states, cluster)
         event = _summary(solutions, depth)
         history.append(asdict(event))
         report(event)
@@ -195,7 +194,6 @@ def solve_whole(job: TreeJob, cluster: Cluster) -> TreeResult:
 
 def _run_level(
     job: TreeJob,
-    sent: Delayed,
     levels: list[list[int]],
     number: int,
     depth: int,
@@ -212,7 +210,7 @@ def _run_level(
         children = [] if number == 0 else [below[c] for c in _children(levels[number - 1], span)]
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
         name = f"solve-{len(bounds) - 1}-partitions-{tokenize(job.solver, job.odm, span)}-{_serial()}"
-        tasks.append(solve(sent, span, seed, memory, threads, certify, children, dask_key_name=name))
+        tasks.append(solve(job, span, seed, memory, threads, certify, children, dask_key_name=name))
     states = cluster.persist(tasks)
     figures: list[Any] = [None] * len(states)
     for i, solution in cluster.results([delayed(Solution.without_dual, pure=False)(s) for s in states]):

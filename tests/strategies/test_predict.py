@@ -83,17 +83,24 @@ def test_from_a_file_the_same_bits(path, monkeypatch, held):
 
 
 def test_a_model_file_is_read_once_a_process(path, monkeypatch):
-    file, reads = ModelFile(path, "unique"), []
+    file, reads = ModelFile.of(read_record(path, "model")), []
     monkeypatch.setattr(predict, "read_record", lambda *a: reads.append(a) or read_record(*a))
     for _ in range(3):
         np.testing.assert_array_equal(decide_block(file, rows(5)), make().decision(rows(5)))
     assert len(reads) == 1
 
 
+def test_a_replaced_model_file_is_noticed(path):
+    old = ModelFile(str(path), "0" * 64)
+    assert not old.is_current()
+    with pytest.raises(StoreError, match="was replaced since it was loaded"):
+        old.load()
+
+
 def test_a_chunk_of_a_store(tmp_path, path):
     X = rows(100)
     store = store_of(tmp_path / "a.zarr", X, None, chunk_rows=30)
-    for model in (make(), ModelFile(path, "x")):
+    for model in (make(), ModelFile.of(read_record(path, "model"))):
         parts = [decide_chunk(model, store, i) for i in range(4)]
         np.testing.assert_allclose(np.concatenate(parts), make().decision(X), atol=1e-12)
 
