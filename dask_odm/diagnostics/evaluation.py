@@ -119,11 +119,15 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
     Raises
     ------
     InputError
-        No row of the store has a label, or its rows have another number of features.
+        No row of the store has a label, none a label of the model's, or its rows have another number of features.
     """
     if not sum(store.class_counts or ()) or store.classes is None or store.layout.y is None:
         raise InputError(f"store '{store.path}' has no labels to compare with.")
     code = {label: i for i, label in enumerate(model.classes_.tolist())}
+    if not set(store.classes) & set(code):
+        raise InputError(
+            f"none of the labels of store '{store.path}', {list(store.classes)[:10]}, is one of the model's, {list(code)}."
+        )
     table = np.array([*(code.get(label, -2) for label in store.classes), -1])
     found = Evaluation(model.classes_.tolist(), float(getattr(model, "theta", 0.0)))
     found.margins = [] if keep_margins else None

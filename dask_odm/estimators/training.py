@@ -120,11 +120,11 @@ def train_arrays(
     if len(kept) < len(X):
         X, y, weight = X[kept], y[kept], weight[kept]
     data = _fingerprint(X, y, weight, class_weights) if settings.checkpoint else ""
+    if not np.isfinite(weight.sum()):
+        raise InputError("the row weights are too large: their sum is not finite.")
     gathered = StatisticsAccumulator(X.shape[1])
     gathered.update(X, weight)
     statistics = gathered.result()
-    if not np.isfinite(weight.sum()):
-        raise InputError("the row weights are too large: their sum is not finite.")
     weight = weight * np.where(y > 0, class_weights[1], class_weights[0])
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     parts = partitions_for(len(X), settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)

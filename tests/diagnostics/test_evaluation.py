@@ -173,3 +173,9 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match=r"cannot write '.*p\.csv': No space left"):
         write_predictions(FirstFeature(0, 1), store, tmp_path / "p.csv")
     assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+def test_labels_of_another_kind_are_no_accuracy_of_zero(tmp_path):
+    store = write(tmp_path / "a.zarr", rows()[1])
+    with pytest.raises(InputError, match="none of the labels of store"):
+        evaluate(FirstFeature(-1, 1), store)

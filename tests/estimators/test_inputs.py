@@ -274,3 +274,11 @@ def test_a_dataset_says_which_way_its_rows_lie(rows, model):
 def test_resolve_leaves_the_rest_to_scikit_learn(rows):
     for X in (rows[0], rows[0].tolist(), pd.DataFrame(rows[0]), None):
         assert inputs.resolve(X) is None
+
+
+def test_features_in_another_order_are_refused(tmp_path):
+    X, y = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
+    model = ODMClassifier().fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    swapped = xr.Dataset({"X": (("sample", "feature"), X)}, coords={"feature": ["b", "a"]})
+    with pytest.raises(InputError, match="feature names should match"):
+        model.predict(swapped)

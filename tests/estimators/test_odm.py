@@ -265,3 +265,15 @@ def test_callbacks_hear_the_tree(rows):
     before = len(heard)
     ODMClassifier(**SETTINGS).fit(*rows)
     assert len(heard) == before
+
+
+def test_a_class_without_weight_is_an_error():
+    X, y = blobs(60, 2)
+    with pytest.raises(InputError, match="have weight zero"):
+        ODMClassifier().fit(X, y, sample_weight=(y == y.max()).astype(float))
+
+
+def test_weights_whose_sum_overflows_are_an_error():
+    X, y = blobs(60, 2)
+    with pytest.raises(InputError, match="sum is not finite"), np.errstate(over="ignore"):
+        ODMClassifier().fit(X, y, sample_weight=np.full(60, 1e308))

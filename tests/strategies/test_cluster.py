@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import wait
+from distributed import get_task_stream, wait
 from sklearn.base import clone
 
 from dask_odm import ODMClassifier, load_model, open_store
@@ -252,3 +252,11 @@ def test_workers_that_keep_dying_are_a_cluster_error(start_workers):
 def test_a_cluster_without_workers(start_workers, path):
     with start_workers(0), pytest.raises(ClusterError, match="no workers"):
         ODMClassifier(**SETTINGS).fit(path)
+
+
+def test_partitions_are_spread_over_the_workers(client, path):
+    with get_task_stream(client) as stream:
+        ODMClassifier(**SETTINGS).fit(path)
+    ran = [task["worker"] for task in stream.data if str(task["key"]).startswith("solve-8-partitions")]
+    assert len(ran) == 8
+    assert len(set(ran)) == 2, "a common input would draw all of them to the worker that holds it"
