@@ -126,7 +126,7 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
     code = {label: i for i, label in enumerate(model.classes_.tolist())}
     if not set(store.classes) & set(code):
         raise InputError(
-            f"none of the labels of store '{store.path}', {list(store.classes)[:10]}, is one of the model's, {list(code)}."
+            f"none of the labels of store '{store.path}', {list(store.classes)[:10]}, is the model's: {list(code)}."
         )
     table = np.array([*(code.get(label, -2) for label in store.classes), -1])
     found = Evaluation(model.classes_.tolist(), float(getattr(model, "theta", 0.0)))
