@@ -300,7 +300,7 @@ def test_what_is_no_store(store, tmp_path):
     with pytest.raises(StoreError, match="does not exist"):
         Store.open(tmp_path / "nothing.zarr")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="does not exist"):
+    with pytest.raises(StoreError, match="is a file, not a store"):
         Store.open(tmp_path / "file")
 
 
