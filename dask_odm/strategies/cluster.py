@@ -137,7 +137,7 @@ class Cluster:
         return list(self.client.persist(list(tasks)))
 
     def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
-        """Number and result of every task, as they finish.
+        """Number and result of every task, as they finish; without a client, once all have finished.
 
         Raises
         ------

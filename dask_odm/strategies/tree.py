@@ -161,7 +161,7 @@ def grow_tree(
     Raises
     ------
     MemoryLimitError
-        A level's tasks would not fit their workers, found out before anything runs.
+        A level's tasks would not fit their workers, found out before any of them runs.
     """
     levels = tree.levels(len(job.partitions.counts))
     _check_memory(job, levels, cluster)
