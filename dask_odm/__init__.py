@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import dask_odm.datasets  # noqa: F401 (the public name of a module)
     from dask_odm.data.ingest import ingest
     from dask_odm.data.interchange import open_store
     from dask_odm.data.store import Store
@@ -28,6 +29,7 @@ __all__ = [
     "Store",
     "StoreError",
     "__version__",
+    "datasets",
     "ingest",
     "load_model",
     "open_store",
@@ -46,6 +48,8 @@ _HOME = {
     "open_store": "dask_odm.data.interchange",
 }
 
+_MODULES = ("datasets",)
+
 
 def __getattr__(name: str) -> Any:
     """Load a public name from the module that defines it, and keep it."""
@@ -55,6 +59,8 @@ def __getattr__(name: str) -> Any:
         value: Any = version("dask-odm")
     elif name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"dask_odm.{name}")
     else:
         raise AttributeError(f"module 'dask_odm' has no attribute {name!r}")
     globals()[name] = value

@@ -8,6 +8,7 @@ heavy is imported by the command that needs it.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import signal
@@ -25,14 +26,14 @@ from dask_odm.errors import DaskODMError
 
 # Name of the ODMClassifier parameter, its type on the command line, its default, and what it is.
 PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
-    ("kernel", str, "rbf", "rbf, linear or poly."),
+    ("kernel", click.Choice(["rbf", "laplacian", "linear", "poly"]), "rbf", "Similarity of two rows."),
     ("gamma", str, "scale", "Kernel coefficient: a number, scale or auto."),
     ("degree", int, 3, "Degree of the poly kernel."),
     ("coef0", float, 1.0, "Constant of the poly kernel."),
     ("lam", float, 1e4, "Weight of the loss; larger fits the training rows more closely."),
     ("upsilon", float, 0.2, "Weight of margins above the band against those below, in [0, 1]."),
     ("theta", float, 0.2, "Half the width of the band of margins that cost nothing, in [0, 1)."),
-    ("solver", str, "auto", "auto or sodm."),
+    ("solver", click.Choice(["auto", "sodm", "newton"]), "auto", "How the problem is solved."),
     ("tol", float, 1e-3, "Relative duality gap to reach."),
     ("max_iter", int, 200, "Most sweeps over a partition."),
     ("n_partitions", int, None, "Partitions the tree starts from.  [default: from the data's size]"),
@@ -40,10 +41,11 @@ PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
     ("n_landmarks", int, 64, "Most landmarks that partitions are balanced by."),
     ("stop_at", int, 1, "End the tree at the first level of at most so many partitions."),
     ("early_stop", bool, False, "End the tree where merging changes nothing any more."),
-    ("scale", str, None, "Scaling of features kept in the model: minmax or standard.  [default: none]"),
+    ("scale", click.Choice(["minmax", "standard"]), None, "Scaling of features kept in the model.  [default: none]"),
     ("fit_intercept", bool, True, "Whether the model has a (regularised) intercept."),
     ("class_weight", str, None, "balanced: weigh classes by their share.  [default: none]"),
     ("random_state", int, None, "Seed; same seed, same bits.  [default: another each time]"),
+    ("dtype", click.Choice(["float32", "float64"]), None, "Number type of the model.  [default: the store's]"),
     ("memory_limit", str, None, "Memory a worker may use, such as 2GB.  [default: its own limit]"),
     ("scratch", click.Path(), None, "Folder for temporary data, seen by all workers."),
     ("checkpoint", click.Path(), None, "Folder written after every level of the tree."),
@@ -60,6 +62,8 @@ class Commands(click.Group):
         self.is_process = args is None
         if self.is_process:
             sys.unraisablehook = _unraisable
+            # Ctrl-C in a queue's lock breaks the callback of a task that ends just then, and is reported there too
+            logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL + 1)
         return super().main(args, *others, **named)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -92,12 +96,17 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 @main.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("store")
-@click.option("--format", type=click.Choice(["libsvm", "csv", "numpy"]), help="Format; by default told by the file.")
+@click.option(
+    "--format",
+    type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
+    help="Format; by default told by the file.",
+)
 @click.option("--n-features", type=int, help="Number of features of LIBSVM text; spares a first pass.")
 @click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive.")
 @click.option("--no-label", is_flag=True, help="The data have no labels.")
 @click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive.")
 @click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told by it.")
+@click.option("--drop-missing", is_flag=True, help="Leave out rows with a missing value, and say how many.")
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
 @click.option("--test-size", type=float, metavar="SHARE", help="Share of the rows, drawn into a second store.")
 @click.option("--test-store", metavar="STORE", help="The second store.  [default: STORE with -test]")
@@ -110,24 +119,27 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
            **options: Any) -> None:  # fmt: skip
     """Read data files once and write them as a STORE.
 
-    SRC are files of one format, one after another: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, or NumPy .npy
-    or .npz.
+    SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
+    standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather).
     """
     from dask_odm.data import ingest as ingestion
-    from dask_odm.data.readers import detect_format
     from dask_odm.diagnostics.facts import listing, store_facts
+    from dask_odm.events import Ingested, listen
 
     if no_label and label is not None:
         raise click.UsageError("--label and --no-label exclude each other.")
-    named = (options["format"] or detect_format(sources[0])) == "csv"  # a column's name may be a number
-    label, weight = (each if named else _column(each) for each in (label, weight))
     columns = {"label": False if no_label else label, "weight": weight}
     started = time.perf_counter()
-    with _progress():
-        done: Any = ingestion.ingest(list(sources), store, **columns, **options)
+    heard: list[Any] = []
+    with _progress(), listen(heard.append):
+        done: Any = ingestion.ingest(sources[0] if len(sources) == 1 else list(sources), store, **columns, **options)
+    found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
-    result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None}
-    _emit(as_json, {**result, "seconds": time.perf_counter() - started}, "\n\n".join(map(listing, facts)))
+    source = {"labels_from": found.label, "dropped": found.dropped}
+    result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None, **source}
+    said = listing({"labels_from": found.label, "rows_dropped": found.dropped or None})
+    text = "\n\n".join([*map(listing, facts), *([said] if said else [])])
+    _emit(as_json, {**result, "seconds": time.perf_counter() - started}, text)
 
 
 @main.command()
@@ -151,14 +163,15 @@ def info(path: str, as_json: bool) -> None:
 @click.argument("path", metavar="STORE")
 @json_option
 def verify(path: str, as_json: bool) -> None:
-    """Check every file of a store (or model) against its checksum."""
+    """Check every file of a store, model, checkpoint or prediction against its checksum."""
     from dask_odm.data.records import read_kind, read_record
     from dask_odm.data.store import Store
     from dask_odm.diagnostics.facts import size_text
 
     started = time.perf_counter()
     with _progress():
-        found: Any = read_record(path, "model") if read_kind(path) == "model" else Store.open(path)
+        kind = read_kind(path)
+        found: Any = Store.open(path) if kind in (None, "store") else read_record(path, kind)
         nbytes = found.verify()
     result = {"path": found.path, "sound": True, "bytes": nbytes, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{path}: sound, {size_text(nbytes)} read.")
@@ -317,13 +330,6 @@ def _levels(levels: Any) -> str:
 
 def _gap(gap: float) -> str:
     return f"{gap:.1e}" if math.isfinite(gap) else "unknown (the tree ended above one partition)"
-
-
-def _column(name: str | None) -> str | int | None:
-    try:
-        return None if name is None else int(name)
-    except ValueError:
-        return name
 
 
 def _number(text: str) -> float | str:

@@ -15,66 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dask_odm as odm
-from dask_odm.data.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate, write_predictions
 from dask_odm.diagnostics.facts import size_text
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
 from dask_odm.diagnostics.progress import format_levels
 from dask_odm.errors import InputError
-from dask_odm.events import Progress, report
 from dask_odm.strategies.workers import local_workers, peak_bytes
 
 Say = Callable[[str], object]
-CLASSES = ("inner", "outer")
-
-
-@dataclass(frozen=True)
-class Shells:
-    """Rows of two classes, one around the other: no linear model tells them apart.
-
-    A row is a normal point of few dimensions, seen through many features with noise; its class is whether the
-    point lies inside the sphere that half of all points lie in.
-
-    Parameters
-    ----------
-    features, latent : int
-        Features, and dimensions behind them.
-    noise : float
-        Standard deviation of the noise; a feature's own is 1.
-    seed : int
-    """
-
-    features: int
-    latent: int = 5
-    noise: float = 0.5
-    seed: int = 0
-
-    def block(self, number: int, rows: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Rows (rows, features) and codes (rows,) of the block of that number."""
-        basis = self._random(0).standard_normal((self.latent, self.features), dtype=np.float32) / np.sqrt(self.latent)
-        random = self._random(1, number)
-        points = random.standard_normal((rows, self.latent), dtype=np.float32)
-        X = random.standard_normal((rows, self.features), dtype=np.float32)
-        X *= np.float32(self.noise)
-        X += points @ basis.astype(np.float32)
-        half = self.latent * (1.0 - 2.0 / (9.0 * self.latent)) ** 3  # the median of chi squared
-        return X, (np.square(points).sum(axis=1) > half).astype(np.int64)
-
-    def _random(self, *key: int) -> np.random.Generator:
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
-
-    def write(self, path: str, rows: int, first_block: int = 0) -> odm.Store:
-        """Write ``rows`` rows to a store in blocks of some 16 MB, so that memory does not grow with them."""
-        size = max(1, 4_000_000 // self.features)
-        with StoreWriter(path, overwrite=True) as writer:
-            report(Progress("generate", 0, rows, "rows"))
-            for number, start in enumerate(range(0, rows, size), first_block):
-                writer.append(*self.block(number, min(size, rows - start)))
-                report(Progress("generate", writer.rows, rows, "rows"))
-            return writer.finish(CLASSES, source=f"generated: {self}")
+TEST_START = 1_048_576_000  # the first test row of the endless sequence, far behind the training rows
 
 
 @dataclass(frozen=True)
@@ -179,10 +130,11 @@ def _write_csv(path: str) -> None:
 def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
     """Generate, train on workers that cannot hold the rows, save, load, compare, plot."""
     path, model = os.path.join(root, "larger.zarr"), os.path.join(root, "larger-model.zarr")
-    shells = Shells(size.features)
     say(f"generating {size_text(size.nbytes)} …")
-    train = shells.write(path, size.rows)
-    test = shells.write(os.path.join(root, "larger-test.zarr"), size.test_rows, first_block=1 << 20)
+    train: Any = odm.datasets.make_shells(size.rows, size.features, store=path, overwrite=True)
+    test: Any = odm.datasets.make_shells(
+        size.test_rows, size.features, start=TEST_START, store=os.path.join(root, "larger-test.zarr"), overwrite=True
+    )
     say(f"training on {train.rows} rows of {train.features} features, with {size.workers} workers …")
     started = time.perf_counter()
     classifier = odm.ODMClassifier(scratch=root, **size.parameters)

@@ -29,6 +29,18 @@ class Progress(Event):
 
 
 @dataclass(frozen=True)
+class Ingested(Event):
+    """A source became one store or two of ``rows`` in all; ``dropped`` more lacked a value.
+
+    ``label`` says where the labels come from, such as ``column 'y'``; None where that is no question.
+    """
+
+    rows: int
+    dropped: int
+    label: str | None
+
+
+@dataclass(frozen=True)
 class PartitionSolved(Event):
     """One partition of one tree level was solved (``level`` counts down to 0, the root)."""
 
@@ -59,6 +71,22 @@ class LevelFinished(Event):
     gap: float
     objective: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class IterationFinished(Event):
+    """A step or an epoch of a linear solver is done.
+
+    ``gap`` is the relative duality gap, ``objective`` the primal, ``passes`` those over all rows so far, and
+    ``hops`` the hand-overs from worker to worker so far.
+    """
+
+    iteration: int
+    gap: float
+    objective: float
+    passes: float
+    seconds: float
+    hops: int = 0
 
 
 Listener = Callable[[Event], object]

@@ -353,3 +353,84 @@ def test_ctrl_c_ends_a_fit_with_one_line(tmp_path_factory, tmp_path, workers):
         process.kill()
     assert (process.returncode, stdout, stderr) == (130, "", "dask-odm: interrupted\n")
     assert os.listdir(tmp_path) == []
+
+
+# Sources of ingest ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(tmp_path) -> Path:
+    """A folder of CSV files and what a Hadoop job leaves beside them."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for i in range(3):
+        (folder / f"part-{i}.csv").write_text(f"age,kind,pay\n{i},a,1\n{i},b,\n")
+    (folder / "_SUCCESS").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize("pattern", ["", "*.csv", "part-[0-2].csv"])
+def test_ingest_a_folder_or_a_pattern(parts, tmp_path, pattern):
+    options = ("--label", "kind", "--drop-missing")
+    result = run_json("ingest", parts / pattern, tmp_path / "a.zarr", *options)
+    assert (result["store"]["rows"], result["dropped"], result["labels_from"]) == (3, 3, "column 'kind'")
+    assert result["store"]["feature_names"] == ["age", "pay"]
+    shown = run("ingest", parts / pattern, tmp_path / "b.zarr", *options).stdout.splitlines()
+    assert shown[-2:] == ["labels from   column 'kind'", "rows dropped  3"]
+    line = refused("ingest", parts / pattern, tmp_path / "c.zarr", "--label", "kind")
+    assert "missing values in column 'pay' (3 rows), first at " in line
+    assert line.endswith("drop those rows with drop_missing=True (--drop-missing).")
+    assert not (tmp_path / "c.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "options"), [("1 1:5 4:2\n-1 2:1\n", ("--n-features", 4)), ("1,0,0,2,a\n0,1,0,0,b\n", ())]
+)
+def test_ingest_standard_input(tmp_path, text, options):
+    command = [*DASK_ODM, "ingest", "-", str(tmp_path / "a.zarr"), *map(str, options), "--json"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    store = json.loads(done.stdout)["store"]
+    assert (store["rows"], store["features"], store["source"]) == (2, 4, "standard input")
+    assert Store.open(tmp_path / "a.zarr").class_counts == (1, 1)
+
+
+def test_ingest_standard_input_that_is_refused(tmp_path):
+    for text, message in (("1 1:5\n", "give n_features (--n-features)"), ("", "standard input: the file is empty")):
+        result = CliRunner().invoke(main, ["ingest", "-", str(tmp_path / "a.zarr")], input=text, catch_exceptions=False)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_ingest_parquet_a_store_and_text_without_labels(made, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame({"1": [1.5, 2.5], "y": ["a", "b"]}).to_parquet(tmp_path / "a.parquet")
+    result = run_json("ingest", tmp_path / "a.parquet", tmp_path / "a.zarr")
+    assert (result["store"]["feature_names"], result["labels_from"], result["dropped"]) == (["1"], "column 'y'", 0)
+    again = run_json("ingest", made / "train.zarr", tmp_path / "again.zarr", "--dtype", "float64")["store"]
+    assert (again["rows"], again["dtype"]) == (300, "float64")
+    (tmp_path / "bare").write_text("1:0.5 2:1\n2:3\n")
+    bare = run_json("ingest", tmp_path / "bare", tmp_path / "bare.zarr", "--no-label")
+    assert (bare["store"]["rows"], bare["store"]["features"], bare["labels_from"]) == (2, 2, None)
+
+
+def test_long_lists_of_classes_are_cut(tmp_path):
+    (tmp_path / "a.csv").write_text("".join(f"1,c{i:02}\n" for i in range(40)))
+    shown = run("ingest", tmp_path / "a.csv", tmp_path / "a.zarr").stdout
+    assert "c07 (1 rows), … (40)" in shown
+    assert "c08" not in shown
+    assert len(run_json("info", tmp_path / "a.zarr")["classes"]) == 40
+    assert "… (40)" in run("info", tmp_path / "a.zarr").stdout
+
+
+def test_fit_names_the_choices(made, tmp_path):
+    for name in ("kernel", "scale", "solver"):
+        result = run("fit", made / "train.zarr", tmp_path / "m.zarr", f"--{name}", "odd", status=2)
+        assert "'odd' is not one of" in result.stderr
+        offered = next(set(kind.choices) for parameter, kind, *_ in PARAMETERS if parameter == name)
+        (accepted, *_) = (
+            each.options for each in ODMClassifier._parameter_constraints[name] if hasattr(each, "options")
+        )
+        assert offered == accepted - {"precomputed"}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import dask_odm
 from dask_odm import demo
 from dask_odm.cli import main
-from dask_odm.data.store import Store
 from dask_odm.diagnostics.facts import plain
 from dask_odm.errors import InputError
 
@@ -84,17 +82,3 @@ def test_a_folder_that_cannot_be(tmp_path, monkeypatch):
 def test_the_whole_size_is_larger_than_its_workers():
     size = demo.Size()
     assert size.nbytes >= 1.5 * size.workers * float(size.worker_memory.removesuffix("MB")) * 1e6
-
-
-def test_shells_are_the_same_rows_again_and_no_line_parts_them(tmp_path):
-    shells = demo.Shells(30)
-    store = shells.write(str(tmp_path / "a.zarr"), 2000)
-    X, codes = shells.block(0, 2000)
-    np.testing.assert_array_equal(store.read(0).X, X)
-    assert 900 < codes.sum() < 1100
-    assert Store.open(tmp_path / "a.zarr").classes == demo.CLASSES
-    assert not np.array_equal(shells.block(1, 5)[0], X[:5])
-    weights, *_ = np.linalg.lstsq(np.column_stack([X, np.ones(2000)]), 2.0 * codes - 1, rcond=None)
-    new, labels = shells.block(1, 2000)
-    linear = ((np.column_stack([new, np.ones(2000)]) @ weights > 0) == labels).mean()
-    assert linear < 0.6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import dask_odm
 
 
 def test_every_public_name_is_listed_and_has_a_home() -> None:
-    assert set(dask_odm.__all__) == {*dask_odm._HOME, "__version__"}
+    assert set(dask_odm.__all__) == {*dask_odm._HOME, *dask_odm._MODULES, "__version__"}
     assert set(dask_odm.__all__) <= set(dir(dask_odm))
 
 
@@ -28,6 +30,12 @@ def test_public_name_resolves(name: str) -> None:
     value = getattr(dask_odm, name)
     assert callable(value)
     assert value.__module__ == dask_odm._HOME[name]
+
+
+def test_public_modules_are_attributes() -> None:
+    code = "import dask_odm as odm; print(odm.datasets.make_susy.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "make_susy\n", done.stderr
 
 
 def test_version_is_the_installed_one() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 
+from dask_odm.data.files import reason
 from dask_odm.data.layout import CHECKSUM_BYTES, STORE, Array, ArrayLayout, Wording, crc32c
 from dask_odm.errors import StoreError
 
@@ -40,8 +44,11 @@ def read_plain_chunk(
 
 def read_zarr_chunk(root: str, array: ArrayLayout, i: int) -> Array:
     """Read a chunk of any codecs through zarr; a missing one is an error, not its fill value."""
-    path = os.path.join(root, array.chunk_key(i))
-    if not os.path.isfile(path):
+    if array.compression == "zstd":
+        size = _frame_size(read_sealed(root, array, i)[:18])
+        if size != array.chunk_nbytes:  # before memory is taken for whatever size it claims
+            raise damage(root, array, i, f"unreadable ({size} bytes, not {array.chunk_nbytes}, are packed in it)")
+    elif not os.path.isfile(os.path.join(root, array.chunk_key(i))):
         raise damage(root, array, i, "missing")
     try:
         source = zarr.open_array(Path(root) / array.name, mode="r", zarr_format=3)
@@ -54,27 +61,42 @@ def read_zarr_chunk(root: str, array: ArrayLayout, i: int) -> Array:
 
 def _read_into(root: str, array: ArrayLayout, i: int, target: memoryview, wording: Wording) -> int:
     """Fill ``target`` from the chunk's file and return how many bytes it has (at most one too many)."""
+    with _opened(root, array, i, wording) as file:
+        done = 0
+        while done < len(target) and (count := file.readinto(target[done:])):
+            done += count
+        return done + len(file.read(1) or b"")
+
+
+@contextmanager
+def _opened(root: str, array: ArrayLayout, i: int, wording: Wording) -> Iterator[FileIO]:
+    """Open a chunk's file, following no link; whatever the system refuses becomes StoreError."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(os.path.join(root, array.chunk_key(i)), flags), "rb", buffering=0) as file:
-            done = 0
-            while done < len(target) and (count := file.readinto(target[done:])):
-                done += count
-            return done + len(file.read(1) or b"")
+            yield file
     except FileNotFoundError as error:
         raise damage(root, array, i, "missing", wording) from error
     except OSError as error:
-        raise damage(root, array, i, f"unreadable ({error.strerror})", wording) from error
+        raise damage(root, array, i, f"unreadable ({reason(error)})", wording) from error
+
+
+def _frame_size(head: bytes) -> int | None:
+    """Size that a zstd frame says it decompresses to, RFC 8878, section 3.1.1.1; None where it does not say."""
+    if len(head) < 6 or not head.startswith(b"\x28\xb5\x2f\xfd"):
+        return None
+    single, width = head[4] >> 5 & 1, (0, 2, 4, 8)[head[4] >> 6]
+    width = width or single
+    at = 5 + (1 - single) + (0, 1, 2, 4)[head[4] & 3]
+    if not width or len(head) < at + width:
+        return None
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
 def read_sealed(root: str, array: ArrayLayout, i: int) -> bytes:
     """Read a chunk file of any size whose last four bytes are its checksum, and return the rest."""
-    try:
-        data = Path(root, array.chunk_key(i)).read_bytes()
-    except FileNotFoundError as error:
-        raise damage(root, array, i, "missing") from error
-    except OSError as error:
-        raise damage(root, array, i, f"unreadable ({error.strerror})") from error
+    with _opened(root, array, i, STORE) as file:
+        data = file.readall()
     if len(data) < CHECKSUM_BYTES or crc32c(data[:-CHECKSUM_BYTES]) != int.from_bytes(data[-4:], "little"):
         raise damage(root, array, i, "checksum mismatch")
     return data[:-CHECKSUM_BYTES]

@@ -10,7 +10,7 @@ import csv
 import io
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,43 +19,33 @@ import pandas as pd
 
 from dask_odm.data.blocks import (
     BLOCK_BYTES,
-    MAX_FEATURES,
     RowBlock,
+    Source,
     block_rows,
     check_finite,
     check_weight,
+    describe,
     narrow,
 )
-from dask_odm.data.lines import TextBlock, file_size, first_line, text_blocks
+from dask_odm.data.columns import LABEL_NAMES, Columns, choose_columns
+from dask_odm.data.lines import TextBlock, file_size, first_line, shown, text_blocks
 from dask_odm.errors import InputError
 
-LABEL_NAMES = ("label", "y", "target", "class")
+MAX_COLUMNS = 100_000  # pandas takes some 0.1 ms for each column of each block
 _SEPARATORS = ",;\t|"
 _BLANK = " \t\r\n"
 _MARK = b"\xef\xbb\xbf"
 _BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+_SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
+_UNREADABLE = (ValueError, pd.errors.ParserError, pd.errors.ParserWarning)
+_ENCODE = (
+    "choose the label with label= (--label), or encode the column as numbers: words as by "
+    "pandas.get_dummies, booleans as 0 and 1."
+)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Which column is what: positions, and names where there is a header."""
-
-    names: tuple[str, ...] | None
-    count: int
-    separator: str
-    label: int | None
-    weight: int | None
-
-    @property
-    def features(self) -> list[int]:
-        return [i for i in range(self.count) if i not in (self.label, self.weight)]
-
-    def name(self, i: int) -> str:
-        return f"column {i + 1}" if self.names is None else f"column '{self.names[i]}'"
-
-
-class CsvSource:
+class CsvSource(Source):
     """Rows of one or more CSV files with the same columns.
 
     Parameters
@@ -87,13 +77,13 @@ class CsvSource:
         self._paths, self._dtype, self._block_bytes = tuple(paths), dtype, block_bytes
         self._sizes = [file_size(path) for path in self._paths]
         self.size = sum(self._sizes)
-        self.description = ", ".join(self._paths)
-        self._columns, self._header = _find_columns(self._paths[0], label, weight, header)
+        self.description = describe(self._paths)
+        self._columns, self._header, self._separator = _find_columns(self._paths[0], label, weight, header)
         self.n_features = len(self._columns.features)
         if n_features not in (None, self.n_features):
             raise InputError(f"{paths[0]}: {self.n_features} feature columns, but n_features is {n_features}.")
-        names = self._columns.names
-        self.feature_names = None if names is None else tuple(names[i] for i in self._columns.features)
+        self.feature_names, self.label_name = self._columns.feature_names, self._columns.label_name
+        self._with_gaps = False  # a missing value was met; until then fields are not compared with words for it
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yield the rows."""
@@ -109,7 +99,7 @@ class CsvSource:
     def _check_first_line(self, path: str) -> int:
         """Return the number of the header line (0 without one), having checked it is as in the first file."""
         number, line = first_line(path)
-        fields = _split(path, number, line, self._columns.separator)
+        fields = _split(path, number, line, self._separator)
         if self._header and fields != list(self._columns.names or ()):
             raise InputError(f"{path}, line {number}: the columns are not those of {self._paths[0]}.")
         return number if self._header else 0
@@ -133,38 +123,80 @@ class CsvSource:
     def _parse(self, path: str, text: TextBlock) -> pd.DataFrame:
         if _MARK in text.data:  # pandas would drop it, but only at the beginning of a block
             raise self._explain(path, text, ValueError("a byte order mark"))
-        columns = self._columns
-        types: dict[int, Any] = dict.fromkeys(range(columns.count), np.float64)
-        if columns.label is not None:
-            types[columns.label] = str
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = pd.read_csv(
-                    io.BytesIO(text.data), sep=columns.separator, header=None, names=range(columns.count),
-                    dtype=types, index_col=False, na_filter=False, engine="c",
-                )  # fmt: skip
-        except (ValueError, pd.errors.ParserError, pd.errors.ParserWarning) as error:
-            raise self._explain(path, text, error) from error
+        if self._begins_too_wide(path, text):
+            raise self._explain(path, text, ValueError("too many fields"))
+        frame = self._read(path, text)
         odd = b'"' in text.data or text.data.count(b"\r") != text.data.count(b"\r\n")
         if odd and len(frame) != text.count_lines(_BLANK.encode()):
             raise self._explain(path, text, ValueError("a line break within a line"))
-        if columns.label is not None and bool((frame[columns.label] == "").any()):
-            raise self._explain(path, text, ValueError("a label is missing"))
+        self._check_short_lines(path, text, frame)
         if any(part in text.data for part in _BOOLEANS) and self._has_booleans(frame, text):
             raise self._explain(path, text, ValueError("booleans"))
         return frame
 
+    def _check_short_lines(self, path: str, text: TextBlock, frame: pd.DataFrame) -> None:
+        """Raise InputError where a line has too few fields, which pandas takes for missing values."""
+        last = frame[self._columns.count - 1]
+        suspects = set(np.flatnonzero((last.isna() | (last == "")).to_numpy()).tolist())
+        filled = (each for each in text.lines() if each[1].strip(_BLANK.encode())) if suspects else ()
+        for row, (number, line) in enumerate(filled):
+            if row in suspects and len(_split(path, number, line, self._separator)) < self._columns.count:
+                raise self._explain(path, text, ValueError("too few fields"))
+
+    def _begins_too_wide(self, path: str, text: TextBlock) -> bool:
+        """Whether the first line has more fields than there are columns: pandas would make a column of each."""
+        number, first = next((number, line) for number, line in text.lines() if line.strip(_BLANK.encode()))
+        if first.count(self._separator.encode()) < self._columns.count:
+            return False
+        return len(_split(path, number, first, self._separator)) > self._columns.count
+
+    def _read(self, path: str, text: TextBlock) -> pd.DataFrame:
+        """Return the fields: labels as strings, all else as numbers, NaN where one is missing."""
+        columns = self._columns
+        types: dict[int, Any] = {i: str if i == columns.label else np.float64 for i in range(columns.count)}
+        words = {i: _SPELLINGS for i in range(columns.count) if i != columns.label}
+        try:
+            if not self._with_gaps:
+                with suppress(*_UNREADABLE):
+                    return self._table(text, dtype=types, na_filter=False)
+            with suppress(*_UNREADABLE):
+                frame = self._table(text, dtype=types, keep_default_na=False, na_values=words)
+                self._with_gaps = True
+                return frame
+            return self._read_words(text)
+        except _UNREADABLE as error:
+            raise self._explain(path, text, error) from error
+
+    def _read_words(self, text: TextBlock) -> pd.DataFrame:
+        """Return the fields where a missing value has blanks around it or is spelled oddly."""
+        words = self._table(text, dtype=str, na_filter=False)
+        label = self._columns.label
+        places = [i for i in range(self._columns.count) if i != label]
+        fields = pd.Series(words[places].to_numpy(dtype=object).ravel()).str.strip(_BLANK)
+        missing = fields.str.lower().str.lstrip("+-").isin(_MISSING)
+        column = io.StringIO("\n".join(fields.mask(missing, "nan")))  # one column: pandas takes long for many
+        numbers = pd.read_csv(column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3)
+        values = numbers[0].to_numpy().reshape(len(words), len(places))  # by the same parser: the same bits
+        frame = pd.DataFrame(values, columns=places)
+        return frame if label is None else pd.concat([frame, words[[label]]], axis=1)
+
+    def _table(self, text: TextBlock, **options: Any) -> pd.DataFrame:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                io.BytesIO(text.data), sep=self._separator, header=None, names=range(self._columns.count),
+                index_col=False, engine="c", **options,
+            )  # fmt: skip
+
     def _has_booleans(self, frame: pd.DataFrame, text: TextBlock) -> bool:
         """Whether a numeric column held True and False only, which pandas reads as 1 and 0."""
-        suspects = [i for i in range(self._columns.count) if i != self._columns.label and frame[i].isin([0, 1]).all()]
+        suspects = [
+            i for i in range(self._columns.count) if i != self._columns.label and frame[i].isin([0, 1, np.nan]).all()
+        ]
         if not suspects:
             return False
-        words = pd.read_csv(
-            io.BytesIO(text.data), sep=self._columns.separator, header=None, names=range(self._columns.count),
-            dtype=str, index_col=False, na_filter=False, usecols=suspects,
-        )  # fmt: skip
-        return any(not words[i].map(_is_number).all() for i in suspects)
+        words = self._table(text, dtype=str, na_filter=False, usecols=suspects)
+        return any(not words[i].map(_is_number_or_missing).all() for i in suspects)
 
     def _explain(self, path: str, text: TextBlock, error: Exception) -> InputError:
         """Find the line the reader stumbled over and say what is wrong with it."""
@@ -174,7 +206,7 @@ class CsvSource:
             if _MARK in line:
                 return InputError(f"{path}, line {number}: a byte order mark; were files joined?")
             try:
-                fields = _split(path, number, line, self._columns.separator)
+                fields = _split(path, number, line, self._separator)
             except InputError as unreadable:
                 return unreadable
             complaint = self._complaint(fields)
@@ -187,69 +219,30 @@ class CsvSource:
         if len(fields) != columns.count:
             return f"{len(fields)} fields, but there are {columns.count} columns."
         for i, field in enumerate(fields):
-            if i == columns.label:
-                if not field:
-                    return "the label is missing."
-            elif field.lower().lstrip("+-") in _MISSING:
-                return f"{columns.name(i)}: missing value ({field!r}); drop the row or fill the value in."
-            elif not _is_number(field):
-                hint = "choose the label with label= (--label), or encode the column as numbers."
-                return f"{columns.name(i)}: {field!r} is not a number; {hint}"
+            if i != columns.label and not _is_number_or_missing(field):
+                return f"{columns.name(i)}: {shown(field)} is not a number; {_ENCODE}"
         return None
 
 
 def _find_columns(
     path: str, label: str | int | bool | None, weight: str | int | None, header: bool | None
-) -> tuple[_Columns, bool]:
-    """Read the first line and tell separator, header, label and weight from it."""
+) -> tuple[Columns, bool, str]:
+    """Read the first line and tell label and weight, whether it is a header, and the separator."""
     number, line = first_line(path)
     separator = max(_SEPARATORS, key=lambda candidate: line.count(candidate.encode()))
     fields = _split(path, number, line, separator)
+    if len(fields) > MAX_COLUMNS:
+        raise InputError(
+            f"{path}, line {number}: {len(fields)} columns; at most {MAX_COLUMNS} can be read as CSV. Write wider rows "
+            "as .npy or as LIBSVM text."
+        )
     if header is None:
         words = [field for field in fields if not _is_number(field)]
         named = any(word.lower() in LABEL_NAMES or word in (label, weight) for word in words)
         header = named or len(words) == len(fields)
     names = tuple(fields) if header else None
-    if names is not None and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{path}, line {number}: two columns are named '{twice}'.")
-    if names is not None and "" in names:
-        at = names.index("") + 1
-        raise InputError(f"{path}, line {number}: column {at} has no name; if it is a row number, leave it out.")
-    at_weight = None if weight is None else _position(path, "weight", weight, names, len(fields))
-    at_label = _label_position(path, label, names, len(fields), at_weight)
-    columns = _Columns(names, len(fields), separator, at_label, at_weight)
-    if not 1 <= len(columns.features) <= MAX_FEATURES or at_label == at_weight is not None:
-        raise InputError(f"{path}: no feature columns beside label and weight, or too many.")
-    return columns, header
-
-
-def _label_position(
-    path: str, label: str | int | bool | None, names: tuple[str, ...] | None, count: int, weight: int | None
-) -> int | None:
-    if label is False:
-        return None
-    if label is not None and label is not True:
-        return _position(path, "label", label, names, count)
-    for wanted in LABEL_NAMES:
-        for i, name in enumerate(names or ()):
-            if name.lower() == wanted:
-                return i
-    return count - 1 if weight != count - 1 else count - 2
-
-
-def _position(path: str, what: str, column: str | int, names: tuple[str, ...] | None, count: int) -> int:
-    """Return the position of a column given by name or number."""
-    if isinstance(column, str) and names is not None and column in names:
-        return names.index(column)
-    try:
-        position = int(column)
-    except ValueError:
-        known = "the file has no header" if names is None else f"the columns are {', '.join(names[:20])}"
-        raise InputError(f"{path}: no {what} column '{column}'; {known}.") from None
-    if not -count <= position < count:
-        raise InputError(f"{path}: no {what} column {position}; there are {count} columns.")
-    return position % count
+    columns = choose_columns(f"{path}, line {number}", names, len(fields), label, weight)
+    return columns, header, separator
 
 
 def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
@@ -259,7 +252,9 @@ def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file.") from error
     except csv.Error as error:
-        raise InputError(f"{path}, line {number}: {error}; a field may not hold a line break.") from error
+        raise InputError(
+            f"{path}, line {number}: {shown(str(error))[1:-1]}; a field may not hold a line break."
+        ) from error
     return [field.strip(_BLANK) for field in rows[0]] if rows else []
 
 
@@ -277,6 +272,10 @@ def _place(path: str, text: TextBlock, start: int, row: int) -> str:
     filled = (number for number, line in text.lines() if line.strip(_BLANK.encode()))
     number = next(number for i, number in enumerate(filled) if i == start + row)
     return f"{path}, line {number}"
+
+
+def _is_number_or_missing(field: str) -> bool:
+    return field.strip(_BLANK).lower().lstrip("+-") in _MISSING or _is_number(field)
 
 
 def _is_number(field: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import uuid
+from contextlib import suppress
 
 from dask_odm.errors import InputError
 
@@ -19,7 +20,10 @@ def check_output(path: str, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it.")
-    ours = os.path.isdir(path) and (not os.listdir(path) or os.path.isfile(os.path.join(path, "zarr.json")))
+    try:
+        ours = os.path.isdir(path) and (not os.listdir(path) or os.path.isfile(os.path.join(path, "zarr.json")))
+    except OSError as error:
+        raise InputError(f"'{path}' exists and cannot be read: {reason(error)}.") from error
     if not ours:
         raise InputError(f"'{path}' exists and is not a zarr store; remove it yourself or choose another name.")
 
@@ -33,27 +37,60 @@ def aside(path: str) -> str:
 def left_aside(path: str) -> list[str]:
     """Return what a process that was killed while it wrote ``path`` left beside it, newest first."""
     folder, name = os.path.split(path)
-    pattern = re.compile(re.escape(f".{name}.") + r"[0-9a-f]{8}(\.old)?")
+    pattern = re.compile(re.escape(f".{name}.") + r"[0-9a-f]{8}(\.old)?(\.gone)?")
     found = [os.path.join(folder, each) for each in os.listdir(folder) if pattern.fullmatch(each)]
     return sorted(found, key=os.path.getmtime, reverse=True)
 
 
 def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
-    """Rename folder ``new`` to ``path``, removing what was there only afterwards."""
+    """Rename folder ``new`` to ``path``, removing what was there only afterwards; an interrupt leaves either."""
     check_output(path, overwrite=overwrite)
     old = f"{new}.old"
-    replaced = os.path.lexists(path)
-    if replaced:
-        os.rename(path, old)
     try:
+        if os.path.lexists(path):
+            os.rename(path, old)
         os.rename(new, path)
-    except OSError:
-        if replaced:
+        sync_folder(os.path.dirname(path))
+    finally:
+        if os.path.lexists(old) and not os.path.lexists(path):
             os.rename(old, path)
+        remove_folder(old)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder, also under threads that still write to it by its name; nothing where there is none."""
+    try:
+        _remove(path)
+    except BaseException:  # an interrupt does not leave half of it
+        _remove(path)
         raise
-    sync_folder(os.path.dirname(path))
-    if replaced:
-        shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove(path: str) -> None:
+    gone = f"{path}.gone"
+    if os.path.lexists(path):
+        with suppress(OSError):
+            os.rename(path, gone)
+    for name in (gone, path):
+        shutil.rmtree(name, ignore_errors=True)
+
+
+def make_folders(root: str, key: str) -> str:
+    """Make the folders of file ``key`` below ``root``, but not ``root`` itself, and return the file's path.
+
+    So that a task that outlives an interrupt cannot bring back a folder that was removed.
+    """
+    folder = root
+    for part in key.split("/")[:-1]:
+        folder = os.path.join(folder, part)
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+    return os.path.join(root, key)
+
+
+def reason(error: OSError) -> str:
+    """What the system says, in words; some libraries raise an OSError without a number."""
+    return error.strerror or str(error) or type(error).__name__
 
 
 def write_synced(path: str, data: bytes) -> None:

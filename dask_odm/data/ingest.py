@@ -10,13 +10,14 @@ from typing import Any, TypedDict, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.blocks import BLOCK_BYTES, RowBlock, Source
+from dask_odm.data.blocks import BLOCK_BYTES, RowBlock
 from dask_odm.data.labels import LabelEncoder
+from dask_odm.data.missing import CompleteRows
 from dask_odm.data.readers import open_source
 from dask_odm.data.store import Store
-from dask_odm.data.writer import StoreWriter
+from dask_odm.data.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError
-from dask_odm.events import Progress, report
+from dask_odm.events import Ingested, Progress, report
 
 _SPLIT_GROUP = 100  # of so many rows in a row the split takes its share exactly
 _SPLIT_BATCH = 64
@@ -32,6 +33,7 @@ class IngestOptions(TypedDict, total=False):
     label: str | int | bool | None
     weight: Any
     header: bool | None
+    drop_missing: bool
     dtype: str
     test_store: Path | None
     seed: int
@@ -54,6 +56,7 @@ def ingest(
     label: str | int | bool | None = None,
     weight: Any = None,
     header: bool | None = None,
+    drop_missing: bool = False,
     dtype: str = "float32",
     test_size: float | None = None,
     test_store: Path | None = None,
@@ -65,20 +68,36 @@ def ingest(
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
 
-    Memory does not grow with the data: a block of the source and one chunk of each store are held.
+    Memory does not grow with the data: a block of the source and one chunk of each store are held. Features are
+    numbers: strings, categories, booleans and dates are refused with a word on how to encode them.
 
     Parameters
     ----------
-    source : path, list of paths (LIBSVM or CSV text, plain, .gz, .bz2 or .xz; .npy; .npz), array X of
-        shape (rows, d), or tuple (X, y)
+    source : what holds the rows; feature names are kept where it has them
+
+        - a path, a list of paths of one format, a folder, a glob pattern (files in the order of their names;
+          hidden ones, ``_SUCCESS`` and the like are left out), or ``-`` for text on standard input.
+          LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC (Feather)
+        - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
+          dask array
+        - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or whatever offers
+          an Arrow stream
+        - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
+          the dimension y has, else the one named ``sample``, else the first
+        - a store, by path or open
+
+        Of what is lazy one partition is computed at a time, on the active client if there is one
     store : folder to write; nothing is there until everything is
-    format : ``libsvm``, ``csv`` or ``numpy``; by default told by name or first line
+    format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
     n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index,
-        and is needed where another file (a test set) reaches further
-    label : CSV column by name or number (default: label, y, target or class, else the last), array of an
-        archive, column number of an array, or False for none
-    weight : CSV column by name or number, array of an archive, or for arrays in memory the weights
+        and is needed where another file (a test set) reaches further, and for standard input
+    label : column of a table (CSV, Parquet, a frame) by name or number (default: label, y, target or class,
+        else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
+    weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
+        weights
     header : whether CSV text begins with column names; by default told by its first line
+    drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
+        is an error, which counts them
     dtype : ``float32`` or ``float64``
     test_size : share of the rows, in (0, 1), drawn at random into a second store. Of any 100 rows that
         follow each other (from the first, the 101st, …) exactly that share is drawn, so the whole is exact
@@ -121,9 +140,17 @@ def ingest(
             source, format=format, n_features=n_features, label=label, weight=weight,
             header=header, dtype=dtype, block_bytes=block_bytes,
         )  # fmt: skip
-        classes = _copy(rows, writers, split)
-        _prepare(rows, writers, classes)
-        stores = [writer.publish() for writer in writers]
+        complete = CompleteRows(rows, drop=drop_missing)
+        encoder = LabelEncoder(text=rows.labels_are_text)
+        report(Progress("ingest", 0, rows.size or None, "bytes"))
+        for block in complete.blocks():
+            _append(block, encoder, writers, split)
+            report(Progress("ingest", block.position, rows.size or None, "bytes"))
+        _check_rows(rows.description, [writer.rows for writer in writers], complete.dropped)
+        for writer in writers:
+            writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
+        stores = publish_all(writers)
+    report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name))
     return stores[0] if test_size is None else (stores[0], stores[1])
 
 
@@ -167,20 +194,17 @@ def _test_path(path: str) -> str:
     return f"{stem}-test{suffix}"
 
 
-def _copy(source: Source, writers: Sequence[StoreWriter], split: RandomSplit | None) -> LabelEncoder:
-    """Stream all rows to the writers, and return what the label codes mean."""
-    encoder = LabelEncoder(text=source.labels_are_text)
-    report(Progress("ingest", 0, source.size, "bytes"))
-    for block in source.blocks():
-        codes = None if block.y is None else encoder.encode(block.y, block.place)
-        if split is None:
-            writers[0].append(block.X, codes, block.weight)
-        else:
-            test = split.take(len(block.X))
-            _append_rows(writers[0], block, codes, ~test)
-            _append_rows(writers[1], block, codes, test)
-        report(Progress("ingest", block.position, source.size, "bytes"))
-    return encoder
+def _append(block: RowBlock, encoder: LabelEncoder, writers: Sequence[StoreWriter], split: RandomSplit | None) -> None:
+    """Hand a block to the writers."""
+    if len(block.X) == 0:
+        return
+    codes = None if block.y is None else encoder.encode(block.y, block.place)
+    if split is None:
+        writers[0].append(block.X, codes, block.weight)
+    else:
+        test = split.take(len(block.X))
+        _append_rows(writers[0], block, codes, ~test)
+        _append_rows(writers[1], block, codes, test)
 
 
 def _append_rows(
@@ -190,13 +214,8 @@ def _append_rows(
     writer.append(block.X[rows], None if codes is None else codes[rows], weight)
 
 
-def _prepare(source: Source, writers: Sequence[StoreWriter], encoder: LabelEncoder) -> None:
-    rows = [writer.rows for writer in writers]
+def _check_rows(description: str, rows: Sequence[int], dropped: int) -> None:
     if not any(rows):
-        raise InputError(f"{source.description}: no rows.")
+        raise InputError(f"{description}: no rows{f' left; all {dropped} miss a value' if dropped else ''}.")
     if not all(rows):
         raise InputError(f"the split of {sum(rows)} rows leaves one side without any; change test_size.")
-    for writer in writers:
-        writer.prepare(
-            encoder.classes() or None, feature_names=source.feature_names, source=source.description
-        )  # fmt: skip

@@ -62,6 +62,16 @@ class LabelEncoder:
         return tuple(text_values(labels) if self._text else labels)
 
 
+def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which labels, shape (rows,), are None, NaN, NA or blank."""
+    if labels.dtype.kind in "biu":
+        return np.zeros(len(labels), dtype=bool)
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    local, distinct = pd.factorize(labels, use_na_sentinel=False)
+    return np.array([_is_missing(value) for value in distinct], dtype=bool)[local]
+
+
 def text_values(labels: list[Any]) -> list[Label]:
     """Give labels read from text (strings, or floats where the format has numbers only) their type."""
     if all(isinstance(label, float) for label in labels):
@@ -85,7 +95,16 @@ def _plain(value: Any) -> Label | None:
 
 
 def _complaint(value: Any) -> str:
-    missing = value is None or value is pd.NA or (isinstance(value, str) and not value.strip())
-    if missing or (isinstance(value, float | np.floating) and np.isnan(value)):
+    if _is_missing(value):
         return "the label is missing."
     return f"{value!r} is not a label; use a number, a string or a boolean."
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or value is pd.NA or value is pd.NaT:
+        return True
+    if isinstance(value, str | bytes):
+        return not value.strip()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))

@@ -46,6 +46,12 @@ class Wording:
 
 
 STORE = Wording("store", "re-ingest or restore this file", "Ingest the data again")
+READERS = {
+    "store": "dask_odm.open_store",
+    "model": "dask_odm.load_model",
+    "checkpoint": "fit with resume=True",
+    "prediction": "zarr.open_group",
+}
 
 
 @dataclass(frozen=True)
@@ -330,7 +336,8 @@ def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wor
     except (ValueError, KeyError, RecursionError) as error:
         raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {wording.repair}.") from error
     if kind != wording.noun:
-        raise StoreError(f"'{path}' is a {kind:.40}, not a {wording.noun}; check the path.")
+        reader = READERS.get(kind, "another version of dask_odm")
+        raise StoreError(f"'{path}' is a {kind:.40}, not a {wording.noun}; check the path ({reader} reads it).")
     if version != FORMAT_VERSION:
         raise StoreError(
             f"{place} has format version {version!r}; this dask_odm reads {FORMAT_VERSION}. "

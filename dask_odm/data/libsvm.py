@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_svmlight_file
 
-from dask_odm.data.blocks import BLOCK_BYTES, MAX_FEATURES, RowBlock, block_rows, narrow, not_finite
-from dask_odm.data.lines import TextBlock, file_size, text_blocks
+from dask_odm.data.blocks import BLOCK_BYTES, MAX_FEATURES, RowBlock, Source, block_rows, describe, narrow, not_finite
+from dask_odm.data.lines import PipedText, TextBlock, file_size, shown, text_blocks
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 
 
-class LibsvmSource:
+class LibsvmSource(Source):
     """Rows of one or more LIBSVM files.
 
     Parameters
@@ -28,12 +29,11 @@ class LibsvmSource:
     paths : the files, read one after another
     n_features : number of features; without it a first pass over the files looks for the largest index
         (a tenth of the time of reading them, but a compressed file is decompressed twice)
-    label : False to leave the labels out
+    label : False to leave the labels out; then lines may begin with their first pair
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of text, and of dense rows, held at a time
     """
 
-    feature_names: tuple[str, ...] | None = None
     labels_are_text = True
 
     def __init__(
@@ -48,15 +48,24 @@ class LibsvmSource:
         self._paths, self._label, self._dtype, self._block_bytes = tuple(paths), label, dtype, block_bytes
         self._sizes = [file_size(path) for path in self._paths]
         self.size = sum(self._sizes)
-        self.description = ", ".join(self._paths)
+        self.description = describe(self._paths)
         if n_features is not None and not 1 <= n_features <= MAX_FEATURES:
             raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {n_features} instead.")
+        if n_features is None and any(isinstance(path, PipedText) for path in self._paths):
+            raise InputError(
+                f"{self.description}: LIBSVM text through a pipe cannot be read twice to count its features; "
+                "give n_features (--n-features)."
+            )
         self.n_features = self._scan() if n_features is None else n_features
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yield the rows as dense blocks."""
         for path, text, before in self._text():
             yield from self._dense(path, text, before + text.position)
+
+    def feature(self, i: int) -> str:
+        """Name a feature in messages."""
+        return f"index {i + 1}"
 
     def _text(self) -> Iterator[tuple[str, TextBlock, int]]:
         before = 0
@@ -77,6 +86,7 @@ class LibsvmSource:
         return largest
 
     def _dense(self, path: str, text: TextBlock, position: int) -> Iterator[RowBlock]:
+        text = text if self._label else _labelled(text)
         rows, y = self._parse(path, text)
         step = block_rows(self.n_features, self._dtype, self._block_bytes)
         for start in range(0, rows.shape[0], step):
@@ -91,17 +101,25 @@ class LibsvmSource:
             rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
         except (ValueError, OverflowError, IndexError) as error:
             raise _explain(path, text, self.n_features, error) from error
-        if not np.isfinite(y).all():
-            row = int(np.argmin(np.isfinite(y)))
+        if b"_" in text.data and any(b"_" in line.partition(b"#")[0] for _, line in text.lines()):
+            raise _explain(path, text, self.n_features, ValueError("an underscore"))  # Python's 1_000 is no number here
+        if np.isinf(y).any():
+            row = int(np.argmax(np.isinf(y)))
             raise InputError(f"{_place(path, text, 0, row)}: the label is {y[row]}; it must be a finite number.")
         values = narrow(rows.data, self._dtype)
-        if not np.isfinite(values).all():
-            at = int(np.argmin(np.isfinite(values)))
+        if np.isinf(values).any():
+            at = int(np.argmax(np.isinf(values)))
             row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
             column = f"index {rows.indices[at] + 1}"
             raise not_finite(_place(path, text, 0, row), column, rows.data[at], self._dtype)
         rows.data = values
         return rows, y
+
+
+def _labelled(text: TextBlock) -> TextBlock:
+    """Return the block with a label before each line that has none."""
+    lines = [b"0 " + line if b":" in (line.split(None, 1) or [b""])[0] else line for line in text.data.split(b"\n")]
+    return replace(text, data=b"\n".join(lines))
 
 
 def _largest_index(path: str, text: TextBlock) -> int:
@@ -118,7 +136,9 @@ def _largest_index(path: str, text: TextBlock) -> int:
         except (ValueError, IndexError):
             continue
         if index > MAX_FEATURES:
-            raise InputError(f"{path}, line {number}: index {index}; at most {MAX_FEATURES} features can be stored.")
+            raise InputError(
+                f"{path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
+            )
         largest = max(largest, index)
     return largest
 
@@ -143,33 +163,29 @@ def _explain(path: str, text: TextBlock, n_features: int, error: Exception) -> I
 def _complaint(tokens: list[bytes], n_features: int) -> str | None:
     label, *pairs = tokens
     if b":" in label:
-        return f"the label is missing; the line begins with {_shown(label)}."
+        return f"the label is missing; the line begins with {shown(label)} (label=False, --no-label, if none has one)."
     if not _is_number(label):
-        return f"label {_shown(label)} is not a number."
+        return f"label {shown(label)} is not a number."
     if pairs and pairs[0].startswith(b"qid"):
         query = pairs.pop(0)
         if b":" not in query:
-            return f"{_shown(query)} is not qid:number."
+            return f"{shown(query)} is not qid:number."
     last = 0
     for pair in pairs:
         index, colon, value = pair.partition(b":")
         number = _whole(index)
         if not colon or number is None:
-            return f"{_shown(pair)} is not index:value."
+            return f"{shown(pair)} is not index:value."
         if number < 1:
-            return f"index {number}; LIBSVM indices begin at 1."
+            return f"index {_digits(number)}; LIBSVM indices begin at 1."
         if number <= last:
-            return f"index {number} after {last}; indices must ascend."
+            return f"index {_digits(number)} after {_digits(last)}; indices must ascend."
         if number > n_features:
-            return f"index {number}, but n_features is {n_features}; give a larger n_features (--n-features)."
+            return f"index {_digits(number)}, but n_features is {n_features}; give a larger n_features (--n-features)."
         if not _is_number(value):
-            return f"value {_shown(value)} of index {number} is not a number."
+            return f"value {shown(value)} of index {_digits(number)} is not a number."
         last = number
     return None
-
-
-def _shown(token: bytes) -> str:
-    return repr(token.decode("utf-8", "replace"))
 
 
 def _is_number(token: bytes) -> bool:
@@ -177,11 +193,17 @@ def _is_number(token: bytes) -> bool:
         float(token)
     except ValueError:
         return False
-    return True
+    return b"_" not in token
 
 
 def _whole(token: bytes) -> int | None:
     try:
-        return int(token)
+        return None if b"_" in token else int(token)
     except ValueError:
         return None
+
+
+def _digits(number: int) -> str:
+    """A whole number for a message, cut where it is absurd."""
+    text = str(number)
+    return text if len(text) <= 30 else f"{text[:30]}…"

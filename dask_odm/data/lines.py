@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from dask_odm.errors import InputError
 
@@ -44,8 +44,77 @@ class TextBlock:
         return sum(1 for line in self.data.split(b"\n") if line.strip(blank))
 
 
+class PipedText(str):
+    """The name of text that comes through a pipe: read once, but its beginning may be looked at before.
+
+    Parameters
+    ----------
+    stream : binary; gzip, bzip2 and xz are told by the first bytes
+    name : what messages call it
+    """
+
+    _LOOK = 1 << 16
+
+    def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
+        """Make the name, which knows its stream."""
+        piped = super().__new__(cls, name)
+        piped._raw, piped._text, piped._head, piped._begun = _Pipe(stream), None, b"", False
+        return piped
+
+    _raw: _Pipe
+    _text: Any
+    _head: bytes
+    _begun: bool
+
+    def look(self) -> bytes:
+        """Return the beginning of the text: its first lines, or all of it."""
+        if self._begun:
+            raise InputError(f"{self}: cannot be read twice.")
+        if self._text is None:
+            self._text = _decompressed(self._raw, self._raw.look())
+            self._head = b"".join(self._first_lines())
+        return self._head
+
+    def _first_lines(self) -> Iterator[bytes]:
+        """Read up to the end of the first line that is not blank."""
+        size, ended, filled = 0, False, False
+        while not ended and size <= MAX_LINE_BYTES and (data := self._text.read(self._LOOK)):
+            yield data
+            rest = data if filled else data.lstrip()
+            size, ended, filled = size + len(data), b"\n" in rest, filled or bool(rest)
+
+    def open(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Return the stream of text from its beginning, and the pipe; once."""
+        head, self._begun, self._head = self.look(), True, b""
+        return cast(IO[bytes], _Pipe(self._text, head)), cast(IO[bytes], self._raw)
+
+
+class _Pipe:
+    """What was read of a stream already, and the rest of it."""
+
+    def __init__(self, stream: Any, head: bytes = b"") -> None:
+        self._stream, self._head, self._read = stream, head, 0
+
+    def read(self, size: int = -1) -> bytes:
+        head = self._head if size < 0 else self._head[:size]
+        self._head = self._head[len(head) :]
+        data: bytes = head or self._stream.read(size)
+        self._read += len(data)
+        return data
+
+    def look(self) -> bytes:
+        while len(self._head) < 6 and (data := self._stream.read(6)):
+            self._head += data
+        return self._head
+
+    def tell(self) -> int:
+        return self._read
+
+
 def file_size(path: str) -> int:
-    """Return the bytes of a file; InputError where it is none, or empty."""
+    """Return the bytes of a file, of piped text 0; InputError where it is none, or empty."""
+    if isinstance(path, PipedText):
+        return 0
     try:
         if os.path.isdir(path):
             raise InputError(f"{path}: is a folder, not a file.")
@@ -64,20 +133,29 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     Yields the stream of text bytes and the file itself, whose ``tell`` is the position on disk. Damage and
     refusal by the system become InputError.
     """
-    try:
+    with _explained(path):
+        if isinstance(path, PipedText):
+            yield path.open()
+            return
         with open(path, "rb") as file:
-            stream = _decompressed(file)
-            with stream:
+            head = file.read(6)
+            file.seek(0)
+            with _decompressed(file, head) as stream:
                 yield stream, file
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn damage and refusal by the system into InputError."""
+    try:
+        yield
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: the compressed file is damaged or cut off ({error}).") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}.") from error
 
 
-def _decompressed(file: IO[bytes]) -> Any:
-    head = file.read(6)
-    file.seek(0)
+def _decompressed(file: Any, head: bytes) -> Any:
     kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
     if kind == "gzip":
         return gzip.GzipFile(fileobj=file)
@@ -94,32 +172,57 @@ def text_blocks(path: str, block_bytes: int) -> Iterator[TextBlock]:
     InputError
         No such file, a damaged compressed file, UTF-16 text, or a line of more than 256 MiB.
     """
-    line, rest = 1, b""
+    line, rest, begun = 1, bytearray(), False
     with open_text(path) as (stream, file):
         while data := stream.read(max(block_bytes, len(_BOM))):
-            if line == 1 and not rest:
-                data = _without_mark(path, data)
+            data, begun = data if begun else _without_mark(path, data), True
             cut = data.rfind(b"\n") + 1
             if cut == 0:
-                rest += data
+                rest += data  # a bytearray, for which this takes no copy of what is there
                 if len(rest) > MAX_LINE_BYTES:
                     raise InputError(f"{path}, line {line}: longer than {MAX_LINE_BYTES} bytes; is this a text file?")
                 continue
-            block = TextBlock(rest + data[:cut], line, file.tell())
+            block = TextBlock(b"".join((rest, data[:cut])), line, file.tell())
             yield block
             line += block.data.count(b"\n")
-            rest = data[cut:]
+            rest = bytearray(data[cut:])
         if rest:
-            yield TextBlock(rest, line, file.tell())
+            yield TextBlock(bytes(rest), line, file.tell())
 
 
 def first_line(path: str) -> tuple[int, bytes]:
     """Return number and content of the first line that is not blank; InputError where there is none."""
-    for block in text_blocks(path, 1 << 16):
+    blocks = _looked_at(path) if isinstance(path, PipedText) else text_blocks(path, 1 << 16)
+    for block in blocks:
         for number, line in block.lines():
             if line.strip():
                 return number, line.strip(b"\r\n")
     raise InputError(f"{path}: the file is empty.")
+
+
+def shown(text: str | bytes, most: int = 60) -> str:
+    """Quote a piece of text for a message of one line, shortened where it is long."""
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if len(words) <= most:
+        return repr(words)
+    return f"{words[:most]!r}… ({len(words)} characters)"
+
+
+def first_bytes(path: str) -> bytes:
+    """Return the first bytes of a file (of piped text, decompressed)."""
+    if isinstance(path, PipedText):
+        return _looked_at(path)[0].data[:8]
+    try:
+        with open(path, "rb") as file:
+            return file.read(8)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}.") from error
+
+
+def _looked_at(path: PipedText) -> list[TextBlock]:
+    """Return the beginning of piped text, which stays to be read."""
+    with _explained(path):
+        return [TextBlock(_without_mark(path, path.look()), 1, 0)]
 
 
 def _without_mark(path: str, data: bytes) -> bytes:

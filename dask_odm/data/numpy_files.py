@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shutil
+import tempfile
+import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from dask_odm.data.blocks import (
     BLOCK_BYTES,
     MAX_FEATURES,
     RowBlock,
+    Source,
     block_rows,
+    check_count,
     check_finite,
     check_weight,
+    column_name,
+    describe,
     narrow,
 )
 from dask_odm.data.lines import file_size
+from dask_odm.data.sparse import SparseRows, dense
+from dask_odm.data.tables import label_values
 from dask_odm.errors import InputError
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 class _Rows(Protocol):
@@ -37,13 +51,13 @@ class _Rows(Protocol):
 
 
 class _Held:
-    """An array in memory."""
+    """An array in memory, perhaps masked."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array, self.shape, self.dtype = array, array.shape, array.dtype
 
     def take(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self._array[start:stop]
+        return dense(self._array[start:stop])
 
 
 class _Mapped:
@@ -73,25 +87,55 @@ class _Member:
             self.shape, fortran, self.dtype = self._header(stream)
         if self.dtype.hasobject:
             raise InputError(f"{self._what}: Python objects; save numbers, or strings as a NumPy string array.")
-        if fortran and len(self.shape) > 1:
-            raise InputError(f"{self._what}: column order; save np.ascontiguousarray of it, or a .npy file.")
+        self._by_columns = fortran and len(self.shape) > 1
         self._stream: IO[bytes] | None = None
+        self._copy: IO[bytes] | None = None
 
     def take(self, start: int, stop: int) -> npt.NDArray[Any]:
+        if self._by_columns:
+            return self._gathered(start, stop)
         if self._stream is None or start == 0:
             self._stream = self._open()
             self._header(self._stream)
+        return self._next(start, stop)
+
+    def _gathered(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Return rows of an array that is stored column by column, from a copy of it in a temporary file."""
+        self._copy = self._copy or self._unpacked()
+        rows = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
+        for j in range(self.shape[1]):  # read, not mapped: a map keeps far more pages than these
+            self._copy.seek((j * self.shape[0] + start) * self.dtype.itemsize)
+            rows[:, j] = np.frombuffer(self._copy.read((stop - start) * self.dtype.itemsize), dtype=self.dtype)
+        return rows
+
+    def _unpacked(self) -> IO[bytes]:
+        copy = tempfile.TemporaryFile(prefix="dask-odm-", buffering=0)  # noqa: SIM115 — closed with this object
+        weakref.finalize(self, copy.close)
+        with self._damage(), self._open() as stream:
+            self._header(stream)
+            shutil.copyfileobj(stream, copy, 1 << 20)
+        if copy.tell() != math.prod(self.shape) * self.dtype.itemsize:
+            raise InputError(f"{self._what}: the file is cut off.")
+        return copy
+
+    def _next(self, start: int, stop: int) -> npt.NDArray[Any]:
+        assert self._stream is not None
         rows = (stop - start, *self.shape[1:])
         expected = math.prod(rows) * self.dtype.itemsize
-        try:
+        with self._damage():
             data = self._stream.read(expected)
             if stop == self.shape[0] and len(data) == expected:
                 self._stream.read(1)  # at the end of the member zipfile compares checksums
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"{self._what}: the file is damaged ({error}).") from error
         if len(data) != expected:
             raise InputError(f"{self._what}: the file is cut off.")
         return np.frombuffer(data, dtype=self.dtype).reshape(rows)
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, zipfile.BadZipFile, zlib.error, OSError) as error:
+            raise InputError(f"{self._what}: the file is damaged, or cannot be unpacked ({error}).") from error
 
     def _open(self) -> IO[bytes]:
         return self._archive.open(f"{self._name}.npy")
@@ -113,6 +157,7 @@ class _Part:
     name: str
     X: _Rows
     y: _Rows | None = None
+    y_name: str = "y"
     weight: _Rows | None = None
     label_column: int | None = None
     weight_column: int | None = None
@@ -125,21 +170,20 @@ class _Part:
         return f"{self.name}, row {start + row}"
 
 
-class NumpySource:
+class NumpySource(Source):
     """Rows of arrays; make one with `from_arrays` or `from_files`."""
-
-    feature_names: tuple[str, ...] | None = None
-    labels_are_text = False
 
     def __init__(self, parts: Sequence[_Part], n_features: int | None, dtype: str, block_bytes: int) -> None:
         self._parts, self._dtype, self._block_bytes = list(parts), dtype, block_bytes
         for part in parts:
             _check_part(part)
         self.n_features = len(_feature_columns(parts[0]))
-        if n_features not in (None, self.n_features):
-            raise InputError(f"{parts[0].name}: {self.n_features} features, but n_features is {n_features}.")
+        check_count(parts[0].name, self.n_features, n_features)
+        self.label_name = None if parts[0].y is None else parts[0].y_name
+        if parts[0].label_column is not None:
+            self.label_name = column_name(parts[0].label_column % parts[0].X.shape[1], None)
         self.size = sum(part.nbytes for part in parts)
-        self.description = ", ".join(part.name for part in parts)
+        self.description = describe([part.name for part in parts])
 
     @classmethod
     def from_arrays(
@@ -153,10 +197,11 @@ class NumpySource:
         dtype: str = "float32",
         block_bytes: int = BLOCK_BYTES,
     ) -> NumpySource:
-        """Take rows from arrays: X (rows, d), y (rows,), weight (rows,) or a column number of X."""
-        part = _Part("X", _Held(np.asarray(X)), None if y is None or label is False else _Held(np.asarray(y)))
+        """Take rows from arrays: X (rows, d), dense, masked or sparse, y (rows,), weight (rows,) or a column of X."""
+        rows = SparseRows(X) if scipy.sparse.issparse(X) else _Held(np.asanyarray(X))
+        part = _Part("X", rows, None if y is None or label is False else _Held(label_values(y)))
         if weight is not None and not isinstance(weight, int):
-            part = replace(part, weight=_Held(np.asarray(weight)))
+            part = replace(part, weight=_Held(np.asanyarray(weight)))
         elif weight is not None:
             part = replace(part, weight_column=weight)
         if y is None and label is not None and not isinstance(label, bool):
@@ -249,8 +294,9 @@ def _check_part(part: _Part) -> None:
 
 def _npy_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:
     part = _Part(path, _Mapped(path))
+    label, weight = (_number(each, os.path.exists) for each in (label, weight))
     if isinstance(label, str):
-        part = replace(part, y=_Mapped(label))
+        part = replace(part, y=_Mapped(label), y_name=label)
     elif label is not None and not isinstance(label, bool):
         part = replace(part, label_column=label)
     if isinstance(weight, str):
@@ -269,14 +315,21 @@ def _npz_part(path: str, label: str | int | bool | None, weight: str | int | Non
     if "X" not in names and len(names) != 1:
         raise InputError(f"{path}: no array 'X' among {', '.join(names) or 'its members'}.")
     part = _Part(path, _Member(path, archive, "X" if "X" in names else names[0]))
+    label, weight = (_number(each, names.__contains__) for each in (label, weight))
     members = {name: partial(_Member, path, archive, name) for name in names}
     if isinstance(label, int) and not isinstance(label, bool):
         part = replace(part, label_column=label)
     elif label is not False:
-        part = replace(part, y=_member(path, members, "y", label))
+        name = label if isinstance(label, str) else "y"
+        part = replace(part, y=_member(path, members, "y", label), y_name=f"array '{name}'")
     if isinstance(weight, int):
         return replace(part, weight_column=weight)
     return replace(part, weight=_member(path, members, "weight", weight))
+
+
+def _number(column: Any, is_name: Callable[[Any], bool]) -> Any:
+    """Return a column number written as text as a number, unless something has that name."""
+    return int(column) if isinstance(column, str) and _WHOLE.fullmatch(column) and not is_name(column) else column
 
 
 def _member(

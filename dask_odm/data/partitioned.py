@@ -2,11 +2,14 @@
 
 The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a
 strategy runs: `count_strata`, then `scatter`, then `seal`. Every destination is known before a row is moved,
-so a task may run twice, or on another worker, without harm.
+so a task may run twice, or on another worker, without harm. What `scatter` wrote is added up, word by word, and
+`seal` finds the same sum or raises: on some network file systems, workers that write one file at the same time
+undo each other's rows.
 """
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import threading
@@ -20,10 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.chunks import read_plain_chunk
+from dask_odm.data.files import make_folders
 from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.scaling import Scaling, StoredScaling
+from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.data.statistics import StatisticsAccumulator
 from dask_odm.data.store import Block, Store
+from dask_odm.errors import StoreError
 
 Array = NDArray[Any]
 CHUNK_BYTES = 4 << 20  # smaller than a store's: solvers read rows in panels that begin and end within chunks
@@ -113,14 +119,15 @@ class MemoryPartitions:
 
     Attributes
     ----------
-    X : ndarray of shape (n, d)
-        Scaled rows in the order of the partitions.
+    X : ndarray or SparseRows of shape (n, d)
+        Scaled rows in the order of the partitions; sparse ones are made dense within a task's memory, or block
+        by block.
     y, weight, numbers : ndarrays of shape (n,)
         Labels ±1, weights, and the row each came from.
     counts : tuple of int
     """
 
-    X: Array
+    X: Array | SparseRows
     y: Array
     weight: Array
     numbers: Array
@@ -143,7 +150,12 @@ class MemoryPartitions:
         return slice(sum(self.counts[:first]), sum(self.counts[:last]))
 
     def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
-        return MemoryRows(self.X[self._span(first, last)]), 0
+        span = self._span(first, last)
+        if not isinstance(self.X, SparseRows):
+            return MemoryRows(self.X[span]), 0
+        sparse = self.X.between(span.start, span.stop)
+        nbytes = sparse.n * sparse.d * sparse.dtype.itemsize
+        return (MemoryRows(sparse.read(0, sparse.n)), nbytes) if nbytes <= memory else (sparse, 0)
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
         span = self._span(first, last)
@@ -176,9 +188,11 @@ class StoredPartitions:
     chunk_rows: int
 
     @classmethod
-    def plan(cls, path: str, store: Store, counts: tuple[int, ...]) -> StoredPartitions:
-        rows = max(1, min(CHUNK_BYTES // (store.features * store.dtype.itemsize), max(counts)))
-        return cls(path, store.features, store.dtype.name, counts, rows)
+    def plan(cls, path: str, store: Store, counts: tuple[int, ...], dtype: str | None = None) -> StoredPartitions:
+        """Partitions of a store's rows, in the store's dtype or in ``dtype``."""
+        kind = store.dtype if dtype is None else np.dtype(dtype)
+        rows = max(1, min(CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
+        return cls(path, store.features, kind.name, counts, rows)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -333,8 +347,8 @@ def scatter(
     chunk: int,
     assign: Callable[[Array, Array], tuple[Array, Array]],
     before: Array,
-) -> int:
-    """Write the rows of a chunk to their places; returns rows written.
+) -> Array:
+    """Write the rows of a chunk to their places; returns, per partition, the sum of what was written, for `seal`.
 
     ``assign(strata, before)`` gives partitions and places of rows of known strata, ``before`` of each seen
     in earlier chunks.
@@ -349,14 +363,25 @@ def scatter(
     rows, place, target = kept[order], place[order] % partitions.chunk_rows, target[order]
     columns = {"X": block.X, "y": y.astype(np.int8), "weight": weight, "row": block.first + np.arange(len(y))}
     starts = np.flatnonzero(np.diff(target, prepend=-1))
+    sums = np.zeros(len(partitions.counts), np.uint32)
     for start, stop in pairwise([*starts.tolist(), len(rows)]):
+        i = int(target[start])
         for name, values in columns.items():
-            _place_rows(partitions, name, int(target[start]), place[start:stop], values[rows[start:stop]])
-    return len(rows)
+            written = values[rows[start:stop]].astype(partitions.array(name).dtype, copy=False)
+            _place_rows(partitions, name, i, place[start:stop], written)
+            sums[[i // partitions.chunks_each]] += word_sum(written)  # as an array, which wraps without a warning
+    return sums
 
 
-def seal(partitions: StoredPartitions, k: int) -> int:
-    """Append checksums to the chunks of partition ``k``, so that damage from here on is found; returns its rows."""
+def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
+    """Append checksums to the chunks of partition ``k``, so that damage from here on is found; returns its rows.
+
+    Raises
+    ------
+    StoreError
+        The partition does not hold what all `scatter` tasks wrote to it, ``expected`` in sum.
+    """
+    found = np.zeros(1, np.uint32)
     for name in ("X", *_COLUMNS):
         layout = partitions.array(name)
         for i, _ in partitions.pieces(k, k + 1):
@@ -364,7 +389,21 @@ def seal(partitions: StoredPartitions, k: int) -> int:
                 data = np.frombuffer(file.read(layout.chunk_nbytes), np.uint8)
                 file.seek(layout.chunk_nbytes)
                 file.write(crc32c(data).to_bytes(CHECKSUM_BYTES, "little"))
+            if len(data) == layout.chunk_nbytes:
+                found += word_sum(data.view(layout.dtype))
+    if int(found[0]) != expected:
+        raise StoreError(
+            f"scratch folder '{partitions.path}': rows of partition {k} were lost while workers wrote them. Choose a "
+            "folder (scratch=) on a file system that shows every worker what the others write, without a cache between."
+        )
     return partitions.counts[k]
+
+
+def word_sum(values: Array) -> np.uint32:
+    """Sum of the 4-byte words of an array, or of its bytes if its items are single bytes, modulo 2³²."""
+    words = np.ascontiguousarray(values).ravel().view(np.uint8 if values.itemsize == 1 else np.uint32)
+    total: np.uint32 = np.add.reduce(words, dtype=np.uint32)
+    return total
 
 
 def _place_rows(partitions: StoredPartitions, name: str, i: int, places: Array, values: Array) -> None:
@@ -391,13 +430,15 @@ def _allocate(descriptor: int, size: int) -> None:
 
 
 def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
-    path = os.path.join(partitions.path, layout.chunk_key(i))
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    path = make_folders(partitions.path, layout.chunk_key(i))
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b")
 
 
 def _save(path: str, values: Array) -> None:
     """Write a small array so that a reader sees all of it or nothing, even if two workers write it at once."""
     aside = f"{path}.{os.getpid()}.{threading.get_ident()}.npy"
-    np.save(aside, values)
+    written = io.BytesIO()
+    np.save(written, values)  # into a file it would hide why the system refuses, such as a full disk
+    with open(aside, "wb") as file:
+        file.write(written.getbuffer())
     os.replace(aside, path)

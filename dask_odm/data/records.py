@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +22,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.chunks import damage, read_plain_chunk
-from dask_odm.data.files import aside, check_output, replace_folder, sync_folders, sync_tree, write_synced
+from dask_odm.data.files import (
+    aside,
+    check_output,
+    reason,
+    remove_folder,
+    replace_folder,
+    sync_folders,
+    sync_tree,
+    write_synced,
+)
 from dask_odm.data.layout import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
@@ -189,7 +197,7 @@ def write_record(
             _write_manifest(folder, kind, layouts, chunks, _write_documents(folder, documents))
             replace_folder(folder, target, overwrite=overwrite)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
 def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) -> None:
@@ -277,7 +285,7 @@ def _writing(kind: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"cannot write {kind} '{path}': {error.strerror}.") from error
+        raise StoreError(f"cannot write {kind} '{path}': {reason(error)}.") from error
 
 
 def _write_array(folder: str, layout: ArrayLayout, values: RowSource) -> list[Entry]:
@@ -341,7 +349,7 @@ def _read_manifest(root: str, kind: str) -> bytes:
             raise StoreError(f"{kind} '{root}' does not exist; check the path.") from error
         raise StoreError(f"'{root}' has no manifest: it is unfinished or no {kind} of dask_odm.") from error
     except OSError as error:
-        raise StoreError(f"{kind} '{root}' cannot be read: {error.strerror}.") from error
+        raise StoreError(f"{kind} '{root}' cannot be read: {reason(error)}.") from error
 
 
 def _parse(raw: dict[str, Any]) -> tuple[dict[str, ArrayLayout], dict[str, list[Entry]], dict[str, Entry]]:

@@ -37,6 +37,7 @@ class Scaling:
     factor: Array
 
     @classmethod
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # who asked for it checks that it is finite
     def from_statistics(cls, statistics: Statistics, method: str | None, *, centre: bool) -> Scaling:
         """The scaling that ``method`` asks for: None, "minmax" to [0, 1] or "standard" to unit variance.
 
@@ -58,6 +59,7 @@ class Scaling:
         _scale(np.ascontiguousarray(X), self.shift, self.factor, out)
         return out
 
+    @np.errstate(over="ignore", invalid="ignore")
     def variance(self, statistics: Statistics) -> float:
         """Variance of all scaled entries together, what ``gamma="scale"`` divides by."""
         mean = (statistics.mean - self.shift) * self.factor

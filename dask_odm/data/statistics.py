@@ -2,6 +2,7 @@
 
 Blocks are merged by the pairwise update of Chan, Golub and LeVeque (1983), "Algorithms for computing the
 sample variance", The American Statistician 37, so nothing cancels however far the data are from zero.
+Figures that overflow are infinite or NaN, without a warning: what divides by them checks them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Statistics:
     variance: npt.NDArray[np.float64]
 
     @property
+    @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
         """Variance of all entries of X taken together, what ``gamma="scale"`` divides by."""
         return float(self.variance.mean() + self.mean.var())
@@ -43,6 +45,7 @@ class StatisticsAccumulator:
         self._mean = np.zeros(features)
         self._squares = np.zeros(features)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def update(self, block: npt.NDArray[Any], weight: npt.NDArray[np.float64] | None = None) -> None:
         """Add the rows of ``block``, shape (rows, d), any float dtype; a row of ``weight`` 2 counts as two.
 
@@ -57,6 +60,7 @@ class StatisticsAccumulator:
             rows = slice(start, start + step)
             self._add_moments(*_moments(block[rows], None if weight is None else weight[rows]))
 
+    @np.errstate(over="ignore", invalid="ignore")
     def merge(self, other: StatisticsAccumulator) -> None:
         """Add what ``other`` has gathered."""
         np.minimum(self._minimum, other._minimum, out=self._minimum)
@@ -75,7 +79,7 @@ class StatisticsAccumulator:
         total = self.count + count
         delta = mean - self._mean
         self._mean += delta * (count / total)
-        self._squares += squares + delta * delta * (self.count * count / total)
+        self._squares += squares + delta * (self.count * count / total) * delta  # in this order: 0 · ∞ is NaN
         self.count = total
 
 

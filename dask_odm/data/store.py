@@ -7,7 +7,6 @@ this module imports neither Dask nor xarray, pandas or scikit-learn, so that wor
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 import struct
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.chunks import damage, read_plain_chunk, read_sealed, read_zarr_chunk
+from dask_odm.data.files import reason
 from dask_odm.data.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
@@ -33,6 +33,7 @@ from dask_odm.data.layout import (
     decode_strings,
     parse_manifest,
 )
+from dask_odm.data.opening import check_sizes, read_classes, read_documents
 from dask_odm.data.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import StoreError
 from dask_odm.events import Progress, report
@@ -40,7 +41,6 @@ from dask_odm.events import Progress, report
 __all__ = ["FORMAT_VERSION", "Block", "Statistics", "StatisticsAccumulator", "Store"]
 
 _MAX_MANIFEST_BYTES = 1 << 28
-_LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +96,9 @@ class Store:
         """
         root = os.path.abspath(path)
         manifest = _read_manifest(root)
-        _check_sizes(root, manifest)
-        documents = _read_documents(root, manifest)
-        classes, counts = _classes(root, manifest.layout, documents.get("y/zarr.json"))
+        check_sizes(root, manifest)
+        documents = read_documents(root, manifest)
+        classes, counts = read_classes(root, manifest.layout, documents.get("y/zarr.json"))
         source = documents["zarr.json"]["attributes"].get("source", "")
         return cls(root, manifest.layout, classes, counts, str(source), manifest.digest)
 
@@ -214,9 +214,13 @@ class Store:
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
-        if array.is_plain:
-            return read_plain_chunk(self.path, array, i, out)[: rows.stop - rows.start]
-        return read_zarr_chunk(self.path, array, i)[: rows.stop - rows.start]
+        whole = read_plain_chunk(self.path, array, i, out) if array.is_plain else read_zarr_chunk(self.path, array, i)
+        chunk = whole[: rows.stop - rows.start]
+        if array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
+            raise damage(self.path, array, i, "a label code without a class")
+        if array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
+            raise damage(self.path, array, i, "a weight that is negative or not finite")
+        return chunk
 
     def blocks(self) -> Iterator[Block]:
         """Yield all chunks in order through one buffer: a block is valid until the next is taken."""
@@ -281,8 +285,8 @@ class Store:
         manifest = _read_manifest(self.path)
         if manifest.digest != self.digest:
             raise StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
-        _check_sizes(self.path, manifest)
-        _read_documents(self.path, manifest)
+        check_sizes(self.path, manifest)
+        read_documents(self.path, manifest)
         damaged = list(_damaged_chunks(self.path, manifest))
         if damaged:
             more = f" ({len(damaged) - 1} more chunks are damaged)" if len(damaged) > 1 else ""
@@ -316,69 +320,7 @@ def _read_manifest(root: str) -> Manifest:
             what = "is a file, not a store"
         raise StoreError(f"store '{root}' {what}; make one with dask_odm.ingest.") from error
     except OSError as error:
-        raise StoreError(f"store '{root}' cannot be read: {error.strerror}.") from error
-
-
-def _check_sizes(root: str, manifest: Manifest) -> None:
-    """Raise StoreError where a file of the manifest is missing, a link, or of another size."""
-    layout = manifest.layout
-    chunks = {array.chunk_key(i): (array, i) for array in layout.arrays() for i in range(array.n_chunks)}
-    found = dict(_regular_files(root))
-    for key, expected in manifest.sizes().items():
-        size = found.get(key)
-        if size == expected:
-            continue
-        what = "missing" if size is None else f"{size} bytes, not {expected}"
-        if key in chunks:
-            raise damage(root, *chunks[key], what)
-        raise StoreError(f"store '{root}', file '{key}': {what}; re-ingest or restore this file.")
-
-
-def _regular_files(root: str, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield name and size of every file below ``root``, following no links."""
-    with os.scandir(os.path.join(root, prefix)) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _regular_files(root, f"{prefix}{entry.name}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield prefix + entry.name, entry.stat(follow_symlinks=False).st_size
-
-
-def _read_documents(root: str, manifest: Manifest) -> dict[str, Any]:
-    """Read the zarr documents; StoreError where one is damaged or tells another layout."""
-    documents = {}
-    for key, entry in manifest.documents.items():
-        try:
-            text = Path(root, key).read_bytes()
-            if (len(text), crc32c(text)) != entry:
-                raise ValueError("checksum mismatch")
-            documents[key] = json.loads(text)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"store '{root}', file '{key}': {error}; re-ingest or restore this file.") from error
-    for array in manifest.layout.arrays():
-        found = documents[array.document_key]
-        if not isinstance(found, dict) or array.document(found.get("attributes")) != found:
-            raise StoreError(f"store '{root}', file '{array.document_key}': not the array of the manifest; re-ingest.")
-    return documents
-
-
-def _classes(
-    root: str, layout: Layout, document: dict[str, Any] | None
-) -> tuple[tuple[Label, ...] | None, tuple[int, ...] | None]:
-    """Return class labels with their type, and rows per class."""
-    if layout.y_dtype is None or document is None:
-        return None, None
-    try:
-        kind = _LABEL_TYPES[document["attributes"]["class_type"]]
-        labels = tuple(document["attributes"]["classes"])
-        counts = tuple(int(count) for count in document["attributes"]["class_counts"])
-        if any(type(label) is not kind for label in labels):
-            raise ValueError("labels of another type")
-        if len(labels) != len(counts) or len(labels) > np.iinfo(layout.y_dtype).max + 1:
-            raise ValueError("labels and counts differ")
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"store '{root}', file 'y/zarr.json': no class labels ({error}); re-ingest.") from error
-    return labels, counts
+        raise StoreError(f"store '{root}' cannot be read: {reason(error)}.") from error
 
 
 def _damaged_chunks(root: str, manifest: Manifest) -> Iterator[StoreError]:

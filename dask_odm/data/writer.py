@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,17 @@ import numcodecs
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.files import check_output, replace_folder, sync_folders, sync_tree, write_synced
+from dask_odm.data.files import (
+    aside,
+    check_output,
+    make_folders,
+    reason,
+    remove_folder,
+    replace_folder,
+    sync_folders,
+    sync_tree,
+    write_synced,
+)
 from dask_odm.data.layout import (
     CHECKSUM_BYTES,
     CODE_TYPES,
@@ -89,7 +98,7 @@ class StoreWriter:
         self.overwrite = overwrite
         self.rows = 0
         self._chunk_rows = chunk_rows
-        self._aside = os.path.join(os.path.dirname(self.path), f".{os.path.basename(self.path)}.{uuid.uuid4().hex[:8]}")
+        self._aside = aside(self.path)
         self._entries: dict[str, list[tuple[int, int]]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
         self._open: _Rows | None = None
@@ -97,14 +106,18 @@ class StoreWriter:
 
     def __enter__(self) -> StoreWriter:
         check_output(self.path, overwrite=self.overwrite)
-        with self._writing():
-            os.mkdir(self._aside)
+        try:
+            with self._writing():
+                os.mkdir(self._aside)
+        except BaseException:  # an interrupt after it was made, too: __exit__ will not be called
+            remove_folder(self._aside)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._aside, ignore_errors=True)
+        remove_folder(self._aside)
 
     def append(self, X: Array, codes: npt.ArrayLike | None = None, weight: npt.ArrayLike | None = None) -> None:
         """Add rows.
@@ -235,8 +248,7 @@ class StoreWriter:
                 self._write_chunk(layout.weight, i, sealed_bytes(chunk.weight[:rows]))
             if chunk.y is not None:
                 chunk.y[chunk.used :] = -1
-                os.makedirs(os.path.join(self._aside, _CODES), exist_ok=True)
-                chunk.y[:rows].tofile(os.path.join(self._aside, _CODES, str(i)))
+                Path(make_folders(self._aside, f"{_CODES}/{i}")).write_bytes(chunk.y[:rows].data)
         chunk.restart()
 
     def _write_chunk(self, array: ArrayLayout, i: int, sealed: bytes | memoryview) -> None:
@@ -245,9 +257,7 @@ class StoreWriter:
         if array.compression == "zstd":
             plain = bytes(data[:-CHECKSUM_BYTES])
             data = memoryview(seal(bytes(numcodecs.Zstd(level=0, checksum=True).encode(plain))))
-        path = Path(self._aside, array.chunk_key(i))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb", buffering=0) as file:
+        with open(make_folders(self._aside, array.chunk_key(i)), "wb", buffering=0) as file:
             written = 0
             while written < len(data):
                 written += file.write(data[written:])
@@ -303,7 +313,18 @@ class StoreWriter:
         try:
             yield
         except OSError as error:
-            raise StoreError(f"cannot write store '{self.path}': {error.strerror}.") from error
+            raise StoreError(f"cannot write store '{self.path}': {reason(error)}.") from error
+
+
+def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
+    """Publish prepared stores that belong together; where that fails, those that replaced nothing are taken back."""
+    new = [writer.path for writer in writers if not os.path.lexists(writer.path)]
+    try:
+        return [writer.publish() for writer in writers]
+    except BaseException:
+        for path in new:
+            remove_folder(path)
+        raise
 
 
 class _Rows:

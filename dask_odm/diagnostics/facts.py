@@ -9,6 +9,8 @@ from typing import Any
 
 from dask_odm.data.store import Store
 
+_SHOWN = 8
+
 
 def store_facts(store: Store) -> dict[str, Any]:
     """Return rows, classes, chunks, statistics and source of an open store as plain values."""
@@ -76,7 +78,7 @@ def plain(value: Any) -> Any:
 def listing(facts: Mapping[str, Any]) -> str:
     """Return one line a fact; the levels, and what is None, are left out."""
     shown = {key: _cell(key, value) for key, value in facts.items() if key != "levels" and value is not None}
-    width = max(map(len, shown))
+    width = max(map(len, shown), default=0)
     return "\n".join(f"{key.replace('_', ' '):<{width}}  {value}" for key, value in shown.items())
 
 
@@ -84,12 +86,18 @@ def _cell(key: str, value: Any) -> str:
     if key == "bytes":
         return size_text(value)
     if key == "classes":
-        return ", ".join(f"{c['label']} ({c['rows']} rows)" if isinstance(c, dict) else str(c) for c in value)
+        return _some([f"{c['label']} ({c['rows']} rows)" if isinstance(c, dict) else str(c) for c in value])
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_cell(name, each)}" for name, each in value.items() if each is not None)
     if isinstance(value, list):
-        return ", ".join(map(str, value[:8])) + (f", … ({len(value)})" if len(value) > 8 else "")
+        return _some(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _some(values: list[Any]) -> str:
+    """Return the first of many values, and how many there are."""
+    more = f", … ({len(values)})" if len(values) > _SHOWN else ""
+    return ", ".join(map(str, values[:_SHOWN])) + more
 
 
 def size_text(nbytes: int) -> str:

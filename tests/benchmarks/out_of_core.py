@@ -19,10 +19,11 @@ import time
 from typing import Any
 
 import dask_odm as odm
-from dask_odm.demo import Shells
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.diagnostics.progress import format_levels
 from dask_odm.strategies.workers import local_workers, peak_bytes
+
+TEST_START = 209_715_200  # the first test row of the endless sequence, far behind the training rows
 
 
 class PauseWatch:
@@ -50,9 +51,9 @@ def measure(
     folder: str, *, rows: int, features: int, workers: int, worker_memory: str, parameters: dict[str, Any]
 ) -> dict[str, Any]:
     """Generate, train, score; figures as plain values."""
-    shells = Shells(features)
-    train = shells.write(os.path.join(folder, "train.zarr"), rows)
-    test = shells.write(os.path.join(folder, "test.zarr"), 1000, first_block=1 << 20)
+    make = odm.datasets.make_shells
+    train: Any = make(rows, features, store=os.path.join(folder, "train.zarr"))
+    test: Any = make(1000, features, start=TEST_START, store=os.path.join(folder, "test.zarr"))
     model = odm.ODMClassifier(scratch=folder, random_state=0, **parameters)
     with local_workers(workers, 1, worker_memory) as client:
         limit = min(w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values())

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.datasets import dump_svmlight_file
 
 from dask_odm.data.readers import read_blocks
+from dask_odm.data.store import Store
 
 COMPRESS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
@@ -44,3 +45,10 @@ def libsvm_bytes(rows: int = 200) -> bytes:
     out = io.BytesIO()
     dump_svmlight_file(X, y, out, zero_based=False)
     return out.getvalue()
+
+
+def stored(store: Store) -> tuple[np.ndarray, np.ndarray | None]:
+    """All rows of a store, and its labels as values."""
+    X = np.concatenate([block.X.copy() for block in store.blocks()])
+    codes = store.read_y()
+    return X, None if codes is None else store.labels(codes)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm.data.readers import open_source, read_blocks
+from dask_odm.data.readers import open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, read_all, write_file
 
@@ -71,11 +71,12 @@ CSV_ERRORS = [
     ("1,2,a\n\n3,4,b,5\n", "line 3: 4 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a,\n", "line 2: 4 fields, but there are 3 columns"),
     ("1,2,a\n3,b\n", "line 2: 2 fields, but there are 3 columns"),
-    ("1,2,a\n3,4,\n", "line 2: the label is missing"),
-    ("1,2,a\n3,4,  \n", "line 2: the label is missing"),
-    ("1,2,a\n3,,b\n", r"line 2: column 2: missing value \(''\)"),
-    ("1,2,a\n3,NA,b\n", r"line 2: column 2: missing value \('NA'\)"),
-    ("1,2,a\n\n3,nan,b\n", r"line 3(, |: )column 2: missing value"),
+    ("1,2,a\nTRUE,b\n", "line 2: 2 fields, but there are 3 columns"),
+    pytest.param("1,2,a\n" + "1," * 200_000, "line 2: 200001 fields, but there are 3 columns", id="wide line"),
+    pytest.param("1," * 100_001, "line 1: 100002 columns; at most 100000 can be read as CSV. Write", id="wide"),
+    pytest.param("1,2,a\n3," + "x" * 70 + ",b", rf"line 2: column 2: '{'x' * 60}'… \(70 characters\) is", id="long"),
+    ("1,2,a\n,4,b\n3,4\n", "line 3: 2 fields, but there are 3 columns"),
+    ("y,p,q\na,2,3\nb,2,?\nb,2\n", "line 4: 2 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a\n3,-inf,b\n", "line 3, column 'q': infinity"),
     ("p,q,y\n1,-4e38,a\n", r"line 2, column 'q': -4e\+38 is too large for float32"),
     ("1,2,a\n3,True,b\n", "line 2: column 2: 'True' is not a number"),
@@ -97,17 +98,31 @@ CSV_ERRORS = [
 def test_csv_errors_name_file_and_line(tmp_path, text, message, block_bytes):
     path = write_file(tmp_path / "train.csv", text)
     with pytest.raises(InputError, match=rf"train\.csv, {message}"):
-        _drain(path, block_bytes=block_bytes)
+        read_all(path, block_bytes=block_bytes)
 
 
-def _drain(path, **options) -> None:
-    """Read as ingest does, labels included."""
-    from dask_odm.data.labels import LabelEncoder
+@pytest.mark.parametrize("block_bytes", [1, 40, 10**6])
+@pytest.mark.parametrize("field", ["", " ", "NA", " n/a ", "nan", "-NaN", "NULL", "nOnE", "?", '" "'])
+def test_csv_every_word_for_a_missing_value(tmp_path, field, block_bytes):
+    numbers = np.random.default_rng(0).normal(size=(30, 2))
+    lines = [f"{a!r},{b!r},yes" for a, b in numbers.tolist()]
+    lines[7] = f"1.5,{field},no"
+    lines[20] = f"{field},2,{field or 'x'}"
+    path = write_file(tmp_path / "a.csv", "\n".join(["a,b,y", *lines]))
+    X, y, _ = read_all(path, drop_missing=True, block_bytes=block_bytes, dtype="float64")
+    np.testing.assert_array_equal(X, np.delete(numbers, [7, 20], axis=0))
+    assert y.tolist() == ["yes"] * 28
+    with pytest.raises(InputError, match=r"a\.csv: missing values in .*column 'a' \(1 row\) and column 'b' \(1 row\)"):
+        read_all(path, block_bytes=block_bytes)
 
-    encoder = LabelEncoder(text=True)
-    for block in read_blocks(path, **options):
-        if block.y is not None:
-            encoder.encode(block.y, block.place)
+
+def test_csv_words_are_no_numbers_beside_missing_values(tmp_path):
+    for words in ("True\n?\nFalse", 'True\n""\nFalse', "1\n?\nblue"):
+        path = write_file(tmp_path / "a.csv", "x,y\n" + "".join(f"{word},1\n" for word in words.split("\n")))
+        with pytest.raises(
+            InputError, match=r"column 'x': '(True|blue)' is not a number; .*get_dummies, booleans as 0"
+        ):
+            read_all(path)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dask_odm.data.ingest import RandomSplit, ingest
 from dask_odm.data.labels import LabelEncoder
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
-from dask_odm.events import Progress, listen
+from dask_odm.events import Event, Ingested, Progress, listen
 
 
 def _table(rows: int = 500, features: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -192,9 +192,9 @@ def test_labels_of_arrays(tmp_path, labels):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1.0, np.nan], "X, row 1: the label is missing"),
-        (np.array(["a", None], dtype=object), "X, row 1: the label is missing"),
-        (np.array(["a", " "], dtype=object), "X, row 1: the label is missing"),
+        ([1.0, np.nan], r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
+        (np.array(["a", None], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
+        (np.array(["a", " "], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
         (np.array([1.0, np.inf]), "X, row 1: .*inf.* is not a label"),
         (np.array([(1,), 2], dtype=object), r"X, row 0: \(1,\) is not a label"),
         (np.array(["a", 1], dtype=object), "all be numbers, all strings or all booleans"),
@@ -356,15 +356,16 @@ def test_options_that_do_not_fit(tmp_path, options, message):
 
 def test_progress_runs_from_nothing_to_all(tmp_path):
     path = _write_libsvm(tmp_path / "a.svm", *_table())
-    events: list[Progress] = []
+    events: list[Event] = []
     with listen(events.append):
         ingest(path, tmp_path / "a.zarr", block_bytes=1000)
     for phase in ("scan", "ingest"):
-        done = [event.done for event in events if event.phase == phase]
+        done = [event.done for event in events if isinstance(event, Progress) and event.phase == phase]
         assert done[0] == 0
         assert done == sorted(done)
         assert done[-1] == path.stat().st_size
         assert len(done) > 10
+    assert events[-1] == Ingested(rows=500, dropped=0, label=None)
 
 
 # VmHWM, unlike ru_maxrss, is not inherited from the process that starts this one.
@@ -386,17 +387,31 @@ print(kib("VmHWM") - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
-@pytest.mark.parametrize("kind", ["svm", "csv", "npy"])
+@pytest.mark.parametrize("kind", ["svm", "csv", "npy", "parquet", "feather", "npz"])
 def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):
     """A file, and a store, several times larger than the growth allowed."""
     allowed = 12 * 2**20
     rng = np.random.default_rng(0)
     rows = rng.integers(-9, 9, size=(400, 100)).astype(np.float64)
+    if kind in ("parquet", "feather"):
+        pytest.importorskip("pyarrow")
     rows[:, 99] = 1
     path, small = tmp_path / f"a.{kind}", tmp_path / f"small.{kind}"
     if kind == "npy":
         np.save(path, np.tile(rows, (400, 1)))
         np.save(small, rows)
+    elif kind == "npz":  # column by column
+        np.savez(path, X=np.asfortranarray(np.tile(rows, (400, 1))))
+        np.savez(small, X=np.asfortranarray(rows))
+    elif kind in ("parquet", "feather"):
+        for name, times in ((path, 400), (small, 1)):
+            values = np.random.default_rng(0).normal(size=(400 * times, 100))  # which no encoding makes small
+            values[:, 99] = 1
+            frame = pd.DataFrame(values, columns=[f"c{i}" for i in range(100)])
+            small_pieces = (
+                {"use_dictionary": False, "data_page_size": 1 << 14} if kind == "parquet" else {"chunksize": 900}
+            )
+            getattr(frame, f"to_{kind}")(name, **small_pieces)
     else:
         text = io.BytesIO()
         if kind == "svm":

@@ -61,11 +61,15 @@ LIBSVM_ERRORS = [
     ("1 1:1\n1 2:3\xa0\n", "line 2: value '3.*' of index 2 is not a number"),
     ("yes 1:1\n", "line 1: label 'yes' is not a number"),
     ("1,2 1:1\n", "line 1: label '1,2' is not a number"),
-    ("1 1:1\nnan 1:1\n", "line 2: the label is nan; it must be a finite number"),
+    ("1 1:1\ninf 1:1\n", "line 2: the label is inf; it must be a finite number"),
     ("1 1:1\n1 2\n", "line 2: '2' is not index:value"),
+    ("1 1:1 # a_b\n1 2:1_000\n", "line 2: value '1_000' of index 2 is not a number"),
+    ("1_0 1:1\n", "line 1: label '1_0' is not a number"),
+    ("1 1_0:1\n", "line 1: '1_0:1' is not index:value"),
+    pytest.param("1 1:" + "x" * 70 + "\n", rf"line 1: value '{'x' * 60}'… \(70 characters\) of index 1", id="long"),
+    pytest.param(f"1 {'9' * 99}:1\n", f"line 1: index {'9' * 30}…, but n_features is 8", id="huge"),
     ("1 a:1\n", "line 1: 'a:1' is not index:value"),
     ("1 1:\n", "line 1: value '' of index 1 is not a number"),
-    ("1 1:1\n1 2:1 3:nan\n", r"line 2, index 3: missing value \(NaN\)"),
     ("1 1:1\n\n1 2:-inf\n", "line 3, index 2: infinity"),
     ("1 1:1\n1 2:1e39\n", r"line 2, index 2: 1e\+39 is too large for float32; use dtype='float64'"),
     ("1 1:1e999\n", "line 1, index 1: infinity"),
@@ -79,6 +83,31 @@ def test_libsvm_errors_name_file_and_line(tmp_path, text, message, block_bytes):
     path = write_file(tmp_path / "train.libsvm", text)
     with pytest.raises(InputError, match=rf"train\.libsvm, {message}"):
         read_all(path, n_features=8, block_bytes=block_bytes)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_libsvm_missing_values(tmp_path, block_bytes):
+    path = write_file(tmp_path / "a.svm", "1 1:1\nnan 1:2\n\n1 2:nan\n1 1:nan 2:nan\n0 2:7\n")
+    message = (
+        r"a\.svm: missing values in the label \(1 row\), index 2 \(2 rows\) and index 1 \(1 row\), first at line 2;"
+    )
+    with pytest.raises(InputError, match=message):
+        read_all(path, block_bytes=block_bytes)
+    X, y, _ = read_all(path, block_bytes=block_bytes, drop_missing=True)
+    assert X.tolist() == [[1, 0], [0, 7]]
+    assert y.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_libsvm_without_labels(tmp_path, block_bytes):
+    path = write_file(tmp_path / "a.txt", "1:5 2:1\n\n2:3 # c\nqid:4 1:1\n1 1:8\n")
+    X, y, _ = read_all(path, label=False, block_bytes=block_bytes)
+    assert y is None
+    assert X.tolist() == [[5, 1], [0, 3], [1, 0], [8, 0]]
+    with pytest.raises(InputError, match=r"a\.txt, line 1: the label is missing; .*\(label=False, --no-label"):
+        read_all(path, block_bytes=block_bytes)
+    with pytest.raises(InputError, match="line 2: value 'x' of index 1"):
+        read_all(write_file(tmp_path / "b.svm", "1:1\n1:x\n"), label=False, block_bytes=block_bytes)
 
 
 def test_libsvm_what_the_first_pass_refuses(tmp_path):

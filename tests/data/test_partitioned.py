@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,7 @@ class Shuffle:
     parts: int
     folder: str
     chunk_rows: int | None = None
+    meanwhile: Callable[[StoredPartitions], object] | None = None  # runs between scatter and seal
 
     def strata(self) -> np.ndarray:
         arguments = (self.store, self.labelling, lambda X: X[:, 0].astype(np.int64) % 5, 5, self.folder)
@@ -79,10 +82,13 @@ class Shuffle:
 
         partitions = self.plan(tuple(counts.tolist()))
         for _ in range(times):
+            written = np.zeros(self.parts, np.uint32)
             for c in order or range(self.store.n_chunks):
-                scatter(self.store, self.labelling, partitions, self.folder, c, assign, before[c])
+                written += scatter(self.store, self.labelling, partitions, self.folder, c, assign, before[c])
+        if self.meanwhile is not None:
+            self.meanwhile(partitions)
         for _ in range(times):
-            assert [seal(partitions, k) for k in range(self.parts)] == list(partitions.counts)
+            assert [seal(partitions, k, int(written[k])) for k in range(self.parts)] == list(partitions.counts)
         return partitions
 
 
@@ -151,6 +157,40 @@ def test_damage_after_sealing_is_named(tmp_path, name, damage):
     with pytest.raises(StoreError, match=rf"array '{name}', chunk {p.chunks_each + 1}.*{expected}"):
         read_all(p, 1, 2)
     read_all(p, 0, 1)  # the neighbours are whole
+
+
+def lose(name: str, first: int, nbytes: int, chunk: int = 1) -> Callable[[StoredPartitions], object]:
+    """What a network file system does when two workers write one page: some bytes are as if never written."""
+
+    def forget(partitions: StoredPartitions) -> None:
+        with open(Path(partitions.path, partitions.array(name).chunk_key(chunk)), "r+b") as file:
+            file.seek(first)
+            file.write(bytes(nbytes))
+
+    return forget
+
+
+@pytest.mark.parametrize(("name", "size"), [("X", 4 * FEATURES), ("y", 1), ("weight", 8), ("row", 8)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_were_lost_while_they_were_written_are_missed(tmp_path, name, size, dtype):
+    partition = shuffled(tmp_path, 200, 3, chunk_rows=20, dtype=dtype, meanwhile=lose(name, 3 * size, size))
+    with pytest.raises(StoreError, match=r"scratch': rows of partition 0 were lost while workers wrote them.*scratch="):
+        partition.run()
+
+
+def test_a_chunk_that_was_lost_while_it_was_written_is_missed(tmp_path):
+    def remove(p: StoredPartitions) -> None:
+        Path(p.path, p.array("weight").chunk_key(p.chunks_each)).unlink()
+
+    with pytest.raises(StoreError, match="rows of partition 1 were lost"):
+        shuffled(tmp_path, 200, 3, chunk_rows=20, meanwhile=remove).run()
+
+
+def test_a_scratch_folder_that_is_gone_is_not_made_again(tmp_path):
+    shuffle = shuffled(tmp_path, 200, 3, meanwhile=lambda p: shutil.rmtree(p.path))
+    with pytest.raises(FileNotFoundError):
+        shuffle.run()
+    assert not Path(shuffle.folder).exists()
 
 
 def test_a_partition_without_rows(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dask_odm.data.statistics import StatisticsAccumulator
 
@@ -21,3 +22,19 @@ def test_statistics_of_numbers_far_from_zero_and_of_constants():
     np.testing.assert_allclose(gathered.result().mean, exact.mean(axis=0).astype(float), rtol=1e-14)
     assert gathered.result().variance[1] == 0.0
     assert gathered.result().mean[1] == 0.1
+
+
+@pytest.mark.parametrize("rows", [1, 7, 200])
+def test_numbers_that_overflow_are_infinite_without_a_warning(rows):
+    """And those beside them are as ever; a constant has variance zero whatever its size."""
+    rng = np.random.default_rng(2)
+    X = np.column_stack([rng.normal(size=200) * 1e300, np.full(200, 1.7e308), rng.normal(size=200)])
+    gathered = StatisticsAccumulator(3)
+    for start in range(0, 200, rows):
+        gathered.update(X[start : start + rows])
+    found = gathered.result()
+    np.testing.assert_array_equal(found.minimum, X.min(axis=0))
+    assert not np.isfinite(found.variance[0])
+    assert found.variance[1] == 0.0
+    np.testing.assert_allclose(found.variance[2], X[:, 2].var(), rtol=1e-12)
+    assert not np.isfinite(found.total_variance)

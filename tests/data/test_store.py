@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 
 from dask_odm.data.chunks import read_plain_chunk, read_zarr_chunk
+from dask_odm.data.layout import crc32c, seal
 from dask_odm.data.store import Store
 from dask_odm.errors import StoreError
 from data.stores import FEATURES, ROWS, made_up_rows, write_store
@@ -272,8 +274,6 @@ def test_a_manifest_that_lies_is_refused(pristine, tmp_path, change):
 
 def test_an_array_document_that_lies_is_refused(pristine, tmp_path):
     """Even one whose checksum the manifest confirms."""
-    from dask_odm.data.layout import crc32c
-
     shutil.copytree(pristine["zstd"].path, tmp_path / "a.zarr")
     store = Store.open(tmp_path / "a.zarr")
     path = tmp_path / "a.zarr/X/zarr.json"
@@ -317,3 +317,113 @@ def test_a_worker_that_reads_stays_lean():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+# Content that lies, with checksums that fit ---------------------------------------------------------------
+
+
+def _rewrite(store: Store, key: str, data: bytes) -> None:
+    """Put other bytes in place of a file and have the manifest confirm them."""
+    Path(store.path, key).write_bytes(data)
+    name, _, chunk = key.partition("/c/")
+
+    def confirm(manifest) -> None:
+        if chunk:
+            i = int(chunk.split("/")[0])
+            manifest["chunks"][name][i] = [len(data), int.from_bytes(data[-4:], "little")]
+        else:
+            manifest["documents"][key] = [len(data), crc32c(data)]
+
+    _forge(store, confirm)
+
+
+def _sealed(store: Store, array, values: np.ndarray) -> bytes:
+    plain = values.astype(array.dtype).tobytes()
+    return seal(bytes(numcodecs.Zstd(checksum=True).encode(plain)) if array.compression else plain)
+
+
+@pytest.mark.parametrize("code", [2, -2, 127])
+def test_a_label_code_without_a_class(store, code):
+    codes = np.zeros(300)
+    codes[7] = code
+    _rewrite(store, "y/c/1", _sealed(store, store.layout.y, codes))
+    with pytest.raises(StoreError, match="array 'y', chunk 1: a label code without a class"):
+        Store.open(store.path).read(1)
+    with pytest.raises(StoreError, match="a label code without a class"):
+        Store.open(store.path).read_y()
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_a_weight_that_is_none(store, weight):
+    weights = np.ones(300)
+    weights[-1] = weight
+    _rewrite(store, "weight/c/2", _sealed(store, store.layout.weight, weights))
+    with pytest.raises(StoreError, match="array 'weight', chunk 2: a weight that is negative or not finite"):
+        Store.open(store.path).read_weight()
+
+
+@pytest.mark.parametrize("size", [300 * FEATURES * 4 - 4, 300 * FEATURES * 4 + 4, 1 << 40])
+def test_a_chunk_that_unpacks_to_another_size(pristine, tmp_path, size):
+    """Refused by what its head says: no memory is taken for it."""
+    shutil.copytree(pristine["zstd"].path, tmp_path / "a.zarr")
+    store = Store.open(tmp_path / "a.zarr")
+    if size > 1 << 30:
+        packed = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little") + bytes(50)  # a frame with an 8-byte size
+    else:
+        packed = bytes(numcodecs.Zstd().encode(bytes(size)))
+    _rewrite(store, "X/c/1/0", seal(packed))
+    with pytest.raises(StoreError, match=rf"array 'X', chunk 1/0: unreadable \({size} bytes, not 6000, are packed"):
+        Store.open(store.path).read(1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ["no"]},
+        {"classes": ["yes", "no"]},
+        {"classes": ["no", "no"]},
+        {"classes": [0, 1]},
+        {"classes": None},
+        {"class_type": "object"},
+        {"class_counts": [-1, 5]},
+        {"class_counts": [500, 501]},
+        {"class_counts": ["1", "2"]},
+        {"class_counts": [1.0, 2.0]},
+    ],
+)
+def test_class_labels_that_lie_are_refused(store, change):
+    document = json.loads(Path(store.path, "y/zarr.json").read_text())
+    root = json.loads(Path(store.path, "zarr.json").read_text())
+    document["attributes"].update(change)
+    root["consolidated_metadata"]["metadata"]["y"]["attributes"].update(change)
+    _rewrite(store, "zarr.json", json.dumps(root).encode())
+    _rewrite(store, "y/zarr.json", json.dumps(document).encode())
+    with pytest.raises(StoreError, match=r"y/zarr\.json': no class labels"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: root["consolidated_metadata"]["metadata"]["X"].update(shape=[10**9, FEATURES]),
+        lambda root: root["consolidated_metadata"]["metadata"].update(other={}),
+        lambda root: root.update(attributes=[]),
+        lambda root: root.pop("attributes"),
+        lambda root: root.update(node_type="array"),
+    ],
+)
+def test_a_group_document_that_lies_is_refused(store, change):
+    """xarray and zarr would believe its copy of the arrays' documents."""
+    root = json.loads(Path(store.path, "zarr.json").read_text())
+    change(root)
+    _rewrite(store, "zarr.json", json.dumps(root).encode())
+    with pytest.raises(StoreError, match=r"'zarr\.json': not the array of the manifest"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"null", b"[" * 50_000, b'"x"'])
+@pytest.mark.parametrize("key", ["zarr.json", "X/zarr.json", "statistics/zarr.json"])
+def test_a_document_of_another_kind_is_refused(store, key, text):
+    _rewrite(store, key, text)
+    with pytest.raises(StoreError, match=rf"a\.zarr', file '.*{key}'|file 'zarr\.json'"):
+        Store.open(store.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from dask_odm.data.layout import (
     encode_strings,
 )
 from dask_odm.data.store import Store
-from dask_odm.data.writer import StoreWriter
+from dask_odm.data.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError
 from data.stores import FEATURES, ROWS, made_up_rows, write_store
 
@@ -218,6 +219,58 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, call):
     assert os.listdir(tmp_path) == []
     monkeypatch.undo()
     write_store(tmp_path / "a.zarr").verify()
+
+
+def test_a_full_disk_is_named_where_the_library_names_nothing(tmp_path, monkeypatch):
+    """Some of NumPy's writing raises an OSError that has no number."""
+
+    def full(*args, **kwargs):
+        raise OSError("1200 requested and 0 written")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match=r"cannot write store '.*a.zarr': 1200 requested and 0 written"):
+        write_store(tmp_path / "a.zarr")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_while_the_folder_is_made_leaves_nothing(tmp_path, monkeypatch, after):
+    make = os.mkdir
+
+    def interrupted(*args, **kwargs):
+        if after:
+            make(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_store(tmp_path / "a.zarr")
+    assert os.listdir(tmp_path) == []
+
+
+def test_stores_that_belong_together_appear_together(tmp_path, monkeypatch):
+    def prepared(stack: ExitStack, name: str, **options) -> StoreWriter:
+        writer = stack.enter_context(StoreWriter(tmp_path / name, **options))
+        writer.append(np.zeros((3, 1)))
+        writer.prepare()
+        return writer
+
+    rename = os.rename
+
+    def second_fails(source, target):
+        if str(target).endswith("b.zarr"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    with ExitStack() as stack, monkeypatch.context() as patch:
+        patch.setattr(os, "rename", second_fails)
+        writers = [prepared(stack, "a.zarr"), prepared(stack, "b.zarr")]
+        with pytest.raises(StoreError, match="Input/output error"):
+            publish_all(writers)
+    assert os.listdir(tmp_path) == []
+    with ExitStack() as stack:
+        stores = publish_all([prepared(stack, "a.zarr"), prepared(stack, "b.zarr")])
+    assert [store.verify() > 0 for store in stores] == [True, True]
 
 
 def test_a_failed_replacement_puts_the_old_store_back(tmp_path, monkeypatch):
