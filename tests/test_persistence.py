@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -281,6 +282,41 @@ def test_what_is_no_model(path, tmp_path):
 
 
 # Writing ----------------------------------------------------------------------------------------------------
+
+
+def test_what_reads_something_else_is_said(tmp_path):
+    for kind, reader in (
+        ("prediction", r"zarr\.open_group"),
+        ("model", r"dask_odm\.load_model"),
+        ("odd", "another version"),
+    ):
+        write_record(tmp_path / kind, kind, {"y": np.arange(3)}, {})
+        with pytest.raises(StoreError, match=rf"is a {kind}, not a store; check the path \({reader}.* reads it\)"):
+            Store.open(tmp_path / kind)
+    assert read_record(tmp_path / "prediction", "prediction").verify() > 0
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_an_interrupted_replacement_leaves_the_old_or_the_new(tmp_path, monkeypatch, moment):
+    target = tmp_path / "m.zarr"
+    write_record(target, "model", {"x": np.arange(3)}, {})
+    calls = iter(range(100))
+
+    def interrupted(function):
+        def call(*args, **kwargs):
+            if next(calls) == moment:
+                raise KeyboardInterrupt
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("mkdir", "rename", "replace", "fsync"):
+        monkeypatch.setattr(os, name, interrupted(getattr(os, name)))
+    with suppress(KeyboardInterrupt):
+        write_record(target, "model", {"x": np.arange(5)}, {}, overwrite=True)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["m.zarr"]
+    assert read_record(target, "model").array("x").tolist() in ([0, 1, 2], [0, 1, 2, 3, 4])
 
 
 def test_an_existing_model_is_replaced_only_when_asked(path):

@@ -1,0 +1,125 @@
+"""The table of docs/errors.md as the tests use it: a row's name is what is wrong, its pattern the message."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dask_odm.cli import main
+from dask_odm.errors import DaskODMError
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
+
+
+def read_table() -> dict[str, list[str]]:
+    """Name of each row to its three other cells: where, what is seen, the way out."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    rows = [each for each in cells if each[0] != "what is wrong"]
+    assert len({each[0] for each in rows}) == len(rows), "two rows have one name"
+    return {name: rest for name, *rest in rows}
+
+
+def pattern(row: str) -> re.Pattern[str]:
+    """What a message of the row must be from end to end, one text or another; ``…`` stands for anything."""
+    texts = re.findall(r"`([^`]+)`", TABLE[row][1])
+    return re.compile("|".join(".*".join(map(re.escape, text.split("…"))) for text in texts))
+
+
+TABLE = read_table()
+
+
+def check(row: str, message: str) -> None:
+    """Fail unless ``message`` is what the table says."""
+    line = " ".join(message.split())
+    assert pattern(row).fullmatch(line), f"{row!r} is documented as {pattern(row).pattern!r}, seen was: {line}"
+
+
+def raises(row: str, call: Callable[[], Any]) -> DaskODMError:
+    """Run ``call``, which has to raise an error of the package with the message of the row."""
+    with pytest.raises(DaskODMError) as caught:
+        call()
+    check(row, str(caught.value))
+    return caught.value
+
+
+def run(*arguments: object, status: int = 0) -> Result:
+    """Run a command in this process."""
+    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == status, result.stderr
+    return result
+
+
+def refused(row: str, *arguments: object) -> None:
+    """Run a command that ends with status 2, the row's message as the one line on stderr, and nothing on stdout."""
+    result = run(*arguments, status=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("dask-odm: ")
+    check(row, line.removeprefix("dask-odm: "))
+
+
+def tree(folder: Path) -> dict[str, Any]:
+    """Everything below a folder: files with their content, links with their targets, folders."""
+
+    def content(path: Path) -> Any:
+        if path.is_symlink():
+            return os.readlink(path)
+        return path.read_bytes() if path.is_file() else None
+
+    return {str(path.relative_to(folder)): content(path) for path in folder.rglob("*")}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong, in a folder of its own.
+
+    Parameters
+    ----------
+    row : name of the row in the table
+    cause, cure : put the bad thing into the folder, and put it right
+    python : what a program does with it
+    command : what somebody at a shell does with it, the command's arguments
+    """
+
+    row: str
+    cause: Callable[[Path], Any]
+    cure: Callable[[Path], Any]
+    python: Callable[[Path], Any] | None = None
+    command: Callable[[Path], list[object]] | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.row}{self.note and f' ({self.note})'}"
+
+
+def check_fault(fault: Fault, folder: Path, way: str) -> None:
+    """The message is the table's, nothing was written or changed, and a second try without the cause succeeds."""
+    fault.cause(folder)
+    before = tree(folder)
+    if way == "python":
+        assert fault.python is not None
+        raises(fault.row, lambda: fault.python(folder))
+        assert tree(folder) == before
+        fault.cure(folder)
+        fault.python(folder)
+    else:
+        assert fault.command is not None
+        refused(fault.row, *fault.command(folder))
+        assert tree(folder) == before
+        fault.cure(folder)
+        run(*fault.command(folder))
+
+
+def each_way(faults: list[Fault]) -> Any:
+    """Parametrise a test with every fault, from Python and from the command line."""
+    ways = [(fault, way) for fault in faults for way in ("python", "command") if getattr(fault, way) is not None]
+    return pytest.mark.parametrize(("fault", "way"), ways, ids=[f"{fault}-{way}" for fault, way in ways])

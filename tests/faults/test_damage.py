@@ -1,0 +1,281 @@
+"""Stores, models and checkpoints that are missing, unfinished, damaged or lie: named, never used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_odm.data import records
+from dask_odm.data.store import Store
+from dask_odm.data.writer import StoreWriter
+from dask_odm.estimators.base import load_model
+from dask_odm.estimators.odm import ODMClassifier
+from faults.table import Fault, check_fault, each_way, raises, refused, run, tree
+
+ROWS = 40
+X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
+Y = np.arange(ROWS) % 2
+TREE = {"n_partitions": 4, "fan_in": 2, "random_state": 0}
+FLAGS = ("--n-partitions", 4, "--fan-in", 2, "--random-state", 0)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> Path:
+    """Folder of two stores, a model and a checkpoint, each array of several chunks."""
+    folder = tmp_path_factory.mktemp("sound")
+    for name, compression in (("plain", None), ("zstd", "zstd")):
+        with StoreWriter(folder / f"{name}.zarr", chunk_rows=10, compression=compression) as writer:
+            writer.append(X, Y, np.random.default_rng(1).uniform(size=ROWS))
+            writer.finish()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "CHUNK_BYTES", 120)
+        model = ODMClassifier(**TREE, checkpoint=folder / "checkpoint.zarr").fit(str(folder / "plain.zarr"))
+        model.save(folder / "model.zarr")
+    return folder
+
+
+@pytest.fixture
+def folder(sound, tmp_path) -> Path:
+    """A copy that the test may damage."""
+    shutil.copytree(sound, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "Missing chunk":
+        path.unlink()
+    elif how == "Truncated chunk":
+        path.write_bytes(data[:-5])
+    elif how == "Link in place of a file":
+        path.rename(path.parents[2] / "elsewhere")
+        path.symlink_to(path.parents[2] / "elsewhere")
+    else:
+        data[len(data) // 2] ^= 8
+        path.write_bytes(data)
+
+
+HOWS = ["Missing chunk", "Truncated chunk", "Flipped bit", "Link in place of a file"]
+
+
+# One chunk of one array -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("i", [0, 2, 3], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("name", ["X", "y", "weight"])
+@pytest.mark.parametrize("kind", ["plain", "zstd"])
+@pytest.mark.parametrize("how", HOWS)
+def test_a_damaged_chunk_of_a_store(folder, how, kind, name, i):
+    path = folder / f"{kind}.zarr"
+    opened = Store.open(path)
+    chunk = path / getattr(opened.layout, name).chunk_key(i)
+    whole = chunk.read_bytes()
+    damage(chunk, how)
+    before = tree(folder)
+    array = f"array '{name}', chunk {getattr(opened.layout, name).chunk_label(i)}: "
+    assert array in str(raises(how, lambda: Store.open(path).verify()))
+    with pytest.raises(ValueError, match=array):
+        opened.read(i)  # also where the damage came after opening
+    refused(how, "verify", path)
+    if how == "Flipped bit":  # which opening does not see
+        assert array in str(raises(how, lambda: ODMClassifier(**TREE, scratch=folder).fit(str(path))))
+        refused(how, "fit", path, folder / "new.zarr")
+    assert tree(folder) == before
+    chunk.unlink(missing_ok=True)
+    chunk.write_bytes(whole)
+    run("verify", path)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("kind", ["plain", "zstd"])
+def test_commands_on_a_damaged_store(folder, how, kind):
+    path = folder / f"{kind}.zarr"
+    commands = [
+        ("fit", path, folder / "new.zarr", *FLAGS, "--scratch", folder),
+        ("predict", folder / "model.zarr", path, folder / "p.csv"),
+        ("predict", folder / "model.zarr", path, folder / "p.zarr"),
+        ("evaluate", folder / "model.zarr", path),
+    ]
+    whole = (path / "X/c/1/0").read_bytes()
+    damage(path / "X/c/1/0", how)
+    before = tree(folder)
+    for command in commands:
+        refused(how, *command)
+    assert tree(folder) == before
+    (path / "X/c/1/0").unlink(missing_ok=True)
+    (path / "X/c/1/0").write_bytes(whole)
+    for command in commands:
+        run(*command)
+
+
+@pytest.mark.parametrize("i", [0, 1, 3], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("name", ["support_vectors", "dual_coef"])
+@pytest.mark.parametrize("how", HOWS)
+def test_a_damaged_chunk_of_a_model(folder, how, name, i):
+    path = folder / "model.zarr"
+    layout = records.read_record(path, "model").arrays[name]
+    i = min(i, layout.n_chunks - 1)
+    chunk = path / layout.chunk_key(i)
+    whole = chunk.read_bytes()
+    damage(chunk, how)
+    before = tree(folder)
+    assert f"array '{name}', chunk {layout.chunk_label(i)}: " in str(raises(how, lambda: load_model(path)))
+    refused(how, "verify", path)
+    refused(how, "predict", path, folder / "plain.zarr", folder / "p.zarr")
+    assert tree(folder) == before
+    chunk.unlink(missing_ok=True)
+    chunk.write_bytes(whole)
+    run("predict", path, folder / "plain.zarr", folder / "p.zarr")
+
+
+@pytest.mark.parametrize("name", ["dual", "point"])
+@pytest.mark.parametrize("how", HOWS)
+def test_a_damaged_chunk_of_a_checkpoint(folder, how, name):
+    path = folder / "checkpoint.zarr"
+    layout = records.read_record(path, "checkpoint").arrays[name]
+    chunk = path / layout.chunk_key(layout.n_chunks - 1)
+    whole = chunk.read_bytes()
+    damage(chunk, how)
+    before = tree(folder)
+    resumed = ODMClassifier(**TREE, checkpoint=path, resume=True, scratch=folder)
+    raises(how, lambda: resumed.fit(str(folder / "plain.zarr")))
+    refused(how, "verify", path)
+    command = ("fit", folder / "plain.zarr", folder / "new.zarr", *FLAGS, "--checkpoint", path, "--resume",
+               "--scratch", folder)  # fmt: skip
+    refused(how, *command)
+    assert tree(folder) == before
+    chunk.unlink(missing_ok=True)
+    chunk.write_bytes(whole)
+    run(*command)
+    found, expected = (load_model(folder / each).decision_function(X) for each in ("new.zarr", "model.zarr"))
+    np.testing.assert_array_equal(found, expected)
+
+
+# What is read, as a whole -----------------------------------------------------------------------------------
+
+
+def forge(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change a manifest and give it a digest that fits."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest.pop("digest")
+    change(manifest)
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    (path / "manifest.json").write_text(json.dumps({**manifest, "digest": digest}))
+
+
+def of(name: str, spoil: Callable[[Path], Any], note: str = "") -> dict[str, Any]:
+    """A store or model, spoilt; the cure is to put the sound one there."""
+    reads = {
+        "plain.zarr": (lambda f: Store.open(f / name).verify(), lambda f: ["info", f / name]),
+        "model.zarr": (
+            lambda f: load_model(f / name),
+            lambda f: ["evaluate", f / name, f / "plain.zarr"],
+        ),
+    }
+
+    def cause(folder: Path) -> None:
+        (folder / name).rename(folder / "aside")
+        shutil.copytree(folder / "aside", folder / name)
+        spoil(folder / name)
+
+    def cure(folder: Path) -> None:
+        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink(missing_ok=True)
+        (folder / "aside").rename(folder / name)
+
+    python, command = reads[name]
+    return {"cause": cause, "cure": cure, "python": python, "command": command, "note": note or name.split(".")[0]}
+
+
+def replace(other: str) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        shutil.rmtree(path)
+        shutil.copytree(path.parent / other, path)
+
+    return spoil
+
+
+def a_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("1,2,3\n")
+
+
+def flip(key: str) -> Callable[[Path], None]:
+    return lambda path: damage(path / key, "Flipped bit")
+
+
+def version(manifest: Any) -> None:
+    manifest.update(format_version=2)
+
+
+LIES = {
+    "rows": lambda m: m["layout"].update(rows=10**12),
+    "chunk grid": lambda m: m["layout"].update(chunk_rows=9),
+    "dtype": lambda m: m["layout"].update(dtype="float64"),
+    "object": lambda m: m["layout"].update(dtype="object"),
+    "path": lambda m: m["layout"].update(y_dtype="../../../etc"),
+    "array path": lambda m: m["chunks"].update({"../../etc/passwd": [[1, 1]]}),
+    "document path": lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
+    "size": lambda m: m["chunks"]["X"].__setitem__(0, [10**12, 0]),
+}
+MODEL_LIES = {
+    "model's rows": lambda m: m["arrays"]["dual_coef"].update(shape=[10**12, 1]),
+    "model's zero rows": lambda m: m["arrays"]["dual_coef"].update(shape=[0, 10**18]),
+    "model's dtype": lambda m: m["arrays"]["dual_coef"].update(dtype="float32"),
+    "model's path": lambda m: m["arrays"].update({"../x": {"shape": [1], "dtype": "int8", "chunk_rows": 1}}),
+}
+
+FAULTS = [
+    Fault("No such store", **of("plain.zarr", shutil.rmtree)),
+    Fault("Unfinished store", **of("plain.zarr", lambda path: (path / "manifest.json").unlink())),
+    Fault("Something else than a store", **of("plain.zarr", a_file)),
+    Fault("One thing in place of another", **of("plain.zarr", replace("checkpoint.zarr"))),
+    Fault("One thing in place of another", **of("model.zarr", replace("zstd.zarr"))),
+    Fault("Another format version", **of("plain.zarr", lambda path: forge(path, version))),
+    Fault("Another format version", **of("model.zarr", lambda path: forge(path, version))),
+    Fault("No such model", **of("model.zarr", shutil.rmtree)),
+    Fault("Unfinished model", **of("model.zarr", lambda path: (path / "manifest.json").unlink())),
+    Fault("Damaged document", **of("plain.zarr", flip("X/zarr.json"))),
+    Fault("Damaged document", **of("plain.zarr", flip("zarr.json"), "group")),
+    Fault("Damaged document", **of("model.zarr", flip("zarr.json"))),
+    Fault("Manifest that is damaged or lies", **of("plain.zarr", flip("manifest.json"))),
+    Fault("Manifest that is damaged or lies", **of("model.zarr", flip("manifest.json"))),
+    *(
+        Fault("Manifest that is damaged or lies", **of("plain.zarr", lambda path, lie=lie: forge(path, lie), note))
+        for note, lie in LIES.items()
+    ),
+    *(
+        Fault("Manifest that is damaged or lies", **of("model.zarr", lambda path, lie=lie: forge(path, lie), note))
+        for note, lie in MODEL_LIES.items()
+    ),
+]  # fmt: skip
+
+
+@each_way(FAULTS)
+def test_what_is_read(fault, way, folder):
+    check_fault(fault, folder, way)
+
+
+def test_a_checkpoint_of_another_fit(folder):
+    before = tree(folder)
+    flags = ("--checkpoint", folder / "checkpoint.zarr", "--resume", "--scratch", folder)
+    command = ("fit", folder / "plain.zarr", folder / "new.zarr", *FLAGS, *flags)
+    refused("Checkpoint of another fit", *command, "--lam", 3)
+    assert tree(folder) == before
+    run(*command)
+
+
+def test_what_reads_a_prediction_is_said(folder):
+    run("predict", folder / "model.zarr", folder / "plain.zarr", folder / "p.zarr")
+    refused("One thing in place of another", "info", folder / "p.zarr")
+    assert "is a prediction, not a store" in run("info", folder / "p.zarr", status=2).stderr
+    assert "sound" in run("verify", folder / "p.zarr").stdout
+    damage(folder / "p.zarr/y/c/0", "Flipped bit")
+    refused("Flipped bit", "verify", folder / "p.zarr")

@@ -1,0 +1,193 @@
+"""Rows, labels and parameters that cannot be learned from, or predicted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import load_model
+from dask_odm.estimators.odm import ODMClassifier
+from faults.table import Fault, check_fault, each_way, raises
+from small_stores import store_of
+
+ROWS = 40
+X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
+Y = np.arange(ROWS) % 2
+
+
+def nothing(folder: Path) -> None:
+    """What is wrong is in the call."""
+
+
+def of_store(bad: Callable[[Path], Any], *flags: object, **parameters: Any) -> dict[str, Any]:
+    """`fit` on a store that ``bad`` writes, and on one of sound rows."""
+
+    def cure(folder: Path) -> None:
+        shutil.rmtree(folder / "s.zarr")
+        store_of(folder / "s.zarr", X, Y, weight=np.ones(ROWS))
+
+    return {
+        "cause": lambda folder: bad(folder / "s.zarr"),
+        "cure": cure,
+        "python": lambda folder: ODMClassifier(random_state=0, **parameters).fit(str(folder / "s.zarr")),
+        "command": lambda folder: ["fit", folder / "s.zarr", folder / "m.zarr", "--random-state", 0, *flags],
+    }
+
+
+def labelled(y: Any, weight: Any = None) -> Callable[[Path], Any]:
+    return lambda path: store_of(path, X, y, weight=weight)
+
+
+def rows(values: np.ndarray) -> Callable[[Path], Any]:
+    return lambda path: store_of(path, values, Y)
+
+
+FAULTS = [
+    Fault("One class", **of_store(labelled(np.ones(ROWS)))),
+    Fault("Three classes", **of_store(labelled(np.arange(ROWS) % 3))),
+    Fault("No labels", **of_store(labelled(None))),
+    Fault("All weights zero", **of_store(labelled(Y, np.zeros(ROWS)))),
+    Fault(
+        "All weights zero", **of_store(labelled(Y, np.zeros(ROWS)), "--n-partitions", 4, n_partitions=4), note="tree"
+    ),
+    Fault("Features beyond numbers' range", **of_store(rows(X.astype(float) * 1e200))),
+    Fault("gamma beyond numbers' range", **of_store(rows(X.astype(float) * 1e-25))),
+]
+
+
+@each_way(FAULTS)
+def test_a_store_that_cannot_be_learned_from(fault, way, tmp_path):
+    check_fault(fault, tmp_path, way)
+
+
+# Parameters: what is wrong is in the call, so the cure is another call. --------------------------------------
+
+PARAMETERS = [
+    ("lam out of range", "lam", (0.0, -1.0, float("nan"), float("inf")), 1e3),
+    ("theta out of range", "theta", (1.0, 1.5, -0.1), 0.9),
+    ("upsilon out of range", "upsilon", (1.1, -0.1), 1.0),
+    ("gamma out of range", "gamma", (0.0, -1.0), 0.5),
+    ("More partitions than rows", "n_partitions", (ROWS + 1,), 4),
+    ("Too little memory", "memory_limit", ("1kB",), "1GB"),
+]
+CASES = [(row, name, value, good) for row, name, values, good in PARAMETERS for value in values]
+
+
+@pytest.mark.parametrize("way", ["memory", "store", "command"])
+@pytest.mark.parametrize(("row", "name", "bad", "good"), CASES, ids=[f"{each[1]}={each[2]}" for each in CASES])
+def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
+    store = store_of(tmp_path / "s.zarr", X, Y)
+
+    def fit(value: Any) -> dict[str, Any]:
+        source = (X, Y) if way == "memory" else (store.path,)
+        return {
+            "python": lambda folder: ODMClassifier(random_state=0, **{name: value}).fit(*source),
+            "command": lambda folder: ["fit", store.path, folder / "m.zarr", f"--{name.replace('_', '-')}", value],
+        }
+
+    way = "python" if way != "command" else way
+    chosen = [bad]
+    mend = {"cause": nothing, "cure": lambda folder: chosen.append(good)}
+    calls = {each: lambda folder, each=each: fit(chosen[-1])[each](folder) for each in ("python", "command")}
+    check_fault(Fault(row, **mend, **calls), tmp_path, way)
+
+
+# Rows in memory ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda: raises("One class", lambda: ODMClassifier().fit(X, np.ones(ROWS))), id="one class"),
+        pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
+        pytest.param(lambda: raises("Lengths that differ", lambda: ODMClassifier().fit(X[:-1], Y)), id="lengths"),
+        pytest.param(lambda: raises("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)), id="nan"),
+        pytest.param(
+            lambda: raises("Infinity in memory", lambda: ODMClassifier().fit(np.full_like(X, np.inf), Y)), id="infinity"
+        ),
+        pytest.param(
+            lambda: raises("All weights zero", lambda: ODMClassifier().fit(X, Y, sample_weight=np.zeros(ROWS))),
+            id="weights",
+        ),
+    ],
+)
+def test_rows_in_memory(call):
+    call()
+
+
+def test_a_refused_fit_leaves_the_model_as_it_was():
+    model = ODMClassifier(random_state=0).fit(X, Y)
+    before = model.decision_function(X)
+    raises("Three classes", lambda: model.fit(X, np.arange(ROWS) % 3))
+    np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+# Prediction -------------------------------------------------------------------------------------------------
+
+
+def of_prediction(command: str, *out: str) -> dict[str, Any]:
+    """Rows with a feature less than the model's, and with as many."""
+
+    def cause(folder: Path) -> None:
+        ODMClassifier(random_state=0).fit(X, Y).save(folder / "m.zarr")
+        store_of(folder / "s.zarr", X[:, :2].copy(), Y)
+
+    def cure(folder: Path) -> None:
+        shutil.rmtree(folder / "s.zarr")
+        store_of(folder / "s.zarr", X, Y)
+
+    return {
+        "cause": cause,
+        "cure": cure,
+        "python": lambda folder: load_model(folder / "m.zarr").predict(str(folder / "s.zarr")).compute(),
+        "command": lambda folder: [command, folder / "m.zarr", folder / "s.zarr", *(folder / each for each in out)],
+    }
+
+
+@each_way(
+    [
+        Fault("Another number of features", **of_prediction("predict", "p.csv"), note="csv"),
+        Fault("Another number of features", **of_prediction("predict", "p.zarr"), note="zarr"),
+        Fault("Another number of features", **of_prediction("evaluate"), note="evaluate"),
+    ]
+)
+def test_rows_that_cannot_be_predicted(fault, way, tmp_path):
+    check_fault(fault, tmp_path, way)
+
+
+# Numbers that are finite, and yet too much ------------------------------------------------------------------
+
+EXTREMES = {
+    "float32, 1e18": (X * np.float32(1e18)),
+    "float32, 3e37": (X * np.float32(3e37)),
+    "float32, 1e-30": (X * np.float32(1e-30)),
+    "float32, denormal": (X * np.float32(1e-42)),
+    "1e155": X.astype(float) * 1e155,
+    "1e307": X.astype(float) * 1e307,
+    "1e-200": X.astype(float) * 1e-200,
+    "denormal": X.astype(float) * 1e-310,
+    "one": np.where(np.arange(ROWS)[:, None] == 3, 1e300, X.astype(float)),
+    "both ends": np.where(np.arange(ROWS)[:, None] == 3, -1.7e308, 1.7e308) * np.sign(X).astype(float),
+    "constant": np.column_stack([np.full(ROWS, 1e300), X[:, 0].astype(float)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+@pytest.mark.parametrize("numbers", EXTREMES)
+def test_extreme_numbers_are_learned_from_or_refused(numbers, kernel, scale, tmp_path):
+    """No other warning, no model of NaN."""
+    store = store_of(tmp_path / "s.zarr", EXTREMES[numbers], Y)
+    try:
+        model = ODMClassifier(kernel=kernel, scale=scale, random_state=0, max_iter=3).fit(store.path)
+    except InputError as error:
+        assert any(word in str(error) for word in ("scale", "rescale"))  # noqa: PT017
+    else:
+        assert np.isfinite(model.decision_function(EXTREMES[numbers])).all()

@@ -1,0 +1,94 @@
+"""Files that cannot be ingested: what is wrong is named with its line, and no store is left."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_odm.data.ingest import ingest
+from faults.table import Fault, check_fault, each_way
+
+GOOD = {
+    "a.csv": "u,v,label\n1,2,a\n3,4,b\n",
+    "a.svm": "1 1:1 2:2\n-1 1:3 2:4\n",
+    "a.csv.gz": gzip.compress(b"u,v,label\n1,2,a\n3,4,b\n"),
+}
+
+
+def write(name: str, content: str | bytes | None) -> Callable[[Path], Any]:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: data is not None and (folder / name).write_bytes(data)
+
+
+def of_file(name: str, bad: str | bytes | None, **options: Any) -> dict[str, Any]:
+    """A file with bad content (None: it is not there), and the same with good content."""
+    flags = [each for key, value in options.items() for each in (f"--{key}", value)]
+    return {
+        "cause": write(name, bad),
+        "cure": write(name, GOOD[name]),
+        "python": lambda folder: ingest(folder / name, folder / "s.zarr", **options).verify(),
+        "command": lambda folder: ["ingest", folder / name, folder / "s.zarr", *flags],
+    }
+
+
+def of_arrays(**arrays: Any) -> dict[str, Any]:
+    """An .npz archive."""
+    good = {"X": np.eye(4), "y": np.arange(4) % 2}
+    return {
+        "cause": lambda folder: np.savez(folder / "a.npz", **{**good, **arrays}),
+        "cure": lambda folder: np.savez(folder / "a.npz", **good),
+        "python": lambda folder: ingest(folder / "a.npz", folder / "s.zarr").verify(),
+        "command": lambda folder: ["ingest", folder / "a.npz", folder / "s.zarr"],
+    }
+
+
+def csv(*lines: str) -> dict[str, Any]:
+    return of_file("a.csv", "u,v,label\n" + "".join(f"{line}\n" for line in lines))
+
+
+def svm(*lines: str) -> dict[str, Any]:
+    return of_file("a.svm", "".join(f"{line}\n" for line in lines))
+
+
+NAN = np.where(np.eye(4) > 0, np.nan, 1.0)
+
+FAULTS = [
+    Fault("No such file", **of_file("a.csv", None)),
+    Fault("Empty file", **of_file("a.csv", "")),
+    Fault("Empty file", **of_file("a.svm", ""), note="LIBSVM"),
+    Fault("Empty file", **of_file("a.csv", "\n\n"), note="blank lines"),
+    Fault("No rows", **csv()),
+    Fault("Damaged compressed file", **of_file("a.csv.gz", GOOD["a.csv.gz"][:-12])),
+    Fault("Ragged rows", **csv("1,2,a", "3,b")),
+    Fault("Ragged rows", **csv("1,2,a", "3,4,b,5"), note="too many"),
+    Fault("Not a number", **csv("1,2,a", "3,oops,b")),
+    Fault("Not a number", **svm("1 1:1 2:2", "-1 1:oops"), note="LIBSVM"),
+    Fault("LIBSVM index 0", **svm("1 1:1 2:2", "-1 0:3 2:4")),
+    Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 1:4")),
+    Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 2:4"), note="twice"),
+    Fault("LIBSVM line without a label", **svm("1 1:1 2:2", "1:3 2:4")),
+    Fault("Missing value", **csv("1,2,a", "3,,b")),
+    Fault("Missing value", **csv("1,2,a", "3,nan,b"), note="nan"),
+    Fault("Missing value", **svm("1 1:1 2:2", "-1 1:nan"), note="LIBSVM"),
+    Fault("Missing value", **of_arrays(X=NAN), note="npz"),
+    Fault("Missing value", **csv("1,2,a", "3,4,"), note="label"),
+    Fault("Infinity", **csv("1,2,a", "3,-inf,b")),
+    Fault("Infinity", **svm("1 1:1 2:2", "-1 1:inf"), note="LIBSVM"),
+    Fault("Infinity", **of_arrays(X=np.where(np.eye(4) > 0, np.inf, 1.0)), note="npz"),
+    Fault("Too large for float32", **csv("1,2,a", "3,1e300,b")),
+    Fault("No such column", **of_file("a.csv", "u,v,w\n1,2,a\n3,4,b\n", label="label")),
+    Fault("Lengths in a file that differ", **of_arrays(y=np.arange(3) % 2)),
+    Fault("Negative weight", **of_arrays(weight=np.array([1.0, -1.0, 1.0, 1.0]))),
+]
+
+
+# an archive that was read to where it is bad is closed by the garbage collector
+@pytest.mark.filterwarnings("ignore:.*a.npz:pytest.PytestUnraisableExceptionWarning")
+@each_way(FAULTS)
+def test_a_bad_file(fault, way, tmp_path):
+    check_fault(fault, tmp_path, way)
