@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 import reference
-from dask_odm.kernels import RBF, Linear, Polynomial
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import ArrayRows, Gram
 from dask_odm.problems.odm import KernelProblem, ODMSettings, RowLosses
@@ -27,6 +27,8 @@ def matrix(kernel: Kernel, X: np.ndarray, Z: np.ndarray | None = None) -> np.nda
     Z = X if Z is None else np.asarray(Z, np.float64)
     if isinstance(kernel, RBF):
         values = np.exp(-kernel.gamma * cdist(X, Z, "sqeuclidean"))
+    elif isinstance(kernel, Laplacian):
+        values = np.exp(-kernel.gamma * cdist(X, Z, "cityblock"))
     elif isinstance(kernel, Polynomial):
         values = (kernel.gamma * (X @ Z.T) + kernel.coef0) ** kernel.degree
     else:

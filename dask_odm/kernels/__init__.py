@@ -6,9 +6,9 @@ from typing import Any
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.dot import Linear, Polynomial
-from dask_odm.kernels.radial import RBF
+from dask_odm.kernels.radial import RBF, Laplacian
 
-KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Linear, Polynomial)}
+KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Laplacian, Linear, Polynomial)}
 
 
 def from_parameters(parameters: dict[str, Any]) -> Kernel:

@@ -28,7 +28,6 @@ class Kernel(ABC):
 
     bias: float = 0.0
     name: ClassVar[str]
-    shift_invariant: ClassVar[bool] = False
 
     @abstractmethod
     def width(self, d: int) -> int:

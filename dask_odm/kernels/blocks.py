@@ -151,7 +151,7 @@ class Scratch:
         self.tile = np.empty((tiling.size, tiling.size), dtype)
 
     def left(self, rows: Rows, block: int) -> Array:
-        """Rows of ``block`` packed for the left, zeros below the last; valid until the next call."""
+        """Rows of ``block`` packed for the left, padded by the first; valid until the next call."""
         return self._pack(rows, block, self._left, self._kernel.pack_left)
 
     def right(self, rows: Rows, block: int) -> Array:
@@ -161,7 +161,7 @@ class Scratch:
     def _pack(self, rows: Rows, block: int, out: Array, pack: Any) -> Array:
         start, stop = self._tiling.span(block)
         pack(rows.read(start, stop, self.panel), out[: stop - start])
-        out[stop - start :] = 0.0
+        out[stop - start :] = out[0]  # rows like any other: zeros may be none to a kernel
         return out
 
 

@@ -7,12 +7,14 @@ import pickle
 import numpy as np
 import pytest
 
-from dask_odm.kernels import KERNELS, RBF, Linear, Polynomial, from_parameters
+from dask_odm.kernels import KERNELS, RBF, Laplacian, Linear, Polynomial, from_parameters
 from small_problems import matrix
 
 ALL = [
     RBF(gamma=0.7),
     RBF(bias=1.0, gamma=3.0),
+    Laplacian(gamma=0.4),
+    Laplacian(bias=1.0, gamma=1.5),
     Linear(),
     Linear(bias=1.0),
     Polynomial(gamma=0.3, coef0=1.0, degree=3),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dask_odm.kernels import RBF, Linear, Polynomial, blocks
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import (
     GROUPS,
@@ -40,12 +40,12 @@ def assert_close(values: np.ndarray, expected: np.ndarray, dtype: str, scale: np
     assert np.abs(values - expected).max() <= TOLERANCE[dtype] * np.max(scale)
 
 
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.3), Laplacian(1.0, 0.3)], ids=lambda k: k.name)
 @pytest.mark.parametrize("budget", [0, PLENTY], ids=["recomputed", "kept"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", SIZES)
-def test_operations_are_those_of_the_dense_matrix(n, dtype, budget):
+def test_operations_are_those_of_the_dense_matrix(n, dtype, budget, kernel):
     X, v = rows(n, dtype=dtype), vector(n)
-    kernel = RBF(1.0, 0.3)
     K, gram = matrix(kernel, X), Gram(kernel, ArrayRows(X), budget)
     assert gram.keeps == (budget > 0)
     assert (gram.n, gram.dtype) == (n, dtype)
@@ -81,7 +81,9 @@ class Answers:
         return cls(tuple(a.tobytes() for a in arrays))
 
 
-@pytest.mark.parametrize("kernel", [RBF(1.0, 0.3), Linear(1.0), Polynomial()], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kernel", [RBF(1.0, 0.3), Laplacian(1.0, 0.3), Linear(1.0), Polynomial()], ids=lambda k: k.name
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [*SIZES, 5 * TILE_ROWS + 3])
 def test_memory_and_threads_change_no_bit(kernel: Kernel, n, dtype):

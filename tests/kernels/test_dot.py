@@ -38,8 +38,3 @@ def test_bias_is_a_constant_feature():
     X = rows(10, "float64", 4)
     wider = np.column_stack([X, np.ones(10)])
     np.testing.assert_allclose(Linear(1.0).tile(X, X), Linear().tile(wider, wider), rtol=1e-14, atol=1e-14)
-
-
-def test_neither_is_shift_invariant():
-    assert not Linear.shift_invariant
-    assert not Polynomial.shift_invariant

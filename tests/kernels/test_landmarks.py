@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import reference
-from dask_odm.kernels import RBF, Linear, Polynomial
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.landmarks import Landmarks, choose_landmarks, pivoted_cholesky
 from small_problems import matrix
 
-KERNELS = [RBF(gamma=0.8), RBF(1.0, 0.8), Linear(1.0), Polynomial(1.0, 0.3, 1.0, 2)]
+KERNELS = [RBF(gamma=0.8), RBF(1.0, 0.8), Laplacian(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.3, 1.0, 2)]
 EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=str)
 
 

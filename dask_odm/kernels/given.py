@@ -1,0 +1,120 @@
+"""Kernels that the user brings: values that were computed before, or a function. For rows in memory only.
+
+Both speak to the rest as any kernel does: the rows of a precomputed kernel are row numbers, in a column of
+their own, and its tiles are looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dask_odm.errors import InputError
+from dask_odm.kernels.base import Array, Kernel
+
+_DIAGONAL_ROWS = 64
+_SYMMETRY_ROWS = 256
+_ASYMMETRY = 1e-4
+
+
+@dataclass(frozen=True)
+class _Given(Kernel):
+    """What the two share: rows are passed on as they are."""
+
+    def width(self, d: int) -> int:
+        return d
+
+    def pack_left(self, X: Array, out: Array | None = None) -> Array:
+        if out is None:
+            return np.ascontiguousarray(X)
+        np.copyto(out, X)
+        return out
+
+    pack_right = pack_left
+
+    def finish(self, tile: Array) -> None:
+        if self.bias:
+            tile += tile.dtype.type(self.bias)
+
+    def _values(self, left: Array, right: Array) -> Array:
+        raise NotImplementedError
+
+    def tile_packed(self, left: Array, right: Array, out: Array | None = None) -> Array:
+        out = np.empty((len(left), len(right)), left.dtype) if out is None else out
+        out[...] = self._values(left, right)
+        self.finish(out)
+        return out
+
+    def parameters(self) -> dict[str, Any]:
+        raise InputError(f"a model of a {self.name} kernel cannot be saved, since its kernel is not known by name.")
+
+
+@dataclass(frozen=True, eq=False)
+class Precomputed(_Given):
+    """κ(i, j) = matrix[i, j] + bias; a row is its number, in a float column of shape (n, 1).
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n, n)
+        Symmetric and positive semi-definite.
+    """
+
+    matrix: Array = None  # type: ignore[assignment]
+    name: ClassVar[str] = "precomputed"
+
+    def _values(self, left: Array, right: Array) -> Array:
+        return self.matrix[np.ix_(left[:, 0].astype(np.int64), right[:, 0].astype(np.int64))]
+
+    def diagonal(self, X: Array) -> Array:
+        numbers = X[:, 0].astype(np.int64)
+        return self.matrix[numbers, numbers].astype(np.float64) + self.bias
+
+    def check(self) -> None:
+        """Raise InputError unless the matrix is square, symmetric and has no negative diagonal entry."""
+        n, m = self.matrix.shape
+        if n != m:
+            raise InputError(
+                f"Precomputed matrix must be a square matrix. Input is a {n}x{m} matrix; to predict, pass values of "
+                "shape (rows, training rows)."
+            )
+        diagonal = self.matrix.diagonal()
+        if n and diagonal.min() < 0:
+            raise InputError(f"the precomputed kernel has a negative diagonal entry in row {int(diagonal.argmin())}.")
+        for start in range(0, n, _SYMMETRY_ROWS):
+            rows = self.matrix[start : start + _SYMMETRY_ROWS]
+            difference = np.abs(rows - self.matrix[:, start : start + _SYMMETRY_ROWS].T)
+            if difference.max() > _ASYMMETRY * max(float(np.abs(rows).max()), np.finfo(float).tiny):
+                i, j = np.unravel_index(int(difference.argmax()), difference.shape)
+                raise InputError(f"the precomputed kernel is not symmetric: see entry ({start + i}, {j}).")
+
+
+@dataclass(frozen=True)
+class CallableKernel(_Given):
+    """κ(X, Z) = function(X, Z) + bias.
+
+    Parameters
+    ----------
+    function : callable
+        Takes rows (n, d) and (m, d), returns values (n, m) of a positive semi-definite kernel.
+    """
+
+    function: Callable[[Array, Array], Array] = None  # type: ignore[assignment]
+    name: ClassVar[str] = "callable"
+
+    def _values(self, left: Array, right: Array) -> Array:
+        values = np.asarray(self.function(left, right))
+        if values.shape != (len(left), len(right)) or values.dtype.kind not in "fiub":
+            raise InputError(
+                f"kernel must return numbers of shape {(len(left), len(right))} for rows of shape {left.shape} and "
+                f"{right.shape}. Got shape {values.shape} and dtype {values.dtype} instead."
+            )
+        if not np.isfinite(values).all():
+            raise InputError("kernel returned NaN or infinity.")
+        return values
+
+    def diagonal(self, X: Array) -> Array:
+        blocks = (X[i : i + _DIAGONAL_ROWS] for i in range(0, len(X), _DIAGONAL_ROWS))
+        return np.concatenate([self._values(b, b).diagonal().astype(np.float64) for b in blocks]) + self.bias

@@ -1,0 +1,76 @@
+"""The linear problem over rows in memory, dense or sparse (CSR): threads of this process, no graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.problems.linear import FeatureMap, LinearLoss, PrimalSums, Query, RowsBlock, block_rows
+
+Array = NDArray[Any]
+T = TypeVar("T")
+MOST_GROUPS = 16
+PARTIAL_BYTES = 256 << 20  # of all groups' Hessians together
+
+
+def group_count(k: int) -> int:
+    """Groups of rows whose sums are added in order; depends on the number of weights alone."""
+    return max(2, min(MOST_GROUPS, PARTIAL_BYTES // (8 * k * k)))
+
+
+class ArrayProblem:
+    """A `LinearProblem` over arrays.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    loss : LinearLoss
+    X : ndarray or CSR matrix of shape (n, d)
+    codes : integer ndarray of shape (n,)
+    weight : ndarray of shape (n,), or empty: all 1
+    threads : int
+    """
+
+    def __init__(
+        self, features: FeatureMap, loss: LinearLoss, X: Any, codes: Array, weight: Array, threads: int = 1
+    ) -> None:
+        self._features, self._loss, self._threads = features, loss, threads
+        step, n = block_rows(features.d, X), X.shape[0]
+        blocks = [RowsBlock(X[i : i + step], codes[i : i + step], weight[i : i + step]) for i in range(0, n, step)]
+        groups = min(len(blocks), group_count(features.k))
+        bounds = [len(blocks) * g // groups for g in range(groups + 1)]
+        self._curved_at: Array | None = None
+        self._curved_precisely = False
+        self._curvatures: list[list[Array]] = []
+        self._groups = [blocks[a:b] for a, b in pairwise(bounds)]
+
+    @property
+    def k(self) -> int:
+        return self._features.k
+
+    def _each(self, function: Callable[..., T], *more: list[Any]) -> list[T]:
+        with single_threaded_blas:
+            groups = zip(self._groups, *more, strict=True)
+            return run_threads(lambda parts: function(*parts), groups, self._threads)
+
+    def sums(self, w: Array, curvature: str, *, precise: bool = False) -> PrimalSums:
+        query = Query(self._features, self._loss, w, precise)
+        return reduce(add, self._each(lambda blocks: query.sums(blocks, curvature)))
+
+    def product(self, w: Array, v: Array, *, precise: bool = False) -> Array:
+        query = Query(self._features, self._loss, w, precise)
+        if self._curved_at is not w or self._curved_precisely is not precise:
+            # conjugate gradients ask for many products at one w
+            self._curvatures = self._each(query.curvatures)
+            self._curved_at, self._curved_precisely = w, precise
+        return reduce(add, self._each(lambda blocks, c: query.product(blocks, v, c), self._curvatures))
+
+    def slopes(self, w: Array, direction: Array, steps: Array, *, precise: bool = False) -> Array:
+        query = Query(self._features, self._loss, w, precise)
+        return reduce(add, self._each(lambda blocks: query.slopes(blocks, direction, steps)))

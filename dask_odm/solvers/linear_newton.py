@@ -1,0 +1,222 @@
+"""Semismooth Newton on the primal of the linear kernel, for rows it never sees: one pass over them a step.
+
+minimise    ``P(w) = ½‖w‖² + Σ_i loss_i(y_i w·φ_i)``, piecewise quadratic
+step        ``(I + Σ c_i φ_i φ_iᵀ) Δ = −∇P(w)`` with c the curvature of the rows' losses: by Cholesky up to
+            `EXACT_FEATURES` weights, by conjugate gradients with a diagonal preconditioner beyond
+line search where the full step does not lower P: exact but for rounding, from a few passes
+stop        ``½‖∇P(w)‖² ≤ tol · P(w)``, which is the duality gap, summed in float64
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from dask_odm.problems.linear import LinearProblem, PrimalSums
+
+Array = NDArray[Any]
+EXACT_FEATURES = 2048
+MOST_PRODUCTS = 500  # conjugate gradients of one step
+FRACTIONS = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False), np.arange(1, 17) / 16])
+REFINEMENTS = 3
+FORCING = 1e-2  # most of the gradient that conjugate gradients may leave
+SLOW = 0.25
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """Where the solver is.
+
+    Attributes
+    ----------
+    w : ndarray of shape (k,)
+    primal, gap : float
+        P(w), and ½‖∇P(w)‖²/P(w).
+    gradient : ndarray of shape (k,)
+    curvature : ndarray of shape (k, k) or (k,)
+    """
+
+    w: Array
+    primal: float
+    gap: float
+    gradient: Array
+    curvature: Array
+
+    @classmethod
+    def of(cls, w: Array, sums: PrimalSums) -> Iterate:
+        primal, gradient = 0.5 * float(w @ w) + sums.loss, w - sums.pull
+        gap = 0.5 * float(gradient @ gradient) / max(primal, np.finfo(float).tiny)
+        return cls(w, primal, gap, gradient, sums.curvature)
+
+
+@dataclass(frozen=True)
+class LinearSolution:
+    """Weights w (k,), P(w), its relative duality gap, and one record a step."""
+
+    w: Array
+    primal: float
+    gap: float
+    converged: bool
+    history: list[dict[str, Any]]
+
+
+Step = Callable[[dict[str, Any]], object]
+
+
+def solve_newton(
+    problem: LinearProblem,
+    w: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    exact: bool | None = None,
+    precise: bool = False,
+    on_step: Step = lambda record: None,
+) -> LinearSolution:
+    """Minimise P from ``w`` (k,).
+
+    Parameters
+    ----------
+    problem : LinearProblem
+    w : ndarray of shape (k,)
+    tol : float
+        Relative duality gap to reach.
+    max_iter : int
+        Most steps.
+    exact : bool, optional
+        Steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
+    precise : bool
+        Compute all passes in float64; else only those that float32 has not digits enough for.
+    on_step : callable
+        Told of every step: iteration, gap, objective, passes so far, seconds so far.
+    """
+    exact = problem.k <= EXACT_FEATURES if exact is None else exact
+    return _Newton(problem, exact, tol, precise, on_step).run(w, max_iter)
+
+
+class _Newton:
+    def __init__(self, problem: LinearProblem, exact: bool, tol: float, precise: bool, on_step: Step) -> None:
+        self._problem, self._exact, self._tol, self._on_step = problem, exact, tol, on_step
+        self._precise = precise
+        self._passes = 0
+        self._began = time.perf_counter()
+        self._history: list[dict[str, Any]] = []
+
+    def run(self, w: Array, max_iter: int) -> LinearSolution:
+        at = self._at(w)
+        for _ in range(max_iter):
+            if at.gap <= self._tol:
+                at = self._certified(at)
+                if at.gap <= self._tol:
+                    break
+            at = self._step(at)
+        else:
+            at = self._certified(at)
+        return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history)
+
+    def _at(self, w: Array) -> Iterate:
+        """One pass at ``w``, which is remembered as a step."""
+        self._passes += 1
+        at = Iterate.of(w, self._problem.sums(w, "full" if self._exact else "diagonal", precise=self._precise))
+        self._note(at)
+        return at
+
+    def _note(self, at: Iterate) -> None:
+        record = {
+            "iteration": len(self._history),
+            "gap": at.gap,
+            "objective": at.primal,
+            "passes": self._passes,
+            "seconds": time.perf_counter() - self._began,
+        }
+        self._history.append(record)
+        self._on_step(record)
+
+    def _certified(self, at: Iterate) -> Iterate:
+        """The same w with sums in float64; where that gap is not small enough, all that follows is in float64."""
+        self._passes += 1
+        exact = Iterate.of(at.w, self._problem.sums(at.w, "none", precise=True))
+        self._history[-1] |= {"gap": exact.gap, "objective": exact.primal, "passes": self._passes}
+        if exact.gap > self._tol:
+            self._precise = True
+        return Iterate(at.w, exact.primal, exact.gap, exact.gradient, at.curvature)
+
+    def _step(self, at: Iterate) -> Iterate:
+        direction = self._direction(at)
+        after = self._at(at.w + direction)
+        slope = float(at.gradient @ direction)
+        if after.primal > at.primal + 1e-4 * slope and not _is_rounding(at, slope):
+            after = self._at(at.w + self._length(at, direction) * direction)
+        if after.gap > SLOW * at.gap and after.gap > self._tol and abs(after.primal - at.primal) < 1e-4 * at.primal:
+            self._precise = True  # float32 has no more digits to give
+        return after if after.primal <= at.primal or after.gap < at.gap else self._settled(at)
+
+    def _settled(self, at: Iterate) -> Iterate:
+        """``at`` again, in float64, after a step that came to nothing."""
+        self._precise = True
+        return self._at(at.w)
+
+    def _direction(self, at: Iterate) -> Array:
+        if not self._exact:
+            return self._conjugate_gradients(at)
+        hessian = at.curvature.copy()
+        hessian.flat[:: len(hessian) + 1] += 1.0
+        return -_solve_positive(hessian, at.gradient)
+
+    def _conjugate_gradients(self, at: Iterate) -> Array:
+        """Solve for the step until the residual is as small a part of the gradient as the gap suggests."""
+        inverse = 1.0 / (1.0 + at.curvature)
+        x, r = np.zeros_like(at.w), -at.gradient
+        z = inverse * r
+        p, rz = z, float(r @ z)
+        enough = min(FORCING, np.sqrt(at.gap)) ** 2 * rz
+        for _ in range(MOST_PRODUCTS):
+            if rz <= enough:
+                break
+            self._passes += 1
+            Ap = p + self._problem.product(at.w, p, precise=self._precise)
+            step = rz / float(p @ Ap)
+            x, r = x + step * p, r - step * Ap
+            z = inverse * r
+            rz, before = float(r @ z), rz
+            p = z + (rz / before) * p
+        return x
+
+    def _length(self, at: Iterate, direction: Array) -> float:
+        """Where P is least along ``direction``; its slope is piecewise linear and grows, so a few passes close in."""
+        norm, inner = float(direction @ direction), float(at.w @ direction)
+        low, high = (0.0, float(at.gradient @ direction)), (1.0, np.inf)
+        for _ in range(REFINEMENTS):
+            self._passes += 1
+            steps = low[0] + (high[0] - low[0]) * FRACTIONS
+            slopes = inner + steps * norm + self._problem.slopes(at.w, direction, steps, precise=self._precise)
+            above = int(np.argmax(slopes >= 0)) if slopes[-1] >= 0 else len(steps)
+            if above:
+                low = float(steps[above - 1]), float(slopes[above - 1])
+            if above == len(steps):
+                return low[0]
+            high = float(steps[above]), float(slopes[above])
+        return low[0] - low[1] * (high[0] - low[0]) / max(high[1] - low[1], np.finfo(float).tiny)
+
+
+def _is_rounding(at: Iterate, slope: float) -> bool:
+    """Whether the decrease that is due is too small to be seen in P."""
+    return abs(slope) < 1e-7 * at.primal
+
+
+def _solve_positive(A: Array, b: Array) -> Array:
+    """``A⁻¹ b``; rounding may cost a matrix of large entries its definiteness, which a little on the diagonal mends."""
+    ridge = 0.0
+    while True:
+        try:
+            return cho_solve(cho_factor(A + ridge * np.eye(len(A)) if ridge else A), b)
+        except LinAlgError:
+            ridge = max(100.0 * ridge, float(np.finfo(np.float32).eps) * float(np.trace(A)) / len(A))
+            if not np.isfinite(ridge):
+                raise

@@ -1,0 +1,75 @@
+"""The Laplacian kernel against scikit-learn's: every way its loop unrolls, tiles of odd sizes, both ends of the range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import laplacian_kernel
+
+from dask_odm.kernels import Laplacian
+from dask_odm.kernels.radial import _COLUMNS, _FEATURES
+
+TOLERANCE = {"float32": 3e-6, "float64": 1e-14}
+
+
+def rows(n: int, d: int, seed: int, dtype: str = "float64") -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-1.0, 1.0, (n, d)).astype(dtype)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [*range(1, 21), 123])
+def test_tile_is_that_of_scikit_learn(d, dtype, bias):
+    X, Z = rows(31, d, 1, dtype), rows(29, d, 2, dtype)
+    tile = Laplacian(bias, 1.5 / d).tile(X, Z)
+    expected = laplacian_kernel(X.astype(np.float64), Z.astype(np.float64), 1.5 / d) + bias
+    assert tile.dtype == dtype
+    np.testing.assert_allclose(tile, expected, rtol=0, atol=TOLERANCE[dtype] * (1 + bias))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("m", [1, _COLUMNS - 1, _COLUMNS, _COLUMNS + 1, 2 * _COLUMNS + 3])
+def test_tiles_of_any_size(n, m):
+    """Rows go four at a time, columns in blocks; what is left over must be neither forgotten nor overwritten."""
+    X, Z = rows(n, _FEATURES + 1, 3), rows(m, _FEATURES + 1, 4)
+    around = np.full((n + 2, m), 7.0)
+    tile = Laplacian(gamma=0.3).tile(X, Z, around[1:-1])
+    np.testing.assert_allclose(tile, laplacian_kernel(X, Z, 0.3), rtol=0, atol=1e-14)
+    assert (around[[0, -1]] == 7.0).all()
+
+
+@pytest.mark.parametrize("d", range(1, 40))
+def test_packed_rows_are_padded_by_less_than_a_step(d):
+    kernel = Laplacian()
+    assert kernel.pack_left(rows(2, d, 5)).shape == (2, kernel.width(d))
+    assert d <= kernel.width(d) < d + _FEATURES
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_packing_into_a_used_buffer_clears_the_padding(dtype):
+    kernel, X = Laplacian(), rows(5, 7, 6, dtype)
+    out = np.full((5, kernel.width(7)), np.nan, dtype)
+    assert kernel.pack_left(X, out) is out
+    np.testing.assert_array_equal(out, kernel.pack_right(X))
+    assert np.isfinite(out).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_equal_rows_give_one_and_far_rows_nothing(dtype):
+    X = np.array([[0.0, 0.0], [1e3, -1e3]], dtype)
+    tile = Laplacian(gamma=10.0).tile(X, X)
+    assert tile.diagonal().tolist() == [1.0, 1.0]
+    assert tile[0, 1] == pytest.approx(0.0, abs=1e-37)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_is_symmetric_to_the_bit(dtype):
+    X = rows(40, 9, 7, dtype)
+    tile = Laplacian(gamma=0.2).tile(X, X)
+    np.testing.assert_array_equal(tile, tile.T)
+
+
+@pytest.mark.parametrize("gamma", [1e-8, 1e-3, 1.0, 1e3, 1e6])
+def test_any_gamma(gamma):
+    X, Z = rows(30, 3, 8), rows(20, 3, 9)
+    np.testing.assert_allclose(Laplacian(gamma=gamma).tile(X, Z), laplacian_kernel(X, Z, gamma), rtol=0, atol=2e-14)
