@@ -7,24 +7,37 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 from uuid import uuid4
 
 import numpy as np
+from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
+from pandas import isna
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dask_odm.data.records import read_record, write_record
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.inputs import LazyArrays, resolve
+from dask_odm.estimators.checks import as_input_error, check_rows
+from dask_odm.estimators.frames import labels_of
+from dask_odm.estimators.inputs import Given, LazyArrays, Source, is_xarray, resolve
 from dask_odm.strategies.cluster import active_client
-from dask_odm.strategies.predict import ModelFile, Predictor, decide_chunk, decide_rows, label_block, predictor_from
+from dask_odm.strategies.predict import (
+    ModelFile,
+    Predictor,
+    decide_chunk,
+    decide_rows,
+    finite_decisions,
+    label_block,
+    predictor_from,
+)
 
 Array = NDArray[Any]
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
@@ -32,10 +45,19 @@ _CLASSES: dict[str, type[PredictingClassifier]] = {}
 _HOMES = {"ODMClassifier": "dask_odm.estimators.odm"}  # where `load_model` finds what was not imported yet
 
 
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """What rows and labels a model is of: ``classes`` (2,), and names of the features or None."""
+
+    classes: Array
+    n_features: int
+    feature_names: Sequence[str] | Array | None = None
+
+
 class PredictingClassifier(ClassifierMixin, BaseEstimator):
     """A fitted binary classifier around a `Predictor`; children add `fit`.
 
-    Children call `_adopt`, set ``classes_``, ``n_features_in_`` and list what else is saved in ``_saved``.
+    Children call `_take` and `_adopt` once nothing can fail any more, and list what else is saved in ``_saved``.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ()
@@ -52,70 +74,90 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), dask array, Dataset or path of a store
-            Raw rows, as `fit` took them.
+        X : rows of shape (n, d)
+            Raw, in any form that `fit` takes. The dimension of an xarray X that runs along the rows is the one it
+            shares with ``y``, else "sample", else the one whose other dimension has ``n_features_in_`` entries.
 
         Returns
         -------
-        ndarray or dask array of shape (n,)
-            Lazy, block by block, for all but rows in memory.
+        ndarray, dask array or DataArray of shape (n,)
+            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, else an
+            ndarray for rows in memory and a dask array for all else. Lazy, block by block, for all but rows in
+            memory; nothing is computed before it is asked for.
 
         Raises
         ------
         InputError
-            Rows with another number of features, or with NaN or infinity.
+            Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype.
         """
         check_is_fitted(self)
-        source = resolve(X)
-        if source is None:
-            checked = as_input_error(
-                lambda: validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
-            )
-            return self._predictor.decision(checked, CPU_COUNT)
+        return self._like(X, self._scores(self._resolve(X)), "decision_function")
+
+    def predict(self, X: Any) -> Any:
+        """Class label of every row; takes and returns what `decision_function` does. A DataArray is named "y"."""
+        check_is_fitted(self)
+        return self._like(X, self._labels(self._resolve(X)), "y")
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean accuracy on rows and labels, or on a Dataset or store that holds both; rows without label do not count.
+
+        Raises
+        ------
+        InputError
+            As `decision_function` does; no labels, or labels or weights of other lengths.
+        """
+        check_is_fitted(self)
+        source = resolve(X, y, sample_weight, features=self.n_features_in_)
+        right, total = self._count_right(source)
+        if not math.isfinite(right + total):
+            raise InputError("sample_weight must be finite and not negative.")
+        if not total:
+            raise InputError("score needs labels, but no row has a label and a positive weight.")
+        return right / total
+
+    def _resolve(self, X: Any) -> Source:
+        return resolve(X, features=self.n_features_in_, lengths=False)
+
+    def _like(self, X: Any, values: Any, name: str) -> Any:
+        if not is_xarray(X):
+            return values
+        from dask_odm.estimators.labelled import like
+
+        return like(X, values, name, self.n_features_in_)
+
+    def _scores(self, source: Source) -> Any:
+        """Decision values, (n,): an ndarray of rows in memory, else a dask array."""
+        if isinstance(source, Given):
+            return finite_decisions(self._predictor.decision(check_rows(self, source.X, **self._reading()), CPU_COUNT))
         self._check_features(source)
         return self._lazy_store(source) if isinstance(source, Store) else self._lazy_arrays(source)
 
-    def predict(self, X: Any) -> Any:
-        """Class label of every row; takes and returns what `decision_function` does."""
-        scores = self.decision_function(X)
+    def _labels(self, source: Source) -> Any:
+        scores = self._scores(source)
         if isinstance(scores, np.ndarray):
             return label_block(scores, self.classes_)
         return _map(label_block, scores, self.classes_.dtype, self.classes_)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Mean accuracy on rows and labels, or on a Dataset or store that holds both."""
-        check_is_fitted(self)
-        source = resolve(X, y, sample_weight)
-        if source is None:
-            if y is None:
-                raise InputError("score needs labels; pass y.")
-            predicted = self.predict(X)
-            weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-            if np.shape(y) != predicted.shape or (weight is not None and weight.shape != predicted.shape):
-                raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
-            return float(np.average(predicted == np.asarray(y), weights=weight))
-        right, total = self._count_right(source)
-        if not total:
-            raise InputError("score needs labels, but no row has one.")
-        return right / total
-
-    def _count_right(self, source: Store | LazyArrays) -> tuple[float, float]:
+    def _count_right(self, source: Source) -> tuple[float, float]:
+        """Weight of the rows that are predicted right, and of all with a label."""
         if isinstance(source, Store):
             from dask_odm.data.interchange import to_dataset
 
             dataset = to_dataset(source)
-            self._check_features(source)
-            predicted, y, weight = self.predict(source.path), dataset.get("y"), dataset.get("weight")
-            y, weight = (None if v is None else v.data for v in (y, weight))
+            y, weight = (dataset[name].data if name in dataset else None for name in ("y", "weight"))
         else:
-            predicted, y, weight = self.predict(source.X), source.y, source.weight
+            y, weight = source.y, source.weight
         if y is None:
-            raise InputError("score needs labels, but these rows have none.")
-        from dask.base import compute
-
+            raise InputError("score needs labels, but there are none; pass y.")
+        if isinstance(source, Given):
+            predicted = self._labels(source)
+            right, total = as_input_error(lambda: _count_in_memory(predicted, y, weight))
+            return right, total
         known = (y == y) if y.dtype.kind == "f" else y != np.array(None)  # rows without a label do not count
-        counted = known if weight is None else known * weight
-        right, total = compute(((predicted == y) * counted).sum(), counted.sum())
+        import dask.array as da
+
+        counted = known if weight is None else da.where(known, weight, 0.0)
+        right, total = compute(da.where(self._labels(source) == y, counted, 0.0).sum(), counted.sum())
         return float(right), float(total)
 
     def _check_features(self, source: Store | LazyArrays) -> None:
@@ -147,10 +189,10 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         import dask.array as da
 
         model = self._for_tasks()
-        dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-        rows = arrays.X.astype(dtype)
         if arrays.X.dtype.kind not in "biuf":
             raise InputError(f"X must be numbers. Got dtype {arrays.X.dtype} instead.")
+        dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+        rows = arrays.X.astype(dtype)
         name = f"decision_function-{rows.name}-{self._token}"
         tasks: dict[Any, Any] = {
             (name, i): (decide_rows, f"{name}-model", (rows.name, i, 0)) for i in range(rows.numblocks[0])
@@ -173,6 +215,14 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             # tasks that were submitted may outlive this estimator and every lazy array
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return self._file
+
+    def _take(self, schema: Schema) -> None:
+        """Set the attributes that scikit-learn knows of every classifier."""
+        self.classes_, self.n_features_in_ = schema.classes, schema.n_features
+        if schema.feature_names is not None:
+            self.feature_names_in_ = np.array(schema.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _adopt(self, predictor: Predictor, file: ModelFile | None = None) -> None:
         """Take on a newly fitted or loaded model."""
@@ -208,6 +258,10 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
     def _saved_arrays(self) -> dict[str, Array]:
         return {}
 
+    def _reading(self) -> dict[str, Any]:
+        """Options of scikit-learn's validation of rows in memory."""
+        return {}
+
     def _restore(self, arrays: Callable[[str], Array]) -> None:
         """Set the fitted attributes that follow from the predictor, and from ``arrays`` of a saved model."""
         raise NotImplementedError
@@ -231,12 +285,10 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         raise StoreError(f"model '{record.path}' is of an estimator that this dask_odm does not know; upgrade it.")
     try:
         model: Any = cls(**_decode(attributes["parameters"]))
-        model.classes_ = np.array(attributes["classes"], dtype=np.dtype(attributes["classes_dtype"]))
+        classes = np.array(attributes["classes"], dtype=np.dtype(attributes["classes_dtype"]))
+        model._take(Schema(classes, record.arrays["shift"].shape[0], attributes.get("feature_names")))
         for name, value in attributes["fitted"].items():
             setattr(model, name, _decode(value))
-        model.n_features_in_ = record.arrays["shift"].shape[0]
-        if "feature_names" in attributes:
-            model.feature_names_in_ = np.array(attributes["feature_names"], dtype=object)
         model._adopt(predictor_from(record), ModelFile.of(record))
         model._restore(record.array)
     except (KeyError, TypeError, ValueError) as error:
@@ -244,6 +296,15 @@ def load_model(path: str | os.PathLike[str]) -> Any:
             raise
         raise StoreError(f"model '{record.path}' is incomplete ({error}); restore this file or fit again.") from error
     return model
+
+
+def _count_in_memory(predicted: Array, y: Any, weight: Any) -> tuple[float, float]:
+    y = column_or_1d(labels_of(y), warn=True)
+    weight = np.ones(len(predicted)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if y.shape != predicted.shape or weight.shape != predicted.shape:
+        raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
+    counted = np.where(isna(y), 0.0, weight)
+    return float(counted[predicted == y].sum()), float(counted.sum())
 
 
 def _map(function: Callable[..., Array], array: Any, dtype: Any, *arguments: Any) -> Any:
@@ -254,14 +315,6 @@ def _map(function: Callable[..., Array], array: Any, dtype: Any, *arguments: Any
     tasks: dict[Any, Any] = {(name, i): (function, (array.name, i), *arguments) for i in range(array.numblocks[0])}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[array])
     return da.Array(graph, name, array.chunks, meta=np.empty(0, dtype))
-
-
-def as_input_error(validate: Callable[[], Any]) -> Any:
-    """Run scikit-learn's validation; its ValueErrors become ours, which are ValueErrors too."""
-    try:
-        return validate()
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 def _is_plain(value: Any) -> bool:

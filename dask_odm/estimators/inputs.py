@@ -1,4 +1,4 @@
-"""From whatever a user passes to `fit` or `predict` to rows in memory or a store."""
+"""From whatever a user passes to `fit` or `predict` to rows in memory, dask arrays or a store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from dask.base import compute
 from numpy.typing import NDArray
 
@@ -16,13 +17,35 @@ from dask_odm.data.labels import LabelEncoder
 from dask_odm.data.store import Store
 from dask_odm.data.writer import StoreWriter
 from dask_odm.errors import InputError
+from dask_odm.estimators.checks import as_input_error, require_finite
+from dask_odm.estimators.frames import (
+    dask_labels,
+    dask_rows,
+    is_dask_frame,
+    is_dask_series,
+    labels_of,
+    refuse_arrow,
+    warn_column,
+)
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Rows in memory with what came beside them, for scikit-learn to validate."""
+
+    X: Any
+    y: Any = None
+    weight: Any = None
+
+
+@dataclass(frozen=True, eq=False)
 class LazyArrays:
-    """Dask arrays, row chunks aligned: X (n, d), y (n,) or None, weight (n,) or None."""
+    """Dask arrays, row chunks aligned: X (n, d), y (n,) or None, weight (n,) or None.
+
+    Chunk sizes are known, except those of an X by itself that was not asked for its lengths.
+    """
 
     X: Any
     y: Any
@@ -35,10 +58,18 @@ class LazyArrays:
         return int(self.X.nbytes)
 
 
-def is_dataset(X: Any) -> bool:
-    """Whether ``X`` is an xarray Dataset, without importing xarray for those who do not use it."""
+Source = Store | LazyArrays | Given
+
+
+def is_xarray(X: Any) -> bool:
+    """Whether ``X`` is an xarray object, without importing xarray for those who do not use it."""
     xarray = sys.modules.get("xarray")
-    return xarray is not None and isinstance(X, xarray.Dataset)
+    return xarray is not None and isinstance(X, xarray.Dataset | xarray.DataArray)
+
+
+def is_dataset(X: Any) -> bool:
+    """Whether ``X`` is an xarray Dataset."""
+    return is_xarray(X) and hasattr(X, "data_vars")
 
 
 def is_dask_array(X: Any) -> bool:
@@ -47,13 +78,24 @@ def is_dask_array(X: Any) -> bool:
     return array is not None and isinstance(X, array.Array)
 
 
-def resolve(X: Any, y: Any = None, sample_weight: Any = None) -> Store | LazyArrays | None:
-    """The store or the dask arrays behind ``X``; None for anything else, which is for scikit-learn to validate.
+def resolve(
+    X: Any, y: Any = None, sample_weight: Any = None, *, features: int | None = None, lengths: bool = True
+) -> Source:
+    """The store, the dask arrays or the rows in memory behind ``X``.
+
+    Parameters
+    ----------
+    X, y, sample_weight : as `fit` takes them
+    features : int or None
+        Features of the model, which may tell the dimensions of an xarray X.
+    lengths : bool
+        Compute unknown chunk sizes; False leaves those of dask rows that come by themselves.
 
     Raises
     ------
     InputError
-        y or sample_weight given besides a source that has its own, or a Dataset without ``X``.
+        y or sample_weight given besides a source that has its own, a Dataset without ``X``, a frame with columns
+        that are no numbers, an Arrow table, or lengths, dimensions or coordinates that do not match.
     StoreError
         A path that is no sound store.
     """
@@ -62,10 +104,15 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None) -> Store | LazyArr
         return Store.open(X)
     if is_dataset(X):
         _no_extras(y, sample_weight, "a Dataset")
-        return _of_dataset(X)
+    refuse_arrow(X)
+    if is_xarray(X):
+        return _of_xarray(X, y, sample_weight, features)
+    if is_dask_frame(X):
+        rows, names = dask_rows(X)
+        return replace(_aligned(rows, y, sample_weight, lengths), feature_names=names)
     if is_dask_array(X):
-        return _aligned(X, y, sample_weight)
-    return None
+        return _aligned(X, y, sample_weight, lengths)
+    return Given(X, y, sample_weight)
 
 
 def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
@@ -74,45 +121,68 @@ def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
             raise InputError(f"{name} must be None when X is {what}, which holds its own. Got {type(value).__name__}.")
 
 
-def _of_dataset(dataset: Any) -> Store | LazyArrays:
+def _of_xarray(X: Any, y: Any, weight: Any, features: int | None) -> Source:
     from dask_odm.data.interchange import as_store
+    from dask_odm.estimators.labelled import columns_of, feature_names, in_memory, is_lazy, oriented
 
-    store = as_store(dataset)
+    store = as_store(X) if is_dataset(X) else None
     if store is not None:
         return store
-    if "X" not in dataset:
-        raise InputError(f"the Dataset has no variable 'X' (sample, feature); it has {sorted(map(str, dataset))}.")
-    X = dataset["X"]
-    if {"sample", "feature"} == set(X.dims):
-        X = X.transpose("sample", "feature")
-    columns = [dataset[name].chunk().data if name in dataset else None for name in ("y", "weight")]
-    names = X.coords["feature"].values if "feature" in X.coords else None
-    return replace(_aligned(X.chunk().data, *columns), feature_names=names)
+    rows, y, weight = oriented(*columns_of(X, y, weight), features)
+    if not is_lazy(rows):
+        return Given(in_memory(rows), y, weight)
+    lazy = rows if rows.chunks is not None else rows.chunk()
+    return replace(_aligned(lazy.data, y, weight), feature_names=feature_names(rows))
 
 
-def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
+def _aligned(X: Any, y: Any, weight: Any, lengths: bool = True) -> LazyArrays:
     """Resolve unknown chunk sizes, and give all arrays the row chunks of X, whose rows are not split."""
-    import dask.array as da
-
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
-    columns = [None if v is None else v if is_dask_array(v) else da.from_array(np.asarray(v)) for v in (y, weight)]
-    known = [a if not np.isnan(a.shape).any() else a.compute_chunk_sizes() for a in (X, *columns) if a is not None]
-    X, rest = known[0].rechunk({1: -1}), iter(known[1:])
-    aligned = []
-    for name, column in zip(("y", "sample_weight"), columns, strict=True):
-        column = None if column is None else next(rest)
-        if column is not None and column.shape != (len(X),):
-            raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
-        aligned.append(None if column is None else column.rechunk((X.chunks[0],)))
-    return LazyArrays(X, *aligned)
+    y, weight = _lazy_column(y), _lazy_column(weight)
+    if y is None and weight is None and not lengths:
+        return LazyArrays(X.rechunk({1: -1}), None)
+    if weight is not None and weight.dtype.kind not in "biufO":
+        raise InputError(f"sample_weight must be numbers. Got dtype {weight.dtype} instead.")
+    X = _known(X).rechunk({1: -1})
+    return LazyArrays(X, _beside(X, y, "y"), _beside(X, weight, "sample_weight"))
 
 
-def to_memory(arrays: LazyArrays) -> tuple[Array, Array | None, Array | None]:
-    """Compute dask arrays together."""
+def _lazy_column(column: Any) -> Any:
+    """Labels or weights, however they come, as a dask array; None stays None."""
+    import dask.array as da
+
+    if is_xarray(column):
+        column = column.data
+    if is_dask_frame(column) or is_dask_series(column):
+        column = dask_labels(column)
+    return column if column is None or is_dask_array(column) else da.from_array(labels_of(column), chunks=-1)
+
+
+def _known(array: Any) -> Any:
+    """The array with its chunk sizes known; it is computed for that where they are not."""
+    return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
+
+
+def _beside(X: Any, column: Any, name: str) -> Any:
+    if column is None:
+        return None
+    column = _known(column)
+    if column.ndim == 2 and column.shape[1] == 1:
+        warn_column()
+        column = column[:, 0]
+    if column.shape != (len(X),):
+        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+    return column.rechunk((X.chunks[0],))
+
+
+def to_memory(arrays: LazyArrays) -> Given:
+    """Compute dask arrays together; rows with feature names become a frame."""
     values = compute(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
     rest = iter(values[1:])
-    return values[0], *(None if a is None else next(rest) for a in (arrays.y, arrays.weight))
+    y, weight = (None if a is None else next(rest) for a in (arrays.y, arrays.weight))
+    names = arrays.feature_names
+    return Given(values[0] if names is None else pd.DataFrame(values[0], columns=names, copy=False), y, weight)
 
 
 def spool(arrays: LazyArrays, path: str) -> Store:
@@ -124,27 +194,22 @@ def spool(arrays: LazyArrays, path: str) -> Store:
     with StoreWriter(path, dtype=dtype) as writer:
         for block in blocks:
             values = iter(compute(*block))
-            X = np.asarray(next(values))
+            X = np.asarray(next(values)).astype(dtype, copy=False)
+            require_finite(X, arrays.feature_names, writer.rows)
             codes = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
-            writer.append(X, codes, None if arrays.weight is None else next(values))
+            writer.append(X, codes, None if arrays.weight is None else _numbers(next(values)))
         names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
         classes = None if encoder is None else encoder.classes()
         return writer.finish(classes, feature_names=names, source="dask arrays")
 
 
+def _numbers(weight: Any) -> Array:
+    numbers: Array = as_input_error(lambda: np.asarray(weight, dtype=np.float64))
+    return numbers
+
+
 def _place(first: int) -> Callable[[int], str]:
     return lambda i: f"y, row {first + i}"
-
-
-def require_two(classes: Array) -> None:
-    """Raise InputError unless there are two classes."""
-    if len(classes) < 2:
-        raise InputError(f"the data hold one class only, {classes.tolist()}; a classifier needs two.")
-    if len(classes) > 2:
-        raise InputError(
-            f"Only binary classification is supported. The labels have {len(classes)} values: "
-            f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}."
-        )
 
 
 def as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
@@ -156,8 +221,12 @@ def as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
 
 
 def weight_per_class(store: Store) -> Array:
-    """Sum of row weights of every class of a store that has labels and weights."""
-    y, weight = store.read_y(), store.read_weight()
-    if y is None or weight is None or store.classes is None:
-        raise InputError(f"store '{store.path}' has no labels or no weights.")
-    return np.bincount(y[y >= 0], weights=weight[y >= 0], minlength=len(store.classes))
+    """Sum of row weights of every class of a store with labels."""
+    totals = np.array(store.class_counts or (), dtype=np.float64)
+    if store.layout.y is None or store.layout.weight is None:
+        return totals
+    totals[:] = 0.0
+    for i in range(store.n_chunks):
+        y, weight = store.read_chunk(store.layout.y, i), store.read_chunk(store.layout.weight, i)
+        totals += np.bincount(y[y >= 0], weights=weight[y >= 0], minlength=len(totals))
+    return totals

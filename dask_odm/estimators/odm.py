@@ -6,7 +6,6 @@ store (`inputs.py`), settles labels and weights, and hands over to the recipe th
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Callable
@@ -16,23 +15,32 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dask_odm.data.partitioned import Labelling
 from dask_odm.data.scaling import METHODS
+from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import PredictingClassifier, as_input_error
-from dask_odm.estimators.inputs import LazyArrays, as_dask, require_two, resolve, spool, to_memory, weight_per_class
+from dask_odm.estimators.base import PredictingClassifier, Schema
+from dask_odm.estimators.checkpoints import check_checkpoint, checkpoint_seed
+from dask_odm.estimators.checks import (
+    as_input_error,
+    check_callbacks,
+    check_training,
+    class_weights,
+    require_finite_decisions,
+    require_two,
+)
+from dask_odm.estimators.inputs import Given, LazyArrays, as_dask, resolve, spool, to_memory, weight_per_class
+from dask_odm.estimators.linear import train_linear_arrays, train_linear_store
 from dask_odm.estimators.training import (
     WHOLE_BYTES,
     FitSettings,
     Trained,
-    checkpoint_seed,
     scratch_folder,
     train_arrays,
     train_store,
@@ -54,8 +62,8 @@ class Recipe:
     from_store: Callable[[Store, Labelling, FitSettings], Trained]
 
 
-RECIPES = {"sodm": Recipe(train_arrays, train_store)}
-AUTO = "sodm"
+RECIPES = {"sodm": Recipe(train_arrays, train_store), "newton": Recipe(train_linear_arrays, train_linear_store)}
+LINEAR = ("newton",)
 
 
 class ODMClassifier(PredictingClassifier):
@@ -66,7 +74,10 @@ class ODMClassifier(PredictingClassifier):
 
     Parameters
     ----------
-    kernel : {"rbf", "linear", "poly"}, default="rbf"
+    kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
+        "laplacian" is exp(−gamma ‖x − z‖₁). "precomputed": `fit` takes kernel values of shape (n, n), `predict`
+        of shape (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m). Both for rows in
+        memory only.
     gamma : {"scale", "auto"} or float, default="scale"
         Kernel coefficient of "rbf" and "poly": ``"scale"`` is 1 / (n_features · variance of scaled rows),
         ``"auto"`` 1 / n_features.
@@ -80,8 +91,9 @@ class ODMClassifier(PredictingClassifier):
         υ in [0, 1], weight of margins above the band against those below it.
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
-    solver : {"auto", "sodm"}, default="auto"
-        "sodm" solves stratified partitions and merges them in a tree; "auto" is "sodm".
+    solver : {"auto", "sodm", "newton"}, default="auto"
+        "sodm" solves stratified partitions and merges them in a tree. "newton", for the linear kernel, minimises
+        the primal in the weights of the features. "auto" is "newton" for the linear kernel, else "sodm".
     tol : float, default=1e-3
         Relative duality gap to reach. Up to about 1,000 rows in memory are solved to rounding.
     max_iter : int, default=200
@@ -102,6 +114,8 @@ class ODMClassifier(PredictingClassifier):
     fit_intercept : bool, default=True
         Adds 1 to the kernel: a regularised intercept. The papers have none.
     class_weight : dict, "balanced" or None, default=None
+    dtype : {"float32", "float64"} or None, default=None
+        What to compute in; None keeps the rows' own type. The gap is always held against float64.
     random_state : int, RandomState instance or None, default=None
         Seed of partitions and of the order of descent.
     memory_limit : int, str or None, default=None
@@ -110,9 +124,10 @@ class ODMClassifier(PredictingClassifier):
         Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
         directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every level of the tree.
+        Folder written after every level of the tree, and after a solve without one. It replaces a checkpoint of
+        the same fit; one of other data or parameters is an error.
     resume : bool, default=False
-        Go on from ``checkpoint`` if it exists and is of this fit.
+        Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None
         Called with the events of `dask_odm.events` while fitting.
 
@@ -153,7 +168,7 @@ class ODMClassifier(PredictingClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"rbf", "linear", "poly"})],
+        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
         "degree": [Interval(Integral, 1, None, closed="left")],
         "coef0": [Interval(Real, 0.0, None, closed="left")],
@@ -171,6 +186,7 @@ class ODMClassifier(PredictingClassifier):
         "scale": [StrOptions(set(METHODS)), None],
         "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
+        "dtype": [StrOptions({"float32", "float64"}), None],
         "random_state": ["random_state"],
         "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
         "scratch": [str, os.PathLike, None],
@@ -182,7 +198,7 @@ class ODMClassifier(PredictingClassifier):
 
     def __init__(
         self,
-        kernel: str = "rbf",
+        kernel: str | Callable[[Array, Array], Array] = "rbf",
         *,
         gamma: float | str = "scale",
         degree: int = 3,
@@ -201,6 +217,7 @@ class ODMClassifier(PredictingClassifier):
         scale: str | None = None,
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
+        dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
         scratch: str | None = None,
@@ -226,6 +243,7 @@ class ODMClassifier(PredictingClassifier):
         self.scale = scale
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
+        self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
         self.scratch = scratch
@@ -236,6 +254,8 @@ class ODMClassifier(PredictingClassifier):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = self.kernel != "precomputed" and not callable(self.kernel)
+        tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -243,8 +263,11 @@ class ODMClassifier(PredictingClassifier):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), dask array, Dataset with ``X``, ``y`` and perhaps ``weight``, or a store's path
-        y : array-like or dask array of shape (n,)
+        X : rows of shape (n, d)
+            Array-like, pandas or dask DataFrame, dask array, xarray DataArray of two dimensions in any order, xarray
+            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store's path. The dimension of an xarray X that
+            runs along the rows is the one it shares with ``y``, else "sample", else the first.
+        y : array-like, Series, dask array or Series, or DataArray of shape (n,)
             Two label values of any type. None where X holds its own.
         sample_weight : array-like of shape (n,) or None
             Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it.
@@ -263,19 +286,21 @@ class ODMClassifier(PredictingClassifier):
             A damaged store.
         """
         as_input_error(self._validate_params)
+        check_callbacks(self.callbacks)
         source = resolve(X, y, sample_weight)
         with listen(*(self.callbacks or ())):
             if isinstance(source, LazyArrays):
-                trained = self._fit_lazy(source)
+                fitted = self._fit_lazy(source)
             elif isinstance(source, Store):
-                trained = self._fit_store(source, self._settings())
+                fitted = self._fit_store(source, self._settings())
             else:
-                trained = self._fit_arrays(X, y, sample_weight)
-        self._set_result(trained)
+                fitted = self._fit_arrays(source)
+        self._set_result(*fitted)
         return self
 
     def _settings(self) -> FitSettings:
         checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
+        check_checkpoint(checkpoint, resume=bool(self.resume))
         seed = None if isinstance(self.random_state, Integral) or not self.resume else checkpoint_seed(checkpoint)
         if seed is None:
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -291,6 +316,7 @@ class ODMClassifier(PredictingClassifier):
             tree=TreeSettings(int(self.fan_in), int(self.stop_at), bool(self.early_stop)),
             n_partitions=None if self.n_partitions is None else int(self.n_partitions),
             n_landmarks=int(self.n_landmarks),
+            dtype=self.dtype,
             memory_limit=self.memory_limit,
             scratch=None if self.scratch is None else os.fspath(self.scratch),
             checkpoint=checkpoint,
@@ -299,96 +325,58 @@ class ODMClassifier(PredictingClassifier):
 
     @property
     def _recipe(self) -> Recipe:
-        return RECIPES[AUTO if self.solver == "auto" else self.solver]
+        if self.solver == "auto":
+            return RECIPES["newton" if self.kernel == "linear" else "sodm"]
+        if self.solver in LINEAR and self.kernel != "linear":
+            raise InputError(f"solver={self.solver!r} is for kernel='linear'. Got kernel={self.kernel!r} instead.")
+        return RECIPES[self.solver]
 
-    def _fit_arrays(self, X: Any, y: Any, sample_weight: Any) -> Trained:
-        X, y, weight = as_input_error(lambda: self._validate_arrays(X, y, sample_weight))
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        require_two(self.classes_)
-        settings = self._settings()
-        if active_client() is not None and (settings.n_partitions or 1) > 1:
-            classes, names = self.classes_, getattr(self, "feature_names_in_", None)
-            trained = self._fit_spooled(LazyArrays(*as_dask(X, y, weight), names), settings)
-            self.classes_ = classes  # with the dtype they came in
-            return trained
-        totals = np.bincount(codes, weights=weight, minlength=2)
-        class_weights = self._class_weights(totals)
-        left = totals * class_weights
-        if not left.any():
-            raise InputError("all row weights are zero; nothing is left to learn from.")
-        if not left.all():
-            raise InputError(f"all rows of class {self.classes_[left == 0].tolist()[0]!r} have weight zero.")
-        return self._recipe.from_arrays(X, np.where(codes == 1, 1.0, -1.0), weight, class_weights, settings)
+    def _reading(self) -> dict[str, Any]:
+        """Options of scikit-learn's validation of rows in memory."""
+        options: dict[str, Any] = {} if self.dtype is None else {"dtype": np.dtype(self.dtype)}
+        return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
-    def _validate_arrays(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
-        kind = type_of_target(y, input_name="y", raise_unknown=True)
-        if kind == "continuous" and len(np.unique(y)) <= 2:  # two labels such as 0.5 and 1.5
-            kind = "binary"
-        if kind != "binary":
-            check_classification_targets(y)
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return X, y, weight
+    def _fit_arrays(self, given: Given) -> tuple[Trained, Schema]:
+        rows = check_training(self, given.X, given.y, given.weight, **self._reading())
+        schema, settings = Schema(rows.classes, rows.X.shape[1], rows.names), self._settings()
+        weights = class_weights(self.class_weight, rows.classes, np.bincount(rows.codes, rows.weight, minlength=2))
+        spooled = active_client() is not None and (settings.n_partitions or 1) > 1 and not issparse(rows.X)
+        if spooled and isinstance(self.kernel, str) and self.kernel != "precomputed":
+            lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
+            return self._fit_spooled(lazy, settings)[0], schema  # with the classes in the dtype they came in
+        y = np.where(rows.codes == 1, 1.0, -1.0)
+        return self._recipe.from_arrays(rows.X, y, rows.weight, weights, settings), schema
 
-    def _fit_store(self, store: Store, settings: FitSettings) -> Trained:
+    def _fit_store(self, store: Store, settings: FitSettings) -> tuple[Trained, Schema]:
         if not store.has_y or store.classes is None or store.class_counts is None:
             raise InputError(f"store '{store.path}' has no labels; fit needs them.")
-        self.classes_ = np.array(store.classes)
-        require_two(self.classes_)
-        totals = np.array(store.class_counts, dtype=np.float64)
-        if store.has_weight and self.class_weight == "balanced":
-            totals = weight_per_class(store)
-        labelling = Labelling(1, *self._class_weights(totals))
-        self.n_features_in_ = store.features
-        names = store.feature_names
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return self._recipe.from_store(store, labelling, settings)
+        schema = Schema(np.array(store.classes), store.features, store.feature_names)
+        require_two(schema.classes)
+        labelling = Labelling(1, *class_weights(self.class_weight, schema.classes, weight_per_class(store)))
+        return self._recipe.from_store(store, labelling, settings), schema
 
-    def _fit_lazy(self, arrays: LazyArrays) -> Trained:
+    def _fit_lazy(self, arrays: LazyArrays) -> tuple[Trained, Schema]:
         if arrays.y is None:
             raise InputError("fit needs labels, but y is None.")
         if arrays.nbytes <= WHOLE_BYTES:
-            trained = self._fit_arrays(*to_memory(arrays))
-            if arrays.feature_names is not None:
-                self.feature_names_in_ = arrays.feature_names.astype(object)
-            return trained
+            return self._fit_arrays(to_memory(arrays))
         return self._fit_spooled(arrays, self._settings())
 
-    def _fit_spooled(self, arrays: LazyArrays, settings: FitSettings) -> Trained:
+    def _fit_spooled(self, arrays: LazyArrays, settings: FitSettings) -> tuple[Trained, Schema]:
         with scratch_folder(settings.scratch) as folder:
             return self._fit_store(spool(arrays, os.path.join(folder, "spooled.zarr")), settings)
 
-    def _class_weights(self, totals: Array) -> tuple[float, float]:
-        """Weights of the negative and the positive class; ``totals`` are weights per class."""
-        if self.class_weight == "balanced":
-            low, high = (totals.sum() / (2.0 * np.maximum(totals, np.finfo(float).tiny))).tolist()
-            return low, high
-        given = self.class_weight if isinstance(self.class_weight, dict) else {}
-        low, high = (float(given.get(label, 1.0)) for label in self.classes_.tolist())
-        if not (0 <= low < math.inf and 0 <= high < math.inf):
-            raise InputError(f"class_weight must be finite and not negative. Got {given} instead.")
-        return low, high
-
-    def _set_result(self, trained: Trained) -> None:
-        result = trained.result
+    def _set_result(self, trained: Trained, schema: Schema) -> None:
+        """Set every fitted attribute; nothing that can fail comes after the first of them."""
+        predictor = trained.predictor
+        require_finite_decisions(predictor)
+        self._take(schema)
         self.support_ = trained.support
-        self.dual_gap_ = float(result.gap)
-        self.history_ = result.history
-        self.n_iter_ = max(1, sum(entry["sweeps"] for entry in result.history))
-        self._adopt(trained.predictor)
+        self.dual_gap_, self.history_, self.n_iter_ = trained.gap, trained.history, trained.n_iter
+        self._adopt(predictor)
         self._restore(lambda name: getattr(self, name))
-        if not all(solution.converged for solution in result.solutions):
-            worst = max(solution.point.gap for solution in result.solutions)
-            warnings.warn(
-                f"The solver stopped at a relative gap of {worst:.1e}, above tol={self.tol:g}. Increase max_iter "
-                f"({self.max_iter} sweeps), scale the features, or decrease lam.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        if trained.warning is not None:
+            warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
 
     def _saved_arrays(self) -> dict[str, Array]:
         return {"support": np.asarray(self.support_, dtype=np.int64)}
@@ -409,4 +397,5 @@ class ODMClassifier(PredictingClassifier):
         """Raw rows with a coefficient, (n_support, d); read from the model's file where they were left there."""
         if not hasattr(self, "_predictor"):
             raise AttributeError("support_vectors_")
-        return self._predictor.support[: self._predictor.support.shape[0]]
+        support = self._predictor.support
+        return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import atexit
 import logging
-import shutil
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 import dask
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.data.files import remove_folder
 from dask_odm.data.partitioned import Labelling, MemoryPartitions, StoredPartitions, chunk_statistics
 from dask_odm.data.scaling import Scaling, StoredScaling
-from dask_odm.data.statistics import Statistics, StatisticsAccumulator
+from dask_odm.data.sparse_rows import SparseRows, taken
+from dask_odm.data.statistics import Statistics
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.checkpoints import Checkpoint, open_checkpoint
+from dask_odm.estimators.checks import unfinished
+from dask_odm.estimators.rows import TrainingRows
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
-from dask_odm.persistence import load_checkpoint, save_checkpoint
+from dask_odm.kernels.dot import Linear
+from dask_odm.kernels.given import CallableKernel, Precomputed
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.solvers.base import Solution, SolverSettings
+from dask_odm.solvers.base import SolverSettings
 from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.predict import Predictor
 from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_arrays, partition_store
@@ -36,6 +42,7 @@ logger = logging.getLogger("dask_odm")
 WHOLE_ROWS = 1 << 16  # up to so many rows in memory are one partition, solved without a graph
 WHOLE_BYTES = 256 << 20  # a store up to this size is read into memory
 LEAF_ROWS = 8192
+_SCRATCH: set[str] = set()  # folders of this process that are not removed yet
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class FitSettings:
     ``gamma`` may still be ``"scale"`` or ``"auto"``, which the data settle.
     """
 
-    kernel: str
+    kernel: str | Callable[[Array, Array], Array]
     gamma: float | str
     degree: int
     coef0: float
@@ -56,23 +63,36 @@ class FitSettings:
     tree: TreeSettings
     n_partitions: int | None
     n_landmarks: int
+    dtype: str | None
     memory_limit: int | str | None
     scratch: str | None
     checkpoint: str | None
     resume: bool
 
+    def require_named_kernel(self, what: str) -> None:
+        """Raise InputError where the kernel works in this process's memory only."""
+        if callable(self.kernel) or self.kernel == "precomputed":
+            name = "a callable" if callable(self.kernel) else "kernel='precomputed'"
+            raise InputError(f"{name} kernel needs rows in memory, not {what}; choose a kernel by its name.")
+
     def scaling(self, statistics: Statistics) -> Scaling:
-        return Scaling.from_statistics(statistics, self.scale, centre=self.kernel == "rbf")
+        return Scaling.from_statistics(statistics, self.scale, centre=self.kernel in ("rbf", "laplacian"))
 
     def make_kernel(self, statistics: Statistics) -> Kernel:
         """The kernel on scaled rows."""
         if not _finite(self.scaling(statistics).factor) or not np.isfinite(
             self.scaling(statistics).variance(statistics)
         ):
-            raise InputError("features are too large or too uneven to be scaled; divide them by a power of ten first.")
+            raise InputError(
+                "features are too large, too small or too uneven to be scaled; multiply them by a power of ten first."
+            )
+        if callable(self.kernel):
+            return CallableKernel(self.bias, self.kernel)
         parameters: dict[str, Any] = {"name": self.kernel, "bias": self.bias}
         if self.kernel != "linear":
-            parameters["gamma"] = self._gamma(statistics)
+            parameters["gamma"] = gamma = self._gamma(statistics)
+            if not float(np.finfo(np.float32).tiny) <= gamma <= float(np.finfo(np.float32).max):
+                raise InputError(f"gamma={gamma:.3g} is out of range: scale the features, with scale='minmax'.")
         if self.kernel == "poly":
             parameters |= {"degree": self.degree, "coef0": self.coef0}
         return from_parameters(parameters)
@@ -87,19 +107,32 @@ class FitSettings:
         return float(self.gamma)
 
     def shuffle(self, n_partitions: int) -> ShuffleSettings:
-        return ShuffleSettings(n_partitions, self.n_landmarks, self.solver.seed)
+        return ShuffleSettings(n_partitions, self.n_landmarks, self.solver.seed, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained model before it becomes attributes of an estimator.
 
-    ``support`` are row numbers in ascending order, ``result.dual`` is in the order of the partitions.
+    Attributes
+    ----------
+    predictor : Predictor
+    support : ndarray of shape (n_support,)
+        Numbers of the rows with a coefficient, ascending.
+    gap : float
+        Relative duality gap of the whole problem, or nan.
+    history : list of dict
+    n_iter : int
+    warning : str or None
+        What to warn of, where the solver stopped short of the tolerance.
     """
 
     predictor: Predictor
     support: Array
-    result: TreeResult
+    gap: float
+    history: list[dict[str, Any]]
+    n_iter: int
+    warning: str | None = None
 
 
 def train_arrays(
@@ -116,61 +149,85 @@ def train_arrays(
     class_weights : tuple of float
         What a negative and a positive row's weight is multiplied by; scaling does not know of it.
     """
-    kept = np.flatnonzero(weight * np.where(y > 0, class_weights[1], class_weights[0]) > 0)
-    if len(kept) < len(X):
-        X, y, weight = X[kept], y[kept], weight[kept]
-    data = _fingerprint(X, y, weight, class_weights) if settings.checkpoint else ""
-    if not np.isfinite(weight.sum()):
-        raise InputError("the row weights are too large: their sum is not finite.")
-    gathered = StatisticsAccumulator(X.shape[1])
-    gathered.update(X, weight)
-    statistics = gathered.result()
-    weight = weight * np.where(y > 0, class_weights[1], class_weights[0])
-    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
-    parts = partitions_for(len(X), settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
+    rows = TrainingRows.of(X, y, weight, class_weights)
+    parts = partitions_for(rows.n, settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
+    checkpoint = None
+    if settings.checkpoint is not None:
+        checkpoint = _checkpoint(settings, f"{parts} {rows.fingerprint()}")
+    kernel, scaling, scaled = (_precomputed if settings.kernel == "precomputed" else _named)(X, rows, settings)
+    y, weight, cluster = rows.y, rows.total_weights, Cluster.local(settings.memory_limit)
     if parts == 1:
         # in random order, since descent goes block by block and rows often come sorted by class
-        order = np.random.default_rng(settings.solver.seed).permutation(len(X))
-        whole = MemoryPartitions(scaling(X[order]), y[order], weight[order], order, (len(X),))
+        order = np.random.default_rng(settings.solver.seed).permutation(rows.n)
+        whole = MemoryPartitions(taken(scaled, order), y[order], weight[order], order, (rows.n,))
         job = TreeJob(whole, scaling, kernel, settings.odm, settings.solver)
-        result = solve_whole(job, Cluster.local(settings.memory_limit))
+        start, on_level = (None, None) if checkpoint is None else (checkpoint.start, checkpoint.save)
+        result = solve_whole(job, cluster, resume=start, on_level=on_level)
     else:
-        partitions = partition_arrays(scaling(X), y, weight, kernel, settings.shuffle(parts))
+        partitions = partition_arrays(scaled, y, weight, kernel, settings.shuffle(parts))
         job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
-        result = _grow(job, settings, Cluster.local(settings.memory_limit), f"{parts} {data}")
-    return _finish(job, scaling, result, lambda chosen: X[chosen], kept)
+        result = _grow(job, settings, cluster, checkpoint)
+    if isinstance(kernel, Precomputed):
+        return _finish_precomputed(job, result, rows.kept, settings)
+    return _finish(job, scaling, result, rows.raw, rows.kept, settings)
+
+
+def _named(X: Array, rows: TrainingRows, settings: FitSettings) -> tuple[Kernel, Scaling, Array | SparseRows]:
+    statistics = rows.statistics()
+    scaling = settings.scaling(statistics)
+    return settings.make_kernel(statistics), scaling, rows.scaled(scaling)
+
+
+def _precomputed(X: Array, rows: TrainingRows, settings: FitSettings) -> tuple[Kernel, Scaling, Array | SparseRows]:
+    """The kernel that looks values up, and rows that are their own numbers."""
+    if settings.scale is not None:
+        raise InputError("scale must be None for kernel='precomputed', whose values are what is learned from.")
+    kernel = Precomputed(settings.bias, X)
+    kernel.check()
+    return kernel, Scaling(np.zeros(1), np.ones(1)), rows.kept[:, None].astype(X.dtype)
 
 
 def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
     """Train on a store: a small one in memory, any other through the shuffle and the tree, on Dask."""
     parts = partitions_for(store.rows, settings.n_partitions, settings.tree.fan_in, LEAF_ROWS)
-    small = store.rows <= WHOLE_ROWS and store.rows * store.features * store.dtype.itemsize <= WHOLE_BYTES
-    if small and settings.n_partitions in (None, 1):
-        return _train_small_store(store, labelling, settings)
+    if settings.kernel == "precomputed":
+        settings.require_named_kernel("a store")
+    if store.rows <= WHOLE_ROWS and is_small(store) and settings.n_partitions in (None, 1):
+        rows = read_store(store, labelling, settings)
+        return train_arrays(*rows, replace(settings, n_partitions=1))
+    settings.require_named_kernel("a store of this size")
+    checkpoint = None
+    if settings.checkpoint is not None:
+        checkpoint = _checkpoint(settings, f"{parts} {store.digest} {labelling}")
     cluster = Cluster.current(settings.memory_limit)
-    statistics = _statistics(store, labelling, cluster)
+    statistics = store_statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     with scratch_folder(settings.scratch) as folder:
         partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
         job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
         lean = replace(job, scaling=StoredScaling(landmarks_path(folder)))
-        result = _grow(lean, settings, cluster, f"{parts} {store.digest} {labelling}")
-        return _finish(job, scaling, result, lambda chosen: _gather(partitions, chosen), None)
+        result = _grow(lean, settings, cluster, checkpoint)
+        return _finish(job, scaling, result, lambda chosen: _gather(partitions, chosen), None, settings)
 
 
-def _train_small_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
-    X = np.empty((store.rows, store.features), store.dtype)
+def is_small(store: Store) -> bool:
+    """Whether a store is read into memory."""
+    return store.rows * store.features * store.dtype.itemsize <= WHOLE_BYTES
+
+
+def read_store(store: Store, labelling: Labelling, settings: FitSettings) -> tuple[Array, Array, Array, Any]:
+    """All rows of a small store, labels ±1, weights (0 for unknown labels), and the weights of the classes."""
+    X = np.empty((store.rows, store.features), settings.dtype or store.dtype)
     y, weight = np.empty(store.rows), np.empty(store.rows)
     for block in store.blocks():
         rows = slice(block.first, block.first + len(block.X))
         keep, y[rows], _ = labelling(block)
         X[rows] = block.X
         weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
-    class_weights = labelling.negative_weight, labelling.positive_weight
-    return train_arrays(X, y, weight, class_weights, replace(settings, n_partitions=1))
+    return X, y, weight, (labelling.negative_weight, labelling.positive_weight)
 
 
-def _statistics(store: Store, labelling: Labelling, cluster: Cluster) -> Statistics:
+def store_statistics(store: Store, labelling: Labelling, cluster: Cluster) -> Statistics:
     """Statistics of the rows that are learned from, weighted: the store's own where those are all rows alike."""
     if not store.has_weight and sum(store.class_counts or ()) == store.rows and labelling.keeps_all:
         return store.statistics
@@ -183,82 +240,85 @@ def _statistics(store: Store, labelling: Labelling, cluster: Cluster) -> Statist
     return total.result()
 
 
-def _fingerprint(X: Array, y: Array, weight: Array, class_weights: tuple[float, float]) -> str:
-    digest = hashlib.sha256(repr((X.shape, X.dtype, class_weights)).encode())
-    for array in (X, y, weight):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, data: str) -> TreeResult:
+def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, checkpoint: Checkpoint | None) -> TreeResult:
     """Grow the tree, with checkpoints if they are asked for."""
     counts = job.partitions.counts
     logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, cluster)
-    if settings.checkpoint is None:
+    if checkpoint is None:
         return grow_tree(job, settings.tree, cluster)
-    fit = hashlib.sha256(json.dumps([data, _plain(settings)], sort_keys=True).encode()).hexdigest()
-    resume, history = (_resume(settings.checkpoint, fit) if settings.resume else None), []
-    if resume is not None:
-        history = resume[2]
-
-    def on_level(number: int, fetch: Callable[[], list[Solution]], entries: list[dict[str, Any]]) -> None:
-        attributes = {"fit": fit, "level": number, "history": entries, "seed": settings.solver.seed}
-        save_checkpoint(str(settings.checkpoint), fetch(), attributes)
-
-    start = None if resume is None else resume[:2]
-    return grow_tree(job, settings.tree, cluster, resume=start, history=history, on_level=on_level)
+    start, history = checkpoint.start, checkpoint.history
+    return grow_tree(job, settings.tree, cluster, resume=start, history=history, on_level=checkpoint.save)
 
 
-def _plain(settings: FitSettings) -> dict[str, Any]:
-    """What a checkpoint depends on: not where files lie, and not how much memory there is."""
+def _checkpoint(settings: FitSettings, data: str) -> Checkpoint:
+    """The checkpoint that is asked for: of the data, and of all parameters but where files lie and how much memory."""
+    settings.require_named_kernel("a fit with a checkpoint") if callable(settings.kernel) else None
     plain = asdict(settings)
     for name in ("memory_limit", "scratch", "checkpoint", "resume"):
         del plain[name]
-    return plain
-
-
-def _resume(path: str, fit: str) -> tuple[int, list[Solution], list[dict[str, Any]]] | None:
-    found = load_checkpoint(path)
-    if found is None:
-        return None
-    solutions, attributes = found
-    if attributes.get("fit") != fit:
-        raise StoreError(
-            f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
-        )
-    return int(attributes["level"]), solutions, list(attributes["history"])
-
-
-def checkpoint_seed(path: str | None) -> int | None:
-    """The seed of the fit that left a checkpoint at ``path``; None if there is none."""
-    found = None if path is None else load_checkpoint(path)
-    return None if found is None else int(found[1]["seed"])
+    del plain["solver"]["seed"]
+    return open_checkpoint(str(settings.checkpoint), data, plain, settings.solver.seed, resume=settings.resume)
 
 
 def _finish(
-    job: TreeJob, scaling: Scaling, result: TreeResult, vectors: Callable[[Array], Array], numbers: Array | None
+    job: TreeJob,
+    scaling: Scaling,
+    result: TreeResult,
+    vectors: Callable[[Array], Any],
+    numbers: Array | None,
+    settings: FitSettings,
 ) -> Trained:
-    """The predictor of a tree's result; ``vectors`` gives raw rows for row numbers, ``numbers`` renames rows."""
+    """The model of a tree's result; ``vectors`` gives raw rows for row numbers, ``numbers`` renames rows."""
+    coefficients, support, total = _coefficients(job, result)
+    bias, weights = job.kernel.bias, None
+    intercept = np.array([bias * total])
+    if job.kernel.name == "linear":
+        count = len(job.partitions.counts)
+        a = job.partitions.labels(0, count)[0] * result.dual[0]
+        weights = (_linear_weights(job, a) * scaling.factor)[None]
+        intercept = intercept - weights @ scaling.shift
+        X: Any = np.empty((0, job.partitions.features), job.partitions.dtype)
+    else:
+        X = vectors(support)
+    _require_finite(coefficients, intercept, weights)
+    predictor = Predictor(replace(job.kernel, bias=0.0), scaling, X, coefficients, weights, intercept)
+    return _trained(predictor, support if numbers is None else numbers[support], result, settings)
+
+
+def _finish_precomputed(job: TreeJob, result: TreeResult, numbers: Array, settings: FitSettings) -> Trained:
+    """The model of looked-up kernel values: a weight for every training row's column."""
+    coefficients, support, total = _coefficients(job, result)
+    assert isinstance(job.kernel, Precomputed)
+    weights = np.zeros((1, len(job.kernel.matrix)))
+    weights[0, numbers[support]] = coefficients[0]
+    intercept = np.array([job.kernel.bias * total])
+    _require_finite(coefficients, intercept, weights)
+    n = weights.shape[1]
+    nothing = np.empty((0, n), job.kernel.matrix.dtype)
+    predictor = Predictor(Linear(), Scaling(np.zeros(n), np.ones(n)), nothing, coefficients, weights, intercept)
+    return _trained(predictor, numbers[support], result, settings)
+
+
+def _coefficients(job: TreeJob, result: TreeResult) -> tuple[Array, Array, float]:
+    """Coefficients that are not zero (1, n_support), their rows in ascending order, and the sum of them all."""
     count = len(job.partitions.counts)
     y, _ = job.partitions.labels(0, count)
     rows = job.partitions.row_numbers(0, count)
     a = y * result.dual[0]
     order = np.argsort(rows, kind="stable")
     chosen = order[a[order] != 0]
-    coefficients, support = a[chosen][None], rows[chosen]
-    bias, weights = job.kernel.bias, None
-    intercept = np.array([bias * a.sum()])
-    if job.kernel.name == "linear":
-        weights = (_linear_weights(job, a) * scaling.factor)[None]
-        intercept = intercept - weights @ scaling.shift
-        X = np.empty((0, job.partitions.features), job.partitions.dtype)
-    else:
-        X = vectors(support)
-    if not (np.isfinite(coefficients).all() and np.isfinite(intercept).all() and _finite(weights)):
+    return a[chosen][None], rows[chosen], float(a.sum())
+
+
+def _trained(predictor: Predictor, support: Array, result: TreeResult, settings: FitSettings) -> Trained:
+    n_iter = max(1, sum(entry["sweeps"] for entry in result.history))
+    warning = unfinished(result.solutions, settings.solver.tol, settings.solver.max_iter)
+    return Trained(predictor, support, float(result.gap), result.history, n_iter, warning)
+
+
+def _require_finite(*values: Array | None) -> None:
+    if not all(_finite(v) for v in values):
         raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
-    kernel = replace(job.kernel, bias=0.0)
-    predictor = Predictor(kernel, scaling, X, coefficients, weights, intercept)
-    return Trained(predictor, support if numbers is None else numbers[support], result)
 
 
 def _finite(values: Array | None) -> bool:
@@ -288,19 +348,33 @@ def _gather(partitions: StoredPartitions, chosen: Array) -> Array:
     return out
 
 
+def _make_scratch(folder: str, parent: str) -> None:
+    try:
+        os.mkdir(folder, 0o700)
+    except OSError as error:
+        raise InputError(f"scratch folder '{parent}' cannot be used: {error.strerror}.") from error
+
+
 @contextmanager
 def scratch_folder(scratch: str | None) -> Iterator[str]:
     """A folder of its own for one fit, below ``scratch``, Dask's temporary directory or the system's; removed after."""
-    parent = scratch or dask.config.get("temporary-directory", None)
+    parent = scratch or dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    # named before it is made, and removed at the latest when the process ends: Ctrl-C may come at any moment
+    folder = os.path.join(os.path.abspath(parent), f"dask-odm-{uuid4().hex[:12]}")
+    _SCRATCH.add(folder)
     try:
-        folder = tempfile.mkdtemp(prefix="dask-odm-", dir=parent)
-    except OSError as error:
-        raise InputError(f"scratch folder '{parent}' cannot be used: {error.strerror}.") from error
-    try:
+        _make_scratch(folder, parent)
         yield folder
     except OSError as error:
         if error.filename is not None and not str(error.filename).startswith(folder):
             raise  # of what the user passed, not of the scratch folder
         raise StoreError(f"scratch folder '{folder}': {error.strerror or error}.") from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
+        _SCRATCH.discard(folder)
+
+
+@atexit.register
+def _remove_scratch() -> None:
+    for folder in tuple(_SCRATCH):
+        remove_folder(folder)

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
+from dask_odm.data.finite import describe_not_finite
 from dask_odm.data.records import Record, RowSource, read_record
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Store
@@ -68,18 +70,23 @@ class Predictor:
     weights: Array | None
     intercept: Array
 
-    def decision(self, X: Array, threads: int = 1) -> Array:
-        """f of the first machine on raw rows ``X`` (n, d), in their dtype; (n,)."""
+    def decision(self, X: Any, threads: int = 1) -> Array:
+        """f of the first machine on raw rows ``X`` (n, d), dense or CSR, in their dtype; (n,).
+
+        Computed in the wider of the rows' dtype and the model's. Sparse rows are made dense block by block.
+        """
         if self.weights is not None:
-            return (X @ self.weights[0] + self.intercept[0]).astype(X.dtype)
-        scores = np.full(len(X), self.intercept[0])
-        starts = range(0, len(X), TILE_ROWS)
+            return np.asarray(X @ self.weights[0] + self.intercept[0]).astype(X.dtype)
+        n, dtype = X.shape[0], np.result_type(X.dtype, self.support.dtype)
+        scores = np.full(n, self.intercept[0])
+        starts = range(0, n, TILE_ROWS)
         with single_threaded_blas:
-            for right, coefficients in self._support_blocks(X.dtype):
+            for right, coefficients in self._support_blocks(dtype):
 
                 def add(start: int, right: Array = right, coefficients: Array = coefficients) -> None:
                     rows = slice(start, start + TILE_ROWS)
-                    left = self.kernel.pack_left(self.scaling(X[rows]))
+                    block = X[rows].toarray() if issparse(X) else X[rows]
+                    left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
                     scores[rows] += self.kernel.tile_packed(left, right) @ coefficients
 
                 run_threads(add, starts, threads)
@@ -163,15 +170,27 @@ def decide_chunk(model: Predictor | ModelFile, store: Store, i: int) -> Array:
 
 def decide_rows(model: Predictor | ModelFile, X: Array) -> Array:
     """As `decide_block`, of rows that nobody has checked."""
-    if not np.isfinite(X).all():
-        raise InputError("X contains NaN or infinity.")
+    complaint = describe_not_finite(X)
+    if complaint is not None:
+        raise InputError(f"in a block of rows, {complaint}")
     return decide_block(model, X)
 
 
 def decide_block(model: Predictor | ModelFile, X: Array) -> Array:
     """Decision values of a block of raw rows (n, d)."""
     predictor = model.load() if isinstance(model, ModelFile) else model
-    return predictor.decision(np.ascontiguousarray(X))
+    return finite_decisions(predictor.decision(np.ascontiguousarray(X)))
+
+
+def finite_decisions(scores: Array) -> Array:
+    """The scores; raises InputError if one is not finite."""
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        raise InputError(
+            f"the kernel of {len(bad)} rows overflows {scores.dtype}, first in row {bad[0]} of those at hand: they are "
+            "far larger than the rows trained on, or need rescaling (scale='minmax')."
+        )
+    return scores
 
 
 def label_block(scores: Array, classes: Array) -> Array:

@@ -24,6 +24,7 @@ from dask_odm.data.partitioned import (
     seal,
 )
 from dask_odm.data.scaling import Scaling
+from dask_odm.data.sparse_rows import SparseRows, taken
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
@@ -38,11 +39,12 @@ SAMPLE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class ShuffleSettings:
-    """``n_landmarks`` strata at most, dealt to ``n_partitions`` by ``seed``."""
+    """``n_landmarks`` strata at most, dealt to ``n_partitions`` by ``seed``; rows in ``dtype``, or as they come."""
 
     n_partitions: int
     n_landmarks: int
     seed: int
+    dtype: str | None = None
 
 
 def sample_size(n_landmarks: int, features: int, itemsize: int) -> int:
@@ -50,18 +52,20 @@ def sample_size(n_landmarks: int, features: int, itemsize: int) -> int:
     return max(n_landmarks, min(max(SAMPLE_ROWS, 4 * n_landmarks), SAMPLE_BYTES // (features * itemsize)))
 
 
-def partition_arrays(X: Array, y: Array, weight: Array, kernel: Kernel, settings: ShuffleSettings) -> MemoryPartitions:
+def partition_arrays(
+    X: Array | SparseRows, y: Array, weight: Array, kernel: Kernel, settings: ShuffleSettings
+) -> MemoryPartitions:
     """Stratified partitions of scaled rows in memory.
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
+    X : ndarray or SparseRows of shape (n, d)
         Scaled rows.
     y, weight : ndarrays of shape (n,)
         Labels ±1 and weights > 0.
     """
     rng = np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=(0,)))
-    count = min(len(X), sample_size(settings.n_landmarks, X.shape[1], X.itemsize))
+    count = min(len(X), sample_size(settings.n_landmarks, X.shape[1], X.dtype.itemsize))
     sample = X[np.sort(rng.choice(len(X), count, replace=False))]
     landmarks = choose_landmarks(kernel, sample, settings.n_landmarks)
     step = 1 << 14
@@ -70,7 +74,7 @@ def partition_arrays(X: Array, y: Array, weight: Array, kernel: Kernel, settings
     partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
     partition, place = partitioner.assign(strata, ranks_within(strata, np.zeros(len(sizes), np.int64)))
     order = np.lexsort((place, partition))
-    return MemoryPartitions(X[order], y[order], weight[order], order, partitioner.counts)
+    return MemoryPartitions(taken(X, order), y[order], weight[order], order, partitioner.counts)
 
 
 def partition_store(
@@ -99,11 +103,13 @@ def partition_store(
     if sizes.sum() < settings.n_partitions:
         raise InputError(f"{sizes.sum()} rows cannot make {settings.n_partitions} partitions; use fewer.")
     partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
-    partitions = StoredPartitions.plan(folder, store, partitioner.counts)
+    partitions = StoredPartitions.plan(folder, store, partitioner.counts, settings.dtype)
     before = np.cumsum(assigned, axis=0) - assigned
     arguments = [(store, labelling, partitions, folder, c, Deal(partitioner), before[c]) for c in chunks]
-    cluster.map_chunks(scatter, arguments, "shuffle")
-    cluster.map_chunks(seal, [(partitions, k) for k in range(settings.n_partitions)], "seal")
+    written = np.zeros(settings.n_partitions, np.uint32)
+    for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
+        written += sums
+    cluster.map_chunks(seal, [(partitions, k, int(written[k])) for k in range(settings.n_partitions)], "seal")
     return partitions
 
 

@@ -32,6 +32,7 @@ from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
 from dask_odm.strategies.cluster import Cluster, return_free_memory
 
 Array = NDArray[Any]
+OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
 ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
 
 
@@ -142,7 +143,7 @@ def grow_tree(
     *,
     resume: tuple[int, Sequence[Solution]] | None = None,
     history: Sequence[dict[str, Any]] = (),
-    on_level: Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None = None,
+    on_level: OnLevel = None,
 ) -> TreeResult:
     """Train on all partitions, level by level.
 
@@ -173,22 +174,30 @@ def grow_tree(
         states, solutions = _run_level(job, levels, number, depth, states, cluster)
         event = _summary(solutions, depth)
         history.append(asdict(event))
-        report(event)
-        if on_level is not None:
-            on_level(number, partial(_fetch, states, cluster), history)
+        with cluster.cancelled_on_error(states):
+            report(event)
+            if on_level is not None:
+                on_level(number, partial(_fetch, states, cluster), history)
         if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
             break
     final = _fetch(states, cluster)
     return _combine(final, history)
 
 
-def solve_whole(job: TreeJob, cluster: Cluster) -> TreeResult:
-    """The tree of one partition, solved here and now: no graph."""
+def solve_whole(
+    job: TreeJob, cluster: Cluster, *, resume: tuple[int, Sequence[Solution]] | None = None, on_level: OnLevel = None
+) -> TreeResult:
+    """The tree of one partition, solved here and now: no graph. For the rest see `grow_tree`."""
     _check_memory(job, [[0, 1]], cluster)
-    solution = solve_node(job, (0, 1), job.solver.seed, *cluster.share(1), True, [])
-    report(_solved(0, 0, solution))
+    if resume is not None:
+        (solution,) = resume[1]
+    else:
+        solution = solve_node(job, (0, 1), job.solver.seed, *cluster.share(1), True, [])
+        report(_solved(0, 0, solution))
     event = _summary([solution], 0)
     report(event)
+    if on_level is not None and resume is None:
+        on_level(0, lambda: [solution], [asdict(event)])
     return _combine([solution], [asdict(event)])
 
 
@@ -209,14 +218,21 @@ def _run_level(
     for i, span in enumerate(pairwise(bounds)):
         children = [] if number == 0 else [below[c] for c in _children(levels[number - 1], span)]
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
-        name = f"solve-{len(bounds) - 1}-partitions-{tokenize(job.solver, job.odm, span)}-{_serial()}"
+        # the dashboard groups by what is before the first dash
+        name = f"solve_{len(bounds) - 1}_partitions-{tokenize(job.solver, job.odm, span)}-{_serial()}"
         tasks.append(solve(job, span, seed, memory, threads, certify, children, dask_key_name=name))
-    states = cluster.persist(tasks)
+    with cluster.cancelled_on_error(below):
+        states = cluster.persist(tasks)
     figures: list[Any] = [None] * len(states)
-    for i, solution in cluster.results([delayed(Solution.without_dual, pure=False)(s) for s in states]):
-        figures[i] = solution
-        report(_solved(depth, i, solution))
+    with cluster.cancelled_on_error([*states, *below]):
+        for i, solution in cluster.results([delayed(read_figures, pure=False)(s) for s in states]):
+            figures[i] = solution
+            report(_solved(depth, i, solution))
     return states, figures
+
+
+def read_figures(solution: Solution) -> Solution:
+    return solution.without_dual()
 
 
 def _serial() -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, open_store
 from dask_odm.errors import InputError, StoreError
@@ -65,6 +67,10 @@ FORMS = {
     "dask": lambda X, y, path: (da.from_array(X, chunks=(31, 2)), da.from_array(y, chunks=20)),
     "dask and numpy": lambda X, y, path: (da.from_array(X, chunks=31), y),
     "unknown chunks": lambda X, y, path: (unknown(X), unknown(y)),
+    "dask frame": lambda X, y, path: (
+        dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=4),
+        dd.from_pandas(pd.Series(y), npartitions=3),
+    ),
     "path": lambda X, y, path: (path, None),
     "store": lambda X, y, path: (open_store(path), None),
     "sliced store": lambda X, y, path: (open_store(path).isel(sample=slice(0, 90, 1)).drop_vars("feature"), None),
@@ -85,7 +91,7 @@ def test_every_form_gives_the_same_model(rows, path, model, form, parts):
     np.testing.assert_array_equal(other.support_vectors_, rows[0][other.support_])
 
 
-@pytest.mark.parametrize("form", ["frame", "path", "store"])
+@pytest.mark.parametrize("form", ["frame", "dask frame", "path", "store"])
 def test_feature_names_are_kept(rows, path, form):
     X, y = FORMS[form](*rows, path)
     fitted = ODMClassifier().fit(X, y)
@@ -167,23 +173,23 @@ def test_rows_without_a_label_are_left_out(rows, tmp_path, parts):
 
 
 @pytest.mark.parametrize("what", ["decision_function", "predict"])
-@pytest.mark.parametrize("form", ["dask", "path", "store", "dataset of dask"])
+@pytest.mark.parametrize("form", ["dask", "dask frame", "unknown chunks", "path", "store", "dataset of dask"])
 def test_predictions_are_lazy_and_equal(rows, path, model, form, what):
     X, _ = FORMS[form](*rows, path)
     expected = getattr(model, what)(rows[0])
     with dask.config.set(scheduler=never):
-        lazy = getattr(model, what)(X)
+        given = getattr(model, what)(X)
+    assert isinstance(given, xr.DataArray if form in ("store", "dataset of dask") else da.Array)
+    lazy = getattr(given, "data", given) if isinstance(given, xr.DataArray) else given
     assert isinstance(lazy, da.Array)
-    assert lazy.shape == (90,)
     assert lazy.dtype == expected.dtype
     assert lazy.numblocks[0] > 1
     with dask.config.set(scheduler=never), pytest.raises(TooLazyError):
         lazy.compute()
     assert lazy.compute(scheduler="sync").dtype == expected.dtype
     np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12, atol=1e-12)
-    for i, start in enumerate(np.cumsum([0, *lazy.chunks[0]])[:-1]):
-        block = lazy.blocks[i].compute()
-        np.testing.assert_allclose(block, expected[start : start + len(block)], rtol=1e-12, atol=1e-12)
+    blocks = [lazy.blocks[i].compute() for i in range(lazy.numblocks[0])]
+    np.testing.assert_allclose(np.concatenate(blocks), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_predictions_on_unknown_chunks(rows, model):
@@ -261,7 +267,7 @@ def test_prediction_checks_features_and_values(rows, model, tmp_path):
     for X in (da.from_array(rows[0][:, :2]), narrow.path):
         with pytest.raises(InputError, match="X has 2 features, but ODMClassifier is expecting 3 features"):
             model.predict(X)
-    with pytest.raises(InputError, match="NaN or infinity"):
+    with pytest.raises(InputError, match=r"missing values \(NaN\) in column 0 \(4 rows\)"):
         model.predict(da.from_array(np.full((4, 3), np.nan))).compute()
 
 
@@ -273,7 +279,53 @@ def test_a_dataset_says_which_way_its_rows_lie(rows, model):
 
 def test_resolve_leaves_the_rest_to_scikit_learn(rows):
     for X in (rows[0], rows[0].tolist(), pd.DataFrame(rows[0]), None):
-        assert inputs.resolve(X) is None
+        given = inputs.resolve(X, rows[1])
+        assert isinstance(given, inputs.Given)
+        assert given.X is X
+
+
+def test_unknown_chunk_sizes_of_the_caller_stay_unknown(rows):
+    X, y = unknown(rows[0]), unknown(rows[1])
+    ODMClassifier().fit(X, y)
+    assert np.isnan(X.shape[0])
+    assert np.isnan(y.shape[0])
+
+
+def test_a_dask_column_of_labels_is_taken_as_scikit_learn_does(rows, model):
+    X, y = (da.from_array(a, chunks=(40, -1)) for a in (rows[0], rows[1][:, None]))
+    for labels in (y, dd.from_dask_array(y, columns=["label"])):
+        with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
+            fitted = ODMClassifier(**SETTINGS).fit(X, labels)
+        np.testing.assert_allclose(fitted.decision_function(rows[0]), model.decision_function(rows[0]), atol=1e-8)
+    with pytest.raises(InputError, match=r"y must have shape \(90,\)"):
+        ODMClassifier().fit(X, da.concatenate([y, y], axis=1))
+
+
+def test_a_large_dask_frame_goes_through_a_store(rows, monkeypatch, model):
+    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
+    X, y = FORMS["dask frame"](*rows, None)
+    fitted = ODMClassifier(**SETTINGS).fit(X, y)
+    assert fitted.feature_names_in_.tolist() == NAMES
+    frame = pd.DataFrame(rows[0], columns=NAMES)
+    np.testing.assert_allclose(fitted.decision_function(frame), model.decision_function(rows[0]), atol=1e-8)
+    frame.iloc[70, 1] = np.nan
+    with pytest.raises(InputError, match=r"column 'width' \(1 row\), first in row 70"):
+        ODMClassifier().fit(dd.from_pandas(frame, npartitions=4), y)
+
+
+def test_all_weights_zero_in_every_form(rows, tmp_path, monkeypatch):
+    nothing = np.zeros(90)
+    store = store_of(tmp_path / "a.zarr", *rows, weight=nothing)
+    lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (*rows, nothing)]
+    for arguments in ((*rows, nothing), lazy, [store.path], [dataset(*rows, weight=("sample", nothing))]):
+        with pytest.raises(InputError, match=r"all row weights are zero|at least one non-zero"):
+            ODMClassifier().fit(*arguments)
+    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
+    with pytest.raises(InputError, match="all row weights are zero"):
+        ODMClassifier().fit(*lazy)
+    half = (rows[1] > 0).astype(float)
+    with pytest.raises(InputError, match=r"all rows of class -1\.0 have weight zero"):
+        ODMClassifier(n_partitions=3).fit(store_of(tmp_path / "b.zarr", *rows, weight=half).path)
 
 
 def test_features_in_another_order_are_refused(tmp_path):

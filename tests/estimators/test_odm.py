@@ -54,12 +54,13 @@ def test_attributes_make_the_decision_function(rows):
     json.dumps(model.history_)
 
 
-@pytest.mark.parametrize("parts", [None, 4])
+@pytest.mark.parametrize(("solver", "parts"), [("auto", None), ("newton", None), ("sodm", None), ("sodm", 4)])
 @pytest.mark.parametrize("scale", [None, "minmax", "standard"])
-def test_linear_kernel_is_the_primal_optimum(rows, scale, parts):
+def test_linear_kernel_is_the_primal_optimum(rows, scale, solver, parts):
     X, y = rows
     X = X * [1.0, 3.0, 0.5] + [0.0, 5.0, 1.0]
-    model = ODMClassifier("linear", lam=100.0, upsilon=0.3, theta=0.1, scale=scale, n_partitions=parts).fit(X, y)
+    settings = {"lam": 100.0, "upsilon": 0.3, "theta": 0.1, "tol": 1e-12}
+    model = ODMClassifier("linear", **settings, scale=scale, solver=solver, n_partitions=parts).fit(X, y)
     shift, width = {
         None: (np.zeros(3), np.ones(3)),
         "minmax": (X.min(axis=0), np.ptp(X, axis=0)),

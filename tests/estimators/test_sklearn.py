@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import linear_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -30,6 +31,13 @@ def test_scikit_learn_compatible(estimator, check):
     "parameters",
     [
         {"kernel": "linear"},
+        {"kernel": "linear", "scale": "standard"},
+        {"kernel": "linear", "solver": "sodm"},
+        {"kernel": "laplacian"},
+        {"kernel": "precomputed"},
+        {"kernel": linear_kernel},
+        {"dtype": "float32"},
+        {"dtype": "float64"},
         {"kernel": "poly"},
         {"kernel": "poly", "scale": "minmax"},
         {"scale": "minmax"},
@@ -104,14 +112,14 @@ def test_not_fitted(method, tmp_path):
 
 
 WRONG = {
-    "kernel": ("sigmoid", "a str among {'linear', 'poly', 'rbf'}"),
+    "kernel": ("sigmoid", "a str among {'laplacian', 'linear', 'poly', 'precomputed', 'rbf'} or a callable"),
     "gamma": (-1.0, "a str among {'auto', 'scale'} or a float in the range (0.0, inf)"),
     "degree": (0, "an int in the range [1, inf)"),
     "coef0": (-1.0, "a float in the range [0.0, inf)"),
     "lam": (0.0, "a float in the range (0.0, inf)"),
     "upsilon": (1.5, "a float in the range [0.0, 1.0]"),
     "theta": (1.0, "a float in the range [0.0, 1.0)"),
-    "solver": ("newton", "a str among {'auto', 'sodm'}"),
+    "solver": ("lbfgs", "a str among {'auto', 'newton', 'sodm'}"),
     "tol": (0.0, "a float in the range (0.0, inf)"),
     "max_iter": (0, "an int in the range [1, inf)"),
     "n_partitions": (0, "an int in the range [1, inf) or None"),
@@ -120,6 +128,7 @@ WRONG = {
     "stop_at": (0, "an int in the range [1, inf)"),
     "early_stop": ("no", "an instance of 'bool'"),
     "scale": ("robust", "a str among {'minmax', 'standard'} or None"),
+    "dtype": ("float16", "a str among {'float32', 'float64'} or None"),
     "class_weight": ("even", "a str among {'balanced'}, an instance of 'dict' or None"),
     "random_state": ("a", "an int in the range [0, 4294967295]"),
     "memory_limit": (0, "an int in the range [1, inf), an instance of 'str' or None"),

@@ -1,0 +1,90 @@
+"""What a fit leaves behind after every level of its tree, so that a fit whose client was lost can go on from there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dask_odm.data.files import reason
+from dask_odm.errors import InputError, StoreError
+from dask_odm.persistence import check_target, load_checkpoint, save_checkpoint
+from dask_odm.solvers.base import Solution
+
+
+@dataclass
+class Checkpoint:
+    """Where a fit writes its levels, and the level it goes on from.
+
+    Attributes
+    ----------
+    path : str
+    fit : str
+        Digest of data and parameters.
+    seed : int
+        Of the fit; one that goes on without a seed of its own takes it over.
+    start : (level number, solutions) or None
+        The last level of the fit that goes on.
+    history : list of dict
+        Its entries up to there.
+    """
+
+    path: str
+    fit: str
+    seed: int
+    start: tuple[int, list[Solution]] | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, number: int, fetch: Callable[[], list[Solution]], history: list[dict[str, Any]]) -> None:
+        """Replace the checkpoint by level ``number``."""
+        save_checkpoint(self.path, fetch(), {"fit": self.fit, "level": number, "history": history, "seed": self.seed})
+
+
+def check_checkpoint(path: str | None, *, resume: bool) -> None:
+    """Raise InputError where no checkpoint could be written, before any work is done for it."""
+    if path is None:
+        if resume:
+            raise InputError("resume=True needs the path of a checkpoint; pass checkpoint=.")
+        return
+    target = os.path.abspath(path)
+    try:
+        check_target(target, "checkpoint", overwrite=True)
+    except OSError as error:
+        raise InputError(f"checkpoint '{path}' cannot be read: {reason(error)}.") from error
+    if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
+        raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
+
+
+def open_checkpoint(path: str, data: str, parameters: Mapping[str, Any], seed: int, *, resume: bool) -> Checkpoint:
+    """The checkpoint of a fit of ``data`` with ``parameters`` (JSON) and ``seed``; one that is there is looked at.
+
+    Raises
+    ------
+    StoreError
+        The one that is there is damaged or of another fit: it is neither gone on from nor overwritten.
+    """
+
+    def digest(seed: int) -> str:
+        return hashlib.sha256(json.dumps([data, seed, dict(parameters)], sort_keys=True).encode()).hexdigest()
+
+    opened, found = Checkpoint(path, digest(seed), seed), load_checkpoint(path)
+    if found is None:
+        return opened
+    solutions, attributes = found
+    # a fit that starts anew may draw another seed, and replaces its own
+    if attributes.get("fit") != digest(seed if resume else int(attributes.get("seed", seed))):
+        raise StoreError(
+            f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
+        )
+    if resume:
+        opened.start, opened.history = (int(attributes["level"]), solutions), list(attributes["history"])
+    return opened
+
+
+def checkpoint_seed(path: str | None) -> int | None:
+    """The seed of the fit that left a checkpoint at ``path``; None if there is none."""
+    found = None if path is None else load_checkpoint(path)
+    return None if found is None else int(found[1]["seed"])

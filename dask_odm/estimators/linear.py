@@ -1,0 +1,124 @@
+"""The linear kernel in the weights of its features: rows in memory, dense or sparse, without a graph; stores by Dask."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from numpy.typing import NDArray
+
+from dask_odm.data.partitioned import Labelling
+from dask_odm.data.scaling import Scaling
+from dask_odm.data.store import Store
+from dask_odm.errors import DaskODMError, InputError
+from dask_odm.estimators.inputs import weight_per_class
+from dask_odm.estimators.rows import TrainingRows
+from dask_odm.estimators.training import FitSettings, Trained, is_small, read_store, store_statistics
+from dask_odm.events import IterationFinished, report
+from dask_odm.kernels.dot import Linear
+from dask_odm.problems.linear import FeatureMap, LinearLoss, LinearProblem
+from dask_odm.problems.linear_arrays import ArrayProblem
+from dask_odm.solvers.linear_newton import EXACT_FEATURES, LinearSolution, solve_newton
+from dask_odm.strategies.cluster import Cluster
+from dask_odm.strategies.passes import StoreProblem
+from dask_odm.strategies.predict import Predictor
+
+Array = NDArray[Any]
+logger = logging.getLogger("dask_odm")
+
+
+def train_linear_arrays(
+    X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
+) -> Trained:
+    """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
+    rows = TrainingRows.of(X, y, weight, class_weights)
+    features = FeatureMap(rows.X.shape[1], settings.bias, _scaling(rows, settings))
+    loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
+    weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
+    problem = ArrayProblem(features, loss, rows.X, (rows.y > 0).astype(np.int8), weights, CPU_COUNT)
+    return finish_linear(features, _solve(problem, settings, precise=False), rows.X.dtype, settings)
+
+
+def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+    """Train on a store: a small one in memory, any other by passes of Dask's workers over its chunks."""
+    if is_small(store):
+        return train_linear_arrays(*read_store(store, labelling, settings), settings)
+    cluster = Cluster.current(settings.memory_limit)
+    scaling = None
+    if settings.scale is not None:
+        statistics = store_statistics(store, labelling, cluster)
+        settings.make_kernel(statistics)  # for what it refuses
+        scaling = settings.scaling(statistics)
+    features = FeatureMap(store.features, settings.bias, scaling)
+    class_weights = labelling.negative_weight, labelling.positive_weight
+    total = float(weight_per_class(store) @ class_weights)
+    loss = LinearLoss(settings.odm, total, labelling.positive, *class_weights)
+    exact = features.k <= EXACT_FEATURES
+    problem = StoreProblem(features, loss, store, cluster)
+    if exact and not problem.fits("full"):
+        logger.info(
+            "A Hessian of %d weights does not fit the workers' memory: conjugate gradients instead, a pass each.",
+            features.k,
+        )
+        exact = False
+    problem.require("full" if exact else "diagonal")
+    logger.info("%d rows of %d features, Newton by passes; %s", store.rows, store.features, cluster)
+    solution = _solve(problem, settings, exact=exact, precise=settings.dtype == "float64")
+    return finish_linear(features, solution, store.dtype, settings)
+
+
+def _solve(
+    problem: LinearProblem, settings: FitSettings, *, exact: bool | None = None, precise: bool
+) -> LinearSolution:
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # of features whose squares are too large, told apart below
+            return solve_newton(
+                problem,
+                np.zeros(problem.k),
+                tol=settings.solver.tol,
+                max_iter=settings.solver.max_iter,
+                exact=exact,
+                precise=precise,
+                on_step=report_step,
+            )
+    except ValueError as error:
+        if isinstance(error, DaskODMError):
+            raise
+        raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.") from error
+
+
+def _scaling(rows: TrainingRows, settings: FitSettings) -> Scaling | None:
+    if settings.scale is None:
+        return None
+    statistics = rows.statistics()
+    settings.make_kernel(statistics)  # for what it refuses
+    return settings.scaling(statistics)
+
+
+def report_step(record: dict[str, Any]) -> None:
+    """Tell listeners of a step of a linear solver."""
+    report(IterationFinished(**record))
+
+
+def finish_linear(
+    features: FeatureMap, solution: LinearSolution, dtype: np.dtype[Any], settings: FitSettings
+) -> Trained:
+    """The model of the weights that a linear solver found."""
+    weights, intercept = features.raw_weights(solution.w)
+    if not (np.isfinite(weights).all() and np.isfinite(intercept) and np.isfinite(solution.gap)):
+        raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
+    d = features.d
+    scaling = features.scaling if isinstance(features.scaling, Scaling) else Scaling(np.zeros(d), np.ones(d))
+    predictor = Predictor(
+        Linear(), scaling, np.empty((0, d), dtype), np.empty((1, 0)), weights[None], np.array([intercept])
+    )
+    warning = None
+    if not solution.converged:
+        warning = (
+            f"The solver stopped at a relative gap of {solution.gap:.1e}, above tol={settings.solver.tol:g}. Increase "
+            f"max_iter ({settings.solver.max_iter} steps), scale the features, or decrease lam."
+        )
+    n_iter = max(1, len(solution.history) - 1)
+    return Trained(predictor, np.empty(0, np.int64), solution.gap, solution.history, n_iter, warning)
