@@ -41,10 +41,14 @@ def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, fi
 def _places(bad: Array, names: Sequence[Any] | Array | None, first: int) -> str:
     counts = bad.sum(axis=0)
     columns = np.flatnonzero(counts).tolist()
-    words = [f"column {j if names is None else repr(str(names[j]))} ({_rows(counts[j])})" for j in columns[:SHOWN]]
+    words = [f"column {j if names is None else _name(names[j])} ({_rows(counts[j])})" for j in columns[:SHOWN]]
     if len(columns) > SHOWN:
         words.append(f"{len(columns) - SHOWN} more")
     return f"{', '.join(words)}, first in row {first + int(np.argmax(bad.any(axis=1)))}"
+
+
+def _name(name: Any) -> str:
+    return str(name) if isinstance(name, int) else repr(str(name))
 
 
 def _rows(count: int) -> str:

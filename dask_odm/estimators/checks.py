@@ -78,6 +78,9 @@ def _check_training(reader: Any, X: Any, y: Any, sample_weight: Any, options: di
     y = labels_of(y)
     require_labels(y)
     X, y = validate_data(reader, rows_of(X), y, **given)
+    if issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()  # an entry may be stored in parts, whose squares are not those of the sum
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names)
     kind = type_of_target(y, input_name="y", raise_unknown=True)

@@ -1,8 +1,11 @@
-"""The linear kernel in the weights of its features: rows in memory, dense or sparse, without a graph; stores by Dask."""
+"""The linear kernel in the weights of its features: rows in memory, dense or sparse, on the spot; stores by Dask."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,8 @@ from dask_odm.estimators.rows import TrainingRows
 from dask_odm.estimators.training import FitSettings, Trained, is_small, read_store, store_statistics
 from dask_odm.events import IterationFinished, report
 from dask_odm.kernels.dot import Linear
-from dask_odm.problems.linear import FeatureMap, LinearLoss, LinearProblem
+from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.linear import FeatureMap, LinearLoss
 from dask_odm.problems.linear_arrays import ArrayProblem
 from dask_odm.solvers.linear_newton import EXACT_FEATURES, LinearSolution, solve_newton
 from dask_odm.strategies.cluster import Cluster
@@ -38,7 +42,8 @@ def train_linear_arrays(
     loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
     weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
     problem = ArrayProblem(features, loss, rows.X, (rows.y > 0).astype(np.int8), weights, CPU_COUNT)
-    return finish_linear(features, _solve(problem, settings, precise=False), rows.X.dtype, settings)
+    with single_threaded_blas:  # once for all passes: entering it looks for libraries
+        return _solve_path(problem, features, rows.X.dtype, settings)
 
 
 def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
@@ -65,28 +70,64 @@ def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings
         exact = False
     problem.require("full" if exact else "diagonal")
     logger.info("%d rows of %d features, Newton by passes; %s", store.rows, store.features, cluster)
-    solution = _solve(problem, settings, exact=exact, precise=settings.dtype == "float64")
-    return finish_linear(features, solution, store.dtype, settings)
+    return _solve_path(problem, features, store.dtype, settings, exact)
 
 
-def _solve(
-    problem: LinearProblem, settings: FitSettings, *, exact: bool | None = None, precise: bool
-) -> LinearSolution:
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # of features whose squares are too large, told apart below
-            return solve_newton(
+def _solve_path(
+    problem: ArrayProblem | StoreProblem,
+    features: FeatureMap,
+    dtype: np.dtype[Any],
+    settings: FitSettings,
+    exact: bool | None = None,
+) -> Trained:
+    """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
+    w, found = start_weights(features, settings), []
+    start, before = None, 1.0
+    for lam in settings.lams or (settings.odm.lam,):
+        problem = problem.with_lam(lam)
+        with rescaling_advised():
+            solution = solve_newton(
                 problem,
-                np.zeros(problem.k),
+                w,
                 tol=settings.solver.tol,
                 max_iter=settings.solver.max_iter,
                 exact=exact,
-                precise=precise,
+                precise=settings.dtype == "float64",
+                start=None if start is None else start.times(lam / before),
                 on_step=report_step,
             )
+        found.append(finish_linear(features, solution, dtype, settings))
+        w, start, before = solution.w, solution.sums, lam
+    return replace(found[-1], path=tuple(found))
+
+
+@contextmanager
+def rescaling_advised() -> Iterator[None]:
+    """Tell features whose squares are too large from other mistakes."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
     except ValueError as error:
         if isinstance(error, DaskODMError):
             raise
         raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.") from error
+
+
+def start_weights(features: FeatureMap, settings: FitSettings) -> Array:
+    """Where a linear solver starts: weights (k,) of the model to start from, or zeros."""
+    w = np.zeros(features.k)
+    if settings.start is None:
+        return w
+    raw, intercept = settings.start
+    if len(raw) != features.d:
+        raise InputError(f"warm_start: X has {features.d} features, but the fitted model has {len(raw)}.")
+    factor, shift = np.ones(features.d), np.zeros(features.d)
+    if features.scaling is not None:
+        factor, shift = features.scaling.factor, features.scaling.shift
+    w[: features.d] = np.divide(raw, factor, out=np.zeros(features.d), where=factor != 0)
+    if features.bias > 0:
+        w[-1] = (intercept + shift @ raw) / features.constant
+    return w
 
 
 def _scaling(rows: TrainingRows, settings: FitSettings) -> Scaling | None:

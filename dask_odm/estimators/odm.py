@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -37,6 +38,14 @@ from dask_odm.estimators.checks import (
 )
 from dask_odm.estimators.inputs import Given, LazyArrays, as_dask, resolve, spool, to_memory, weight_per_class
 from dask_odm.estimators.linear import train_linear_arrays, train_linear_store
+from dask_odm.estimators.svrg import (
+    train_csvrg_arrays,
+    train_csvrg_store,
+    train_ring_arrays,
+    train_ring_store,
+    train_svrg_arrays,
+    train_svrg_store,
+)
 from dask_odm.estimators.training import (
     WHOLE_BYTES,
     FitSettings,
@@ -48,6 +57,7 @@ from dask_odm.estimators.training import (
 from dask_odm.events import listen
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.cluster import active_client
 from dask_odm.strategies.tree import TreeSettings
 
@@ -62,8 +72,14 @@ class Recipe:
     from_store: Callable[[Store, Labelling, FitSettings], Trained]
 
 
-RECIPES = {"sodm": Recipe(train_arrays, train_store), "newton": Recipe(train_linear_arrays, train_linear_store)}
-LINEAR = ("newton",)
+RECIPES = {
+    "sodm": Recipe(train_arrays, train_store),
+    "newton": Recipe(train_linear_arrays, train_linear_store),
+    "dsvrg": Recipe(train_ring_arrays, train_ring_store),
+    "svrg": Recipe(train_svrg_arrays, train_svrg_store),
+    "csvrg": Recipe(train_csvrg_arrays, train_csvrg_store),
+}
+LINEAR = ("newton", "dsvrg", "svrg", "csvrg")
 
 
 class ODMClassifier(PredictingClassifier):
@@ -91,13 +107,15 @@ class ODMClassifier(PredictingClassifier):
         υ in [0, 1], weight of margins above the band against those below it.
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
-    solver : {"auto", "sodm", "newton"}, default="auto"
-        "sodm" solves stratified partitions and merges them in a tree. "newton", for the linear kernel, minimises
-        the primal in the weights of the features. "auto" is "newton" for the linear kernel, else "sodm".
+    solver : {"auto", "sodm", "newton", "dsvrg", "svrg", "csvrg"}, default="auto"
+        "sodm" solves stratified partitions and merges them in a tree. The others are for the linear kernel: "newton"
+        minimises the primal in the weights of the features; "svrg" does so by stochastic steps, for rows in memory;
+        "dsvrg" hands them round the workers, partition by partition; "csvrg" takes its snapshots from a coreset, and
+        ends near the optimum only. "auto" is "newton" for the linear kernel, else "sodm".
     tol : float, default=1e-3
         Relative duality gap to reach. Up to about 1,000 rows in memory are solved to rounding.
     max_iter : int, default=200
-        Most sweeps of coordinate descent over a partition.
+        Most sweeps of coordinate descent over a partition, steps of "newton", or epochs of the svrg solvers.
     n_partitions : int or None, default=None
         Partitions the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
         256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each.
@@ -105,6 +123,13 @@ class ODMClassifier(PredictingClassifier):
         Partitions that are merged into one.
     n_landmarks : int, default=64
         Most landmarks, and so strata, that partitions are balanced by.
+    step_size : {"auto", "bb"} or float, default="auto"
+        Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
+        c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
+    stage_steps : int or None, default=None
+        Steps of one hop of "dsvrg", before the next worker's turn. None: all rows of a partition.
+    coreset_size : int, default=1024
+        Rows that the snapshots of "csvrg" are made of, drawn from every stratum.
     stop_at : int, default=1
         End the tree at the first level of at most so many partitions; their models are averaged.
     early_stop : bool, default=False
@@ -116,6 +141,8 @@ class ODMClassifier(PredictingClassifier):
     class_weight : dict, "balanced" or None, default=None
     dtype : {"float32", "float64"} or None, default=None
         What to compute in; None keeps the rows' own type. The gap is always held against float64.
+    warm_start : bool, default=False
+        Start from the last fit's weights. Linear solvers only.
     random_state : int, RandomState instance or None, default=None
         Seed of partitions and of the order of descent.
     memory_limit : int, str or None, default=None
@@ -124,7 +151,7 @@ class ODMClassifier(PredictingClassifier):
         Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
         directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every level of the tree, and after a solve without one. It replaces a checkpoint of
+        Folder written after every level of the tree or epoch, and after a solve without one. It replaces a checkpoint of
         the same fit; one of other data or parameters is an error.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
@@ -181,12 +208,16 @@ class ODMClassifier(PredictingClassifier):
         "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
         "fan_in": [Interval(Integral, 2, None, closed="left")],
         "n_landmarks": [Interval(Integral, 1, None, closed="left")],
+        "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
+        "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
+        "coreset_size": [Interval(Integral, 1, None, closed="left")],
         "stop_at": [Interval(Integral, 1, None, closed="left")],
         "early_stop": ["boolean"],
         "scale": [StrOptions(set(METHODS)), None],
         "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "dtype": [StrOptions({"float32", "float64"}), None],
+        "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
         "scratch": [str, os.PathLike, None],
@@ -212,12 +243,16 @@ class ODMClassifier(PredictingClassifier):
         n_partitions: int | None = None,
         fan_in: int = 4,
         n_landmarks: int = 64,
+        step_size: float | str = "auto",
+        stage_steps: int | None = None,
+        coreset_size: int = 1024,
         stop_at: int = 1,
         early_stop: bool = False,
         scale: str | None = None,
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
         dtype: str | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
         memory_limit: int | str | None = None,
         scratch: str | None = None,
@@ -238,12 +273,16 @@ class ODMClassifier(PredictingClassifier):
         self.n_partitions = n_partitions
         self.fan_in = fan_in
         self.n_landmarks = n_landmarks
+        self.step_size = step_size
+        self.stage_steps = stage_steps
+        self.coreset_size = coreset_size
         self.stop_at = stop_at
         self.early_stop = early_stop
         self.scale = scale
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.dtype = dtype
+        self.warm_start = warm_start
         self.random_state = random_state
         self.memory_limit = memory_limit
         self.scratch = scratch
@@ -265,8 +304,8 @@ class ODMClassifier(PredictingClassifier):
         ----------
         X : rows of shape (n, d)
             Array-like, pandas or dask DataFrame, dask array, xarray DataArray of two dimensions in any order, xarray
-            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store's path. The dimension of an xarray X that
-            runs along the rows is the one it shares with ``y``, else "sample", else the first.
+            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The dimension of an xarray
+            X that runs along the rows is the one it shares with ``y``, else "sample", else the first.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,)
             Two label values of any type. None where X holds its own.
         sample_weight : array-like of shape (n,) or None
@@ -285,20 +324,61 @@ class ODMClassifier(PredictingClassifier):
         StoreError
             A damaged store.
         """
+        self._set_result(*self._train(X, y, sample_weight))
+        return self
+
+    def lam_path(self, lams: Any, X: Any, y: Any = None, sample_weight: Any = None) -> list[Self]:
+        """Models for every λ of ``lams``, each from the solution of the one before, over the same rows.
+
+        Parameters
+        ----------
+        lams : sequence of float
+            Values > 0; near ones after each other cost a pass or two each.
+        X, y, sample_weight
+            As `fit` takes them.
+
+        Returns
+        -------
+        list of ODMClassifier
+            Fitted, with ``lam`` set; this one stays as it was.
+
+        Raises
+        ------
+        InputError
+            No Newton on a linear kernel, a λ that is none, or as `fit`.
+        """
+        values = tuple(float(lam) for lam in lams)
+        models = [clone(self).set_params(lam=lam) for lam in values]
+        if not models or self._recipe is not RECIPES["newton"]:
+            raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
+        for model in models:
+            as_input_error(model._validate_params)
+        trained, schema = models[0]._train(X, y, sample_weight, values)
+        for model, found in zip(models, trained.path, strict=True):
+            model._set_result(found, schema)
+        return models
+
+    def _train(self, X: Any, y: Any, sample_weight: Any, lams: tuple[float, ...] = ()) -> tuple[Trained, Schema]:
         as_input_error(self._validate_params)
         check_callbacks(self.callbacks)
         source = resolve(X, y, sample_weight)
         with listen(*(self.callbacks or ())):
             if isinstance(source, LazyArrays):
-                fitted = self._fit_lazy(source)
-            elif isinstance(source, Store):
-                fitted = self._fit_store(source, self._settings())
-            else:
-                fitted = self._fit_arrays(source)
-        self._set_result(*fitted)
-        return self
+                return self._fit_lazy(source, lams)
+            settings = self._settings(lams)
+            return (
+                self._fit_store(source, settings) if isinstance(source, Store) else self._fit_arrays(source, settings)
+            )
 
-    def _settings(self) -> FitSettings:
+    def _start(self) -> tuple[Array, float] | None:
+        """Weights and intercept to start from."""
+        if not self.warm_start:
+            return None
+        if self.kernel != "linear" or self._recipe is RECIPES["sodm"]:
+            raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
+        return (self.coef_[0], float(self.intercept_[0])) if hasattr(self, "coef_") else None
+
+    def _settings(self, lams: tuple[float, ...] = ()) -> FitSettings:
         checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
         check_checkpoint(checkpoint, resume=bool(self.resume))
         seed = None if isinstance(self.random_state, Integral) or not self.resume else checkpoint_seed(checkpoint)
@@ -321,6 +401,13 @@ class ODMClassifier(PredictingClassifier):
             scratch=None if self.scratch is None else os.fspath(self.scratch),
             checkpoint=checkpoint,
             resume=bool(self.resume),
+            lams=lams,
+            start=self._start(),
+            svrg=SVRGSettings(
+                self.step_size if isinstance(self.step_size, str) else float(self.step_size),
+                None if self.stage_steps is None else int(self.stage_steps),
+                int(self.coreset_size),
+            ),
         )
 
     @property
@@ -336,9 +423,9 @@ class ODMClassifier(PredictingClassifier):
         options: dict[str, Any] = {} if self.dtype is None else {"dtype": np.dtype(self.dtype)}
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
-    def _fit_arrays(self, given: Given) -> tuple[Trained, Schema]:
+    def _fit_arrays(self, given: Given, settings: FitSettings) -> tuple[Trained, Schema]:
         rows = check_training(self, given.X, given.y, given.weight, **self._reading())
-        schema, settings = Schema(rows.classes, rows.X.shape[1], rows.names), self._settings()
+        schema = Schema(rows.classes, rows.X.shape[1], rows.names)
         weights = class_weights(self.class_weight, rows.classes, np.bincount(rows.codes, rows.weight, minlength=2))
         spooled = active_client() is not None and (settings.n_partitions or 1) > 1 and not issparse(rows.X)
         if spooled and isinstance(self.kernel, str) and self.kernel != "precomputed":
@@ -355,12 +442,12 @@ class ODMClassifier(PredictingClassifier):
         labelling = Labelling(1, *class_weights(self.class_weight, schema.classes, weight_per_class(store)))
         return self._recipe.from_store(store, labelling, settings), schema
 
-    def _fit_lazy(self, arrays: LazyArrays) -> tuple[Trained, Schema]:
+    def _fit_lazy(self, arrays: LazyArrays, lams: tuple[float, ...]) -> tuple[Trained, Schema]:
         if arrays.y is None:
             raise InputError("fit needs labels, but y is None.")
         if arrays.nbytes <= WHOLE_BYTES:
-            return self._fit_arrays(to_memory(arrays))
-        return self._fit_spooled(arrays, self._settings())
+            return self._fit_arrays(to_memory(arrays), self._settings(lams))
+        return self._fit_spooled(arrays, self._settings(lams))
 
     def _fit_spooled(self, arrays: LazyArrays, settings: FitSettings) -> tuple[Trained, Schema]:
         with scratch_folder(settings.scratch) as folder:

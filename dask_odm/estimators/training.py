@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.files import remove_folder
-from dask_odm.data.partitioned import Labelling, MemoryPartitions, StoredPartitions, chunk_statistics
+from dask_odm.data.memory_rows import MemoryPartitions
+from dask_odm.data.partitioned import Labelling, StoredPartitions, chunk_statistics
 from dask_odm.data.scaling import Scaling, StoredScaling
 from dask_odm.data.sparse_rows import SparseRows, taken
 from dask_odm.data.statistics import Statistics
@@ -32,6 +33,7 @@ from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.given import CallableKernel, Precomputed
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.predict import Predictor
 from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_arrays, partition_store
@@ -49,7 +51,8 @@ _SCRATCH: set[str] = set()  # folders of this process that are not removed yet
 class FitSettings:
     """What `ODMClassifier`'s parameters say about one fit, checked.
 
-    ``gamma`` may still be ``"scale"`` or ``"auto"``, which the data settle.
+    ``gamma`` may still be ``"scale"`` or ``"auto"``, which the data settle. ``lams`` are those of a path, ``start``
+    raw weights and intercept to start from: both of linear solvers only.
     """
 
     kernel: str | Callable[[Array, Array], Array]
@@ -68,6 +71,9 @@ class FitSettings:
     scratch: str | None
     checkpoint: str | None
     resume: bool
+    lams: tuple[float, ...] = ()
+    start: tuple[Array, float] | None = None
+    svrg: SVRGSettings = SVRGSettings()
 
     def require_named_kernel(self, what: str) -> None:
         """Raise InputError where the kernel works in this process's memory only."""
@@ -125,6 +131,8 @@ class Trained:
     n_iter : int
     warning : str or None
         What to warn of, where the solver stopped short of the tolerance.
+    path : tuple of Trained
+        One for every λ that was asked for, where a path was.
     """
 
     predictor: Predictor
@@ -133,6 +141,7 @@ class Trained:
     history: list[dict[str, Any]]
     n_iter: int
     warning: str | None = None
+    path: tuple[Trained, ...] = ()
 
 
 def train_arrays(
@@ -252,12 +261,18 @@ def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, checkpoint: Che
 
 def _checkpoint(settings: FitSettings, data: str) -> Checkpoint:
     """The checkpoint that is asked for: of the data, and of all parameters but where files lie and how much memory."""
+    plain = plain_parameters(settings)
+    return open_checkpoint(str(settings.checkpoint), data, plain, settings.solver.seed, resume=settings.resume)
+
+
+def plain_parameters(settings: FitSettings) -> dict[str, Any]:
+    """All parameters that make a fit what it is, as JSON."""
     settings.require_named_kernel("a fit with a checkpoint") if callable(settings.kernel) else None
     plain = asdict(settings)
-    for name in ("memory_limit", "scratch", "checkpoint", "resume"):
+    for name in ("memory_limit", "scratch", "checkpoint", "resume", "lams", "start"):
         del plain[name]
     del plain["solver"]["seed"]
-    return open_checkpoint(str(settings.checkpoint), data, plain, settings.solver.seed, resume=settings.resume)
+    return plain
 
 
 def _finish(

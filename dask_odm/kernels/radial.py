@@ -127,20 +127,9 @@ def _manhattan(step: int) -> Callable[[Array, Array, Array], None]:
     """The loop ``out <- −Σ_k |left_ik − right_jk|`` for a number of features that ``step`` divides.
 
     Four rows at a time against a block of columns laid out feature by feature: only so, with ``step`` known
-    to the compiler, does the inner loop become vector instructions.
+    to the compiler, does the inner loop become vector instructions. One function, since a compiled one that it
+    called would keep it from being found on disk by the next process.
     """
-
-    @compiled
-    def add(a: Array, b: Array, sums: Array, width: int) -> None:
-        for j in range(_COLUMNS):
-            t0, t1, t2, t3 = sums[j], sums[_COLUMNS + j], sums[2 * _COLUMNS + j], sums[3 * _COLUMNS + j]
-            for k in range(step):
-                v = b[k * _COLUMNS + j]
-                t0 -= abs(a[k] - v)
-                t1 -= abs(a[width + k] - v)
-                t2 -= abs(a[2 * width + k] - v)
-                t3 -= abs(a[3 * width + k] - v)
-            sums[j], sums[_COLUMNS + j], sums[2 * _COLUMNS + j], sums[3 * _COLUMNS + j] = t0, t1, t2, t3
 
     @compiled
     def fill(left: Array, right: Array, out: Array) -> None:
@@ -159,8 +148,17 @@ def _manhattan(step: int) -> Callable[[Array, Array, Array], None]:
                     for k in range(width):
                         rows[r * width + k] = left[i + r, k]
                 sums[:] = 0
-                for k in range(0, width, step):
-                    add(rows[k:], turned[k * _COLUMNS :], sums, width)
+                for start in range(0, width, step):
+                    a, b = rows[start:], turned[start * _COLUMNS :]
+                    for j in range(_COLUMNS):
+                        t0, t1, t2, t3 = sums[j], sums[_COLUMNS + j], sums[2 * _COLUMNS + j], sums[3 * _COLUMNS + j]
+                        for k in range(step):
+                            v = b[k * _COLUMNS + j]
+                            t0 -= abs(a[k] - v)
+                            t1 -= abs(a[width + k] - v)
+                            t2 -= abs(a[2 * width + k] - v)
+                            t3 -= abs(a[3 * width + k] - v)
+                        sums[j], sums[_COLUMNS + j], sums[2 * _COLUMNS + j], sums[3 * _COLUMNS + j] = t0, t1, t2, t3
                 for r in range(some):
                     source, target = sums[r * _COLUMNS :], out[i + r]
                     for j in range(columns):

@@ -12,7 +12,7 @@ store) hands it blocks and adds up the answers in a fixed order, so that no bit 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,6 +64,10 @@ class LinearLoss:
     positive: int = 1
     negative_weight: float = 1.0
     positive_weight: float = 1.0
+
+    def with_lam(self, lam: float) -> LinearLoss:
+        """The same loss, weighed by another λ."""
+        return replace(self, settings=replace(self.settings, lam=lam))
 
     @property
     def stiffness(self) -> Array:
@@ -170,6 +174,10 @@ class PrimalSums:
     loss: float
     pull: Array
     curvature: Array
+
+    def times(self, factor: float) -> PrimalSums:
+        """The sums for a loss that weighs ``factor`` as much."""
+        return PrimalSums(factor * self.loss, factor * self.pull, factor * self.curvature)
 
     def __add__(self, other: PrimalSums) -> PrimalSums:
         return PrimalSums(self.loss + other.loss, self.pull + other.pull, self.curvature + other.curvature)
@@ -281,6 +289,7 @@ class Query:
 
     def _looped(self, X: Array, codes: Array, weight: Array, curvature: str) -> PrimalSums:
         k, d, loss = self.features.k, self.features.d, self.loss
+        X = np.ascontiguousarray(X)
         u, b = self.features.plain_weights(self.w)
         pull = np.zeros(d + 1)
         second = np.zeros((d + 1, d + 1) if curvature == "full" else (0, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -49,6 +50,12 @@ class ArrayProblem:
         self._curved_precisely = False
         self._curvatures: list[list[Array]] = []
         self._groups = [blocks[a:b] for a, b in pairwise(bounds)]
+
+    def with_lam(self, lam: float) -> ArrayProblem:
+        """The problem over the same rows for another λ."""
+        other = copy(self)
+        other._loss, other._curved_at, other._curvatures = self._loss.with_lam(lam), None, []
+        return other
 
     @property
     def k(self) -> int:

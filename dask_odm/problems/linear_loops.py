@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dask_odm.kernels.jit import compiled
 
 Array = NDArray[Any]
-MOST_FEATURES = 96  # beyond, BLAS is as fast
+MOST_FEATURES = 64  # beyond, BLAS is as fast
 _ROWS = 256
 _STRIDE = _ROWS + 16  # a power of two would put all features in the same few lines of the cache
 
@@ -170,6 +170,25 @@ def _square(left: Array, right: Array, a: int, b: int, out: Array) -> None:
 
 
 @compiled
+def _turn(values: Array, w: Array, intercept: Any, columns: Array, scores: Array) -> None:
+    """Rows of a block, one after the other in ``values``, to ``columns`` feature by feature; and their scores."""
+    d = w.size
+    m = values.size // d
+    scores[:] = intercept
+    step = _ROWS if d <= 32 else _ROWS // 4  # the rows at hand stay in the first-level cache
+    for start in range(0, m, step):
+        stop = min(m, start + step)
+        for j in range(d):
+            column = columns[j * _STRIDE : j * _STRIDE + m]
+            for i in range(start, stop):
+                column[i] = values[i * d + j]
+    for j in range(d):
+        column, wj = columns[j * _STRIDE : j * _STRIDE + m], w[j]
+        for i in range(m):
+            scores[i] += wj * column[i]
+
+
+@compiled
 def small_sums(
     X: Array,
     codes: Array,
@@ -182,7 +201,7 @@ def small_sums(
     pull: Array,
     curvature: Array,
 ) -> float:
-    """Sum of losses of rows ``X`` (n, d); adds to ``pull`` (d + 1,) and ``curvature`` (d + 1, d + 1).
+    """Sum of losses of C-contiguous rows ``X`` (n, d); adds to ``pull`` (d + 1,) and ``curvature`` (d + 1, d + 1).
 
     Their last entries are of a constant feature 1.
     """
@@ -191,20 +210,13 @@ def small_sums(
     kind = X.dtype.type
     columns, weighted = np.zeros(width * _STRIDE, X.dtype), np.zeros(width * _STRIDE, X.dtype)
     columns[d * _STRIDE : (d + 1) * _STRIDE] = 1
+    values = X.reshape(-1)
     scores, r, c = np.zeros(_ROWS, X.dtype), np.zeros(_ROWS, X.dtype), np.zeros(_ROWS, X.dtype)
     total = 0.0
     second = np.zeros((width, width))
     for first in range(0, n, _ROWS):
         m = min(_ROWS, n - first)
-        for i in range(m):
-            row = X[first + i]
-            for j in range(d):
-                columns[j * _STRIDE + i] = row[j]
-        scores[:] = intercept
-        for j in range(d):
-            column, wj = columns[j * _STRIDE : j * _STRIDE + _ROWS], w[j]
-            for i in range(_ROWS):
-                scores[i] += wj * column[i]
+        _turn(values[first * d : (first + m) * d], w, intercept, columns, scores)
         total += _block_losses(
             scores,
             codes[first : first + m],
@@ -242,28 +254,35 @@ def precise_sums(
     X: Array, codes: Array, weight: Array, w: Array, intercept: float, positive: int, stiffness: Array, band: Array,
     pull: Array,
 ) -> float:  # fmt: skip
-    """As `small_sums` without the curvature, for any number of features: each row once, all sums in float64."""
-    low, high, upsilon = band[0], band[1], band[2]
-    d = X.shape[1]
+    """As `small_sums` without the curvature, all in float64 whatever the rows' dtype, for any number of features."""
+    n, d = X.shape
+    values = X.reshape(-1)
+    scores, r, c = np.zeros(_ROWS), np.zeros(_ROWS), np.zeros(_ROWS)
     total = 0.0
-    weighted = weight.size > 0
-    for i in range(codes.size):
-        row = X[i]
-        score = intercept
-        for j in range(d):
-            score += w[j] * row[j]
-        is_positive = codes[i] == positive
-        c = stiffness[1] if is_positive else stiffness[0]
-        if weighted:
-            c *= weight[i]
-        c = 0.0 if codes[i] < 0 else c
-        y = 1.0 if is_positive else -1.0
-        m = y * score
-        below, above = max(low - m, 0.0), max(m - high, 0.0)
-        total += c * (below * below + upsilon * above * above)
-        r = y * c * (below - upsilon * above)
-        if r != 0.0:
+    for first in range(0, n, _ROWS):
+        m = min(_ROWS, n - first)
+        block = values[first * d : (first + m) * d]
+        scores[:] = intercept
+        for i in range(m):
+            row = block[i * d : (i + 1) * d]
             for j in range(d):
-                pull[j] += r * row[j]
-            pull[d] += r
-    return 0.5 * total
+                scores[i] += w[j] * row[j]
+        total += _block_losses(
+            scores,
+            codes[first : first + m],
+            weight[first : first + m],
+            positive,
+            stiffness[0],
+            stiffness[1],
+            band[0],
+            band[1],
+            band[2],
+            r,
+            c,
+        )
+        pull[d] += r[:m].sum()
+        for i in range(m):
+            row, ri = block[i * d : (i + 1) * d], r[i]
+            for j in range(d):
+                pull[j] += ri * row[j]
+    return total

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,31 +39,36 @@ class Iterate:
     primal, gap : float
         P(w), and ½‖∇P(w)‖²/P(w).
     gradient : ndarray of shape (k,)
-    curvature : ndarray of shape (k, k) or (k,)
+    sums : PrimalSums
     """
 
     w: Array
     primal: float
     gap: float
     gradient: Array
-    curvature: Array
+    sums: PrimalSums
 
     @classmethod
     def of(cls, w: Array, sums: PrimalSums) -> Iterate:
         primal, gradient = 0.5 * float(w @ w) + sums.loss, w - sums.pull
         gap = 0.5 * float(gradient @ gradient) / max(primal, np.finfo(float).tiny)
-        return cls(w, primal, gap, gradient, sums.curvature)
+        return cls(w, primal, gap, gradient, sums)
+
+    @property
+    def curvature(self) -> Array:
+        return self.sums.curvature
 
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """Weights w (k,), P(w), its relative duality gap, and one record a step."""
+    """Weights w (k,), P(w), its relative duality gap, one record a step, and the sums over rows at w, if kept."""
 
     w: Array
     primal: float
     gap: float
     converged: bool
     history: list[dict[str, Any]]
+    sums: PrimalSums | None = None
 
 
 Step = Callable[[dict[str, Any]], object]
@@ -77,6 +82,7 @@ def solve_newton(
     max_iter: int,
     exact: bool | None = None,
     precise: bool = False,
+    start: PrimalSums | None = None,
     on_step: Step = lambda record: None,
 ) -> LinearSolution:
     """Minimise P from ``w`` (k,).
@@ -93,11 +99,13 @@ def solve_newton(
         Steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
     precise : bool
         Compute all passes in float64; else only those that float32 has not digits enough for.
+    start : PrimalSums, optional
+        The sums at ``w`` with the curvature that is needed, where they are known: spares the first pass.
     on_step : callable
         Told of every step: iteration, gap, objective, passes so far, seconds so far.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
-    return _Newton(problem, exact, tol, precise, on_step).run(w, max_iter)
+    return _Newton(problem, exact, tol, precise, on_step).run(w, max_iter, start)
 
 
 class _Newton:
@@ -108,8 +116,8 @@ class _Newton:
         self._began = time.perf_counter()
         self._history: list[dict[str, Any]] = []
 
-    def run(self, w: Array, max_iter: int) -> LinearSolution:
-        at = self._at(w)
+    def run(self, w: Array, max_iter: int, start: PrimalSums | None) -> LinearSolution:
+        at = self._at(w, start)
         for _ in range(max_iter):
             if at.gap <= self._tol:
                 at = self._certified(at)
@@ -118,12 +126,14 @@ class _Newton:
             at = self._step(at)
         else:
             at = self._certified(at)
-        return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history)
+        return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history, at.sums)
 
-    def _at(self, w: Array) -> Iterate:
-        """One pass at ``w``, which is remembered as a step."""
-        self._passes += 1
-        at = Iterate.of(w, self._problem.sums(w, "full" if self._exact else "diagonal", precise=self._precise))
+    def _at(self, w: Array, known: PrimalSums | None = None) -> Iterate:
+        """One pass at ``w``, unless its sums are known; it is remembered as a step."""
+        if known is None:
+            self._passes += 1
+            known = self._problem.sums(w, "full" if self._exact else "diagonal", precise=self._precise)
+        at = Iterate.of(w, known)
         self._note(at)
         return at
 
@@ -145,7 +155,7 @@ class _Newton:
         self._history[-1] |= {"gap": exact.gap, "objective": exact.primal, "passes": self._passes}
         if exact.gap > self._tol:
             self._precise = True
-        return Iterate(at.w, exact.primal, exact.gap, exact.gradient, at.curvature)
+        return Iterate.of(at.w, replace(exact.sums, curvature=at.curvature))
 
     def _step(self, at: Iterate) -> Iterate:
         direction = self._direction(at)

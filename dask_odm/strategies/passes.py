@@ -8,7 +8,7 @@ bits do not depend on the workers. The page cache is the cache: nothing of a sto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -76,6 +76,10 @@ class StoreProblem:
         """Raise MemoryLimitError, with both figures, unless they fit."""
         needed, tasks = task_bytes(self.store, self.k, curvature), self.cluster.workers * self.cluster.threads
         self.cluster.require(needed, tasks, "A pass over the store")
+
+    def with_lam(self, lam: float) -> StoreProblem:
+        """The problem over the same rows for another λ."""
+        return replace(self, loss=self.loss.with_lam(lam))
 
     @property
     def k(self) -> int:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+from itertools import islice
 from pathlib import Path
 
+import fuzz_readers
 import numpy as np
 import out_of_core
 import pytest
 import real_data
+import stress
+from fuzz_cases import make_case
 
 
 def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> None:
@@ -35,3 +40,105 @@ def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_p
     assert not found["killed"]
     assert max(found["peaks"]) < found["limit_bytes"]
     assert np.isclose(found["times_the_limit"], 600 * 200 * 4 / 2e9, rtol=0.1)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and time by /proc and SIGALRM")
+
+
+@linux
+def test_fuzzing_the_readers_finds_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status = fuzz_readers.main(["--cases", "200", "--seed", "5", "--keep", str(tmp_path / "kept")])
+    assert "200 cases" in capsys.readouterr().out
+    assert status == 0
+    assert not (tmp_path / "kept").exists()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+@linux
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        (lambda: _raise(ZeroDivisionError("oops")), "ZeroDivisionError: oops"),
+        (lambda: _raise(fuzz_readers.DaskODMError("bad line")), "an error that does not name the file"),
+        (lambda: _raise(MemoryError()), "more than 512 MiB"),
+        (lambda: np.ones(80_000_000).sum(), "more than 512 MiB"),
+        (_spin, "no end within"),
+    ],
+)
+def test_fuzzing_sees_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault, complaint: str) -> None:
+    opened = fuzz_readers.open_source
+
+    def faulty(*args, **options):
+        fault()
+        return opened(*args, **options)
+
+    monkeypatch.setattr(fuzz_readers, "open_source", faulty)
+    monkeypatch.setattr(fuzz_readers, "SECONDS", 2.0 if fault is _spin else 60.0)
+    assert complaint in (fuzz_readers.judge(make_case(2), str(tmp_path)) or "")
+
+
+@linux
+@pytest.mark.parametrize("kind", ["libsvm", "csv"])
+def test_fuzzing_sees_wrong_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
+    """Of valid texts, a reader that is off by one in one value is caught by the plain parser."""
+    read = fuzz_readers.read
+
+    def wrong(path, options):
+        found = read(path, options)
+        if isinstance(found, tuple) and found[0].size:
+            found[0][0, 0] += 1
+        return found
+
+    cases = (make_case(number) for number in range(400))
+    valid = list(islice((case for case in cases if case.kind == kind and _plain(case) is not None), 5))
+    assert len(valid) == 5
+    assert [fuzz_readers.judge(case, str(tmp_path)) for case in valid] == [None] * 5
+    monkeypatch.setattr(fuzz_readers, "read", wrong)
+    monkeypatch.setattr(fuzz_readers, "_ingested", lambda *_: None)
+    assert all("the plain parser reads" in (fuzz_readers.judge(case, str(tmp_path)) or "") for case in valid)
+
+
+def _plain(case) -> np.ndarray | None:
+    if case.text is None or len(case.text) > 5_000:
+        return None
+    return fuzz_readers.plain_libsvm(case) if case.kind == "libsvm" else fuzz_readers.plain_csv(case)
+
+
+@linux
+def test_fuzzing_keeps_what_fails(monkeypatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setattr(fuzz_readers, "_judge", lambda *_: "made up")
+    assert fuzz_readers.main(["--case", "7", "--keep", str(tmp_path / "kept")]) == 1
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.read_bytes() == make_case(7).data
+    assert "--case 7" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_stress_kills_and_finds_the_same_bits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    size = ["--rows", "1200", "--kills", "2", "--limit", "200", "--folder", str(tmp_path), "--json"]
+    assert stress.main(size) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(found["killed"].values()) >= 2
+    assert found["outcomes"].get("same bits", 0) >= 1
+
+
+def test_stress_tells_wrong_bits_and_errors_from_the_rest(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    found = {"seconds": 1.0, "runs": 3, "killed": {"leaves": 2}, "stopped": {"shuffle": 1}}
+    for outcomes, status in [
+        ({"same bits": 2, "given up": 1}, 0),
+        ({"same bits": 2, "wrong bits": 1}, 1),
+        ({"same bits": 2, "hang": 1}, 1),
+        ({"same bits": 2, "error: x": 1}, 1),
+    ]:
+        monkeypatch.setattr(stress, "measure", lambda _folder, outcomes=outcomes, **_: {**found, "outcomes": outcomes})
+        assert stress.main([]) == status
+        printed = capsys.readouterr().out
+        assert all(what in printed for what in outcomes)

@@ -351,6 +351,12 @@ def test_options_that_do_not_fit(tmp_path, options, message):
         ingest(_table(), tmp_path / "a.zarr", **options)
 
 
+def test_labels_in_the_place_of_the_store() -> None:
+    X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    with pytest.raises(InputError, match=r"^store must be a path\. Got ndarray instead; .* together, as \(X, y\)\.$"):
+        ingest(X, y)
+
+
 # Progress, memory, real data -------------------------------------------------------------------------------
 
 

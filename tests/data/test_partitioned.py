@@ -10,15 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dask_odm.data.partitioned import (
-    Labelling,
-    MemoryPartitions,
-    StoredPartitions,
-    count_strata,
-    sample_chunk,
-    scatter,
-    seal,
-)
+from dask_odm.data.memory_rows import MemoryPartitions
+from dask_odm.data.partitioned import Labelling, StoredPartitions, count_strata, sample_chunk, scatter, seal
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Block, Store
 from dask_odm.errors import StoreError

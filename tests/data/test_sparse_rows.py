@@ -114,7 +114,11 @@ def test_chosen_rows_stay_sparse():
     X = dense_rows()
     scaling = Scaling.from_statistics(gathered(X, np.ones(len(X))), "standard", centre=True)
     rows, order = SparseRows(csr_array(X), scaling), np.random.default_rng(5).permutation(57)
-    for chosen, expected in ((rows.take(order), X[order]), (taken(rows, order), X[order]), (rows.between(9, 30), X[9:30])):
+    for chosen, expected in (
+        (rows.take(order), X[order]),
+        (taken(rows, order), X[order]),
+        (rows.between(9, 30), X[9:30]),
+    ):
         assert isinstance(chosen, SparseRows)
         assert chosen.X.format == "csr"
         assert chosen.X.nnz == np.count_nonzero(expected)

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, open_store
+from dask_odm import ODMClassifier, Store, open_store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators import inputs, odm, training
 from estimators.models import SETTINGS
@@ -72,6 +72,7 @@ FORMS = {
         dd.from_pandas(pd.Series(y), npartitions=3),
     ),
     "path": lambda X, y, path: (path, None),
+    "open store": lambda X, y, path: (Store.open(path), None),
     "store": lambda X, y, path: (open_store(path), None),
     "sliced store": lambda X, y, path: (open_store(path).isel(sample=slice(0, 90, 1)).drop_vars("feature"), None),
     "dataset of numpy": lambda X, y, path: (dataset(X, y), None),
@@ -91,7 +92,7 @@ def test_every_form_gives_the_same_model(rows, path, model, form, parts):
     np.testing.assert_array_equal(other.support_vectors_, rows[0][other.support_])
 
 
-@pytest.mark.parametrize("form", ["frame", "dask frame", "path", "store"])
+@pytest.mark.parametrize("form", ["frame", "dask frame", "path", "open store", "store"])
 def test_feature_names_are_kept(rows, path, form):
     X, y = FORMS[form](*rows, path)
     fitted = ODMClassifier().fit(X, y)
@@ -173,7 +174,9 @@ def test_rows_without_a_label_are_left_out(rows, tmp_path, parts):
 
 
 @pytest.mark.parametrize("what", ["decision_function", "predict"])
-@pytest.mark.parametrize("form", ["dask", "dask frame", "unknown chunks", "path", "store", "dataset of dask"])
+@pytest.mark.parametrize(
+    "form", ["dask", "dask frame", "unknown chunks", "path", "open store", "store", "dataset of dask"]
+)
 def test_predictions_are_lazy_and_equal(rows, path, model, form, what):
     X, _ = FORMS[form](*rows, path)
     expected = getattr(model, what)(rows[0])
@@ -230,6 +233,7 @@ def test_a_store_without_labels(rows, tmp_path, model):
 BAD = {
     "y beside a path": (lambda X, y, p: (p, y), "y must be None when X is a store"),
     "y beside a Dataset": (lambda X, y, p: (open_store(p), y), "y must be None when X is a Dataset"),
+    "y beside an open store": (lambda X, y, p: (Store.open(p), y), "y must be None when X is a store"),
     "weights beside a path": (lambda X, y, p: (p, None, y), "sample_weight must be None when X is a store"),
     "no X": (lambda X, y, p: (xr.Dataset({"y": ("sample", y)}),), "no variable 'X'.*'y'"),
     "a dask vector": (lambda X, y, p: (da.from_array(y), y), "two dimensions"),

@@ -160,7 +160,10 @@ def test_a_matrix_with_a_negative_diagonal():
 
 
 WRONG = {
-    "turned": (lambda A, B: plain(B, A), r"shape \(6, 5\) for rows of shape \(6, 4\) and \(5, 4\)\. Got shape \(5, 6\)"),
+    "turned": (
+        lambda A, B: plain(B, A),
+        r"shape \(6, 5\) for rows of shape \(6, 4\) and \(5, 4\)\. Got shape \(5, 6\)",
+    ),
     "flat": (lambda A, B: plain(A, B)[0], r"Got shape \(5,\)"),
     "text": (lambda A, B: plain(A, B).astype(str), "Got shape .* and dtype <U"),
     "complex": (lambda A, B: plain(A, B) + 0j, "dtype complex128"),

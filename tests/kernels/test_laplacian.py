@@ -1,4 +1,4 @@
-"""The Laplacian kernel against scikit-learn's: every way its loop unrolls, tiles of odd sizes, both ends of the range."""
+"""The Laplacian kernel against scikit-learn's: every way its loop unrolls, tiles of odd sizes, any gamma."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import add
 
 import numpy as np
@@ -304,7 +305,9 @@ def test_threads_change_no_bit(form, dtype, d):
     answers = set()
     for threads in (1, 2, 5):
         problem = c.problem(threads)
-        sums = [problem.sums(w, curvature, precise=p) for curvature in ("full", "diagonal", "none") for p in (False, True)]
+        sums = [
+            problem.sums(w, curvature, precise=p) for curvature in ("full", "diagonal", "none") for p in (False, True)
+        ]
         arrays = [a for s in sums for a in (np.array(s.loss), s.pull, s.curvature)]
         arrays += [problem.product(w, v), problem.slopes(w, v, steps)]
         answers.add(b"".join(a.tobytes() for a in arrays))
@@ -319,7 +322,7 @@ def test_blocks_as_a_store_has_them_add_up_to_the_whole(form, curvature):
     c = case(700, 5, form=form, scaled=True, weighted=True, unknown=True)
     query, X = Query(c.features, c.loss, somewhere(c)), c.given
     bounds = [0, 1, 1, 64, 129, 400, 400, 700]
-    spans = [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    spans = [slice(a, b) for a, b in pairwise(bounds)]
     blocks = [RowsBlock(X[s], c.codes[s], c.weight[s]) for s in spans]
     together = query.sums(blocks, curvature)
     apart = reduce(add, (query.sums([block], curvature) for block in blocks))

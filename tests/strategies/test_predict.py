@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, csr_matrix
 
 from dask_odm.data.records import read_record, write_record
 from dask_odm.data.scaling import Scaling
+from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.errors import StoreError
-from dask_odm.kernels import RBF, Linear, Polynomial
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.strategies import predict
 from dask_odm.strategies.predict import ModelFile, Predictor, decide_block, decide_chunk, label_block, predictor_from
 from small_problems import matrix
@@ -35,7 +37,10 @@ def expected(p: Predictor, X: np.ndarray) -> np.ndarray:
     return matrix(p.kernel, scaled(X), scaled(p.support[:])) @ p.coefficients[0] + p.intercept[0]
 
 
-@pytest.mark.parametrize("kernel", [RBF(gamma=0.5), Polynomial(gamma=0.2, degree=2)], ids=lambda k: k.name)
+KERNELS = [RBF(gamma=0.5), Laplacian(gamma=0.5), Polynomial(gamma=0.2, degree=2)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("float64", 1e-11)])
 @pytest.mark.parametrize("n", [0, 1, 1023, 1024, 1025, 2500])
 def test_decision_is_the_formula(kernel, dtype, tolerance, n):
@@ -47,11 +52,42 @@ def test_decision_is_the_formula(kernel, dtype, tolerance, n):
         np.testing.assert_allclose(scores, expected(p, X), atol=tolerance * (1 + np.abs(scores).max()))
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("n", [0, 1, 1024, 1025, 2500])
+@pytest.mark.parametrize("form", [csr_array, csr_matrix])
+def test_sparse_rows_and_sparse_support_give_the_bits_of_dense_ones(monkeypatch, kernel, n, form):
+    monkeypatch.setattr(predict, "SUPPORT_BYTES", 50 * 3 * 8)
+    p, X = make(kernel), rows(n) * (np.random.default_rng(2).random((n, 3)) < 0.5)
+    expected_scores = p.decision(X, 2)
+    sparse = Predictor(kernel, SCALING, SparseRows(form(p.support)), p.coefficients, None, p.intercept)
+    for model, given in ((p, form(X)), (sparse, X), (sparse, form(X))):
+        scores = model.decision(given, 2)
+        assert type(scores) is np.ndarray
+        np.testing.assert_array_equal(scores, expected_scores)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_the_wider_dtype_is_computed_in(kernel, form):
+    """A float64 model on float32 rows, and the other way round; the scores are in the rows' dtype."""
+    X = rows(60, "float32")
+    wide, narrow = make(kernel), make(kernel, dtype="float32")
+    scores = wide.decision(form(X))
+    assert scores.dtype == np.float32
+    np.testing.assert_array_equal(scores, wide.decision(X.astype(np.float64)).astype(np.float32))
+    scores = narrow.decision(form(X.astype(np.float64)))
+    assert scores.dtype == np.float64
+    np.testing.assert_allclose(scores, expected(narrow, X), rtol=0, atol=1e-11 * (1 + np.abs(scores).max()))
+
+
 def test_weights_of_the_linear_kernel():
     w = np.array([[1.0, -2.0, 0.5]])
     p = Predictor(Linear(), SCALING, np.empty((0, 3)), np.empty((1, 0)), w, np.array([0.5]))
     X = rows(10)
     np.testing.assert_allclose(p.decision(X), X @ w[0] + 0.5, rtol=1e-14)
+    for form in (csr_array, csr_matrix):
+        np.testing.assert_allclose(p.decision(form(X)), X @ w[0] + 0.5, rtol=1e-13)
+        assert p.decision(form(X.astype(np.float32))).dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
