@@ -121,6 +121,9 @@ def ingest(
     StoreError
         The output cannot be written.
     """
+    if not isinstance(store, str | os.PathLike):
+        kind = type(store).__name__
+        raise InputError(f"store must be a path. Got {kind} instead; rows and labels go together, as (X, y).")
     targets = [os.path.abspath(store)]
     if test_size is not None:
         targets.append(os.path.abspath(_test_path(targets[0]) if test_store is None else test_store))

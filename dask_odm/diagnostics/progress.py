@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
-from tqdm import tqdm
+from tqdm import TqdmWarning
 
 from dask_odm.events import Event, LevelFinished, Progress
 
@@ -50,13 +52,29 @@ def _cell(value: Any, spec: str) -> str:
     return "-" if value is None else format(value, spec)
 
 
+@cache
+def _tqdm() -> Any:
+    """tqdm's bars for where this process runs: widgets in a notebook that has ipywidgets, else text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TqdmWarning)  # that there is no ipywidgets, which nobody asked for
+        from tqdm.auto import tqdm
+    return tqdm
+
+
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, which shows what is written to its stderr."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config
+
+
 class ProgressBars:
     """A listener that draws one bar per phase and one line per finished tree level, on stderr.
 
     Parameters
     ----------
     force : bool, default=False
-        Draw even where stderr is no terminal; otherwise it is silent there.
+        Draw even where stderr is neither a terminal nor a notebook's; otherwise it is silent there.
 
     Notes
     -----
@@ -92,7 +110,7 @@ class ProgressBars:
 
     def __call__(self, event: Event) -> None:
         """Show ``event``, if it is of a kind that is shown and there is somebody to see it."""
-        if sys.stderr is None or not (self.force or sys.stderr.isatty()):
+        if sys.stderr is None or not (self.force or sys.stderr.isatty() or _in_notebook()):
             return
         if isinstance(event, Progress):
             self._advance(event)
@@ -111,7 +129,8 @@ class ProgressBars:
             self._bars.pop(event.phase).close()
             bar = None
         if bar is None:
-            bar = tqdm(desc=event.phase, total=event.total, unit=f" {event.unit}", file=sys.stderr, dynamic_ncols=True)
+            unit = f" {event.unit}"
+            bar = _tqdm()(desc=event.phase, total=event.total, unit=unit, file=sys.stderr, dynamic_ncols=True)
             self._bars[event.phase] = bar
         bar.total = event.total
         bar.update(event.done - bar.n)
@@ -122,4 +141,4 @@ class ProgressBars:
         starts_table = self._last_level is None or event.level >= self._last_level
         self._last_level = event.level
         lines = [level_header()] if starts_table else []
-        tqdm.write("\n".join([*lines, level_row(event)]), file=sys.stderr)
+        _tqdm().write("\n".join([*lines, level_row(event)]), file=sys.stderr)

@@ -99,9 +99,9 @@ def resolve(
     StoreError
         A path that is no sound store.
     """
-    if isinstance(X, str | os.PathLike):
+    if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
-        return Store.open(X)
+        return X if isinstance(X, Store) else Store.open(X)
     if is_dataset(X):
         _no_extras(y, sample_weight, "a Dataset")
     refuse_arrow(X)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
 import sys
 from dataclasses import asdict
+from textwrap import dedent
 
 import pytest
 
 from dask_odm.diagnostics.progress import ProgressBars, format_levels, level_header, level_row
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen, report
+from notebooks import new_notebook, run_notebook, shown
 
 LEAVES = LevelFinished(2, 4, 1000, 31, 4, 0.9, 8.5e-4, 13.25, 1.5)
 ROOT = LevelFinished(0, 1, 1000, 3, 1, 2e-2, 6.1e-4, 13.5, 0.25)
@@ -137,3 +140,35 @@ def test_table_lines_up_and_takes_records_too() -> None:
     assert len({len(line) for line in lines}) == 1
     assert format_levels([asdict(LEAVES), asdict(ROOT)]) == table
     assert level_row({"level": 1, "partitions": 2}).split() == ["1", "2", *"-------"]
+
+
+def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_path) -> None:
+    listening = """
+        from dask_odm.diagnostics.progress import ProgressBars
+        from dask_odm.events import LevelFinished, Progress, listen, report
+        def run():
+            for done in range(4):
+                report(Progress("ingest", done, 3))
+            report(LevelFinished(0, 1, 1000, 3, 1, 2e-2, 6.1e-4, 13.5, 0.25))
+        """
+    notebook = run_notebook(
+        new_notebook(dedent(listening), "run()", "with listen(ProgressBars()):\n    run()"), tmp_path
+    )
+    quiet, loud = notebook.cells[-2:]
+    assert quiet.outputs == []
+    text = shown(notebook, "stderr")
+    assert level_row(ROOT) in text.splitlines()
+    widgets = [
+        output for output in loud.outputs if "application/vnd.jupyter.widget-view+json" in output.get("data", {})
+    ]
+    assert ("3/3" in text) != bool(widgets)  # text, or widgets where ipywidgets is installed
+    assert "Warning" not in text
+
+
+def test_in_a_subprocess_without_a_terminal_it_is_silent() -> None:
+    program = (
+        "from dask_odm.diagnostics.progress import ProgressBars; from dask_odm.events import Progress\n"
+        "bars = ProgressBars()\nfor done in range(3): bars(Progress('ingest', done, 2))\nassert bars._bars == {}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,29 @@
+"""Dask arrays and frames: one partition computed at a time, lengths resolved where they are unknown."""
+
+from tempfile import TemporaryDirectory
+
+import dask.array as da
+import dask.dataframe as dd
+import pandas as pd
+
+import dask_odm as odm
+
+X, y = odm.datasets.make_overlapping(1000, 4)
+clf = odm.ODMClassifier()
+
+# Arrays: predictions are lazy dask arrays with the chunks of X.
+rows, labels = da.from_array(X, chunks=(250, -1)), da.from_array(y, chunks=250)
+clf.fit(rows, labels)
+print("array:", clf.predict(rows), clf.score(rows, labels))
+
+# Frames: here of partitions whose lengths Dask does not know.
+frame = dd.from_pandas(pd.DataFrame(X, columns=list("abcd")).assign(label=y), npartitions=4)
+frame = frame[frame["a"] > -2]
+clf.fit(frame[list("abcd")], frame["label"])
+print("frame:", *clf.feature_names_in_, clf.predict(frame[list("abcd")]).compute()[:5])
+
+# Either as a store.
+with TemporaryDirectory() as folder:
+    odm.ingest((rows, labels), f"{folder}/array.zarr")
+    odm.ingest(frame, f"{folder}/frame.zarr", label="label")
+    print("stores:", clf.fit(f"{folder}/array.zarr").dual_gap_, clf.fit(f"{folder}/frame.zarr").dual_gap_)

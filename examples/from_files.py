@@ -1,0 +1,35 @@
+"""Files: one, a list, a folder or a pattern, of one format; missing values are counted, or their rows dropped."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+
+import dask_odm as odm
+
+X, y = odm.datasets.make_overlapping(1000, 4)
+clf = odm.ODMClassifier()
+
+with TemporaryDirectory() as temporary:
+    folder = Path(temporary)
+    (folder / "parts").mkdir()
+    for i in range(4):
+        part = pd.DataFrame(X[i::4], columns=list("abcd")).assign(label=y[i::4])
+        part.to_csv(folder / "parts" / f"part-{i}.csv.gz", index=False)
+
+    odm.ingest(folder / "parts", folder / "folder.zarr")
+    odm.ingest(f"{folder}/parts/part-[01].csv.gz", folder / "pattern.zarr")
+    clf.fit(folder / "folder.zarr")
+    print(f"trained on the folder, accuracy on half of it: {clf.score(folder / 'pattern.zarr'):.3f}")
+
+    np.savez(folder / "train.npz", X=X, y=y)
+    train, test = odm.ingest(folder / "train.npz", folder / "train.zarr", test_size=0.2, seed=1)
+    print(f"split: {train.rows} and {test.rows} rows")
+
+    (folder / "gaps.csv").write_text("width,height,label\n1,2,yes\n3,,no\n5,6,no\n")
+    try:
+        odm.ingest(folder / "gaps.csv", folder / "gaps.zarr")
+    except odm.InputError as error:
+        print("error:", str(error).removeprefix(f"{folder}/"))
+    print("rows left:", odm.ingest(folder / "gaps.csv", folder / "gaps.zarr", drop_missing=True).rows)

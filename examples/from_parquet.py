@@ -1,0 +1,29 @@
+"""Parquet and Arrow: files and tables, ingested batch by batch. Needs pyarrow (``pip install "dask-odm[parquet]"``)."""
+
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import feather, parquet
+
+import dask_odm as odm
+
+X, y = odm.datasets.make_overlapping(1000, 4)
+table = pa.Table.from_pandas(pd.DataFrame(X, columns=list("abcd")).assign(label=y))
+clf = odm.ODMClassifier()
+
+with TemporaryDirectory() as folder:
+    parquet.write_table(table, f"{folder}/train.parquet")
+    odm.ingest(f"{folder}/train.parquet", f"{folder}/from_parquet.zarr", label="label")
+    print("Parquet:", clf.fit(f"{folder}/from_parquet.zarr").score(f"{folder}/from_parquet.zarr"))
+
+    feather.write_feather(table, f"{folder}/train.feather")
+    odm.ingest(f"{folder}/train.feather", f"{folder}/from_feather.zarr")  # a column named label is the label
+    print("Feather:", clf.fit(f"{folder}/from_feather.zarr").score(f"{folder}/from_feather.zarr"))
+
+    odm.ingest(table, f"{folder}/from_table.zarr")  # or a RecordBatchReader, or whatever offers an Arrow stream
+    print("Arrow table:", clf.fit(f"{folder}/from_table.zarr").score(f"{folder}/from_table.zarr"))
+
+# fit itself takes a table as a frame.
+frame = table.to_pandas()
+print("in memory:", clf.fit(frame[list("abcd")], frame["label"]).score(frame[list("abcd")], frame["label"]))

@@ -1,0 +1,30 @@
+"""The linear kernel by Newton's method: on an array, on sparse rows of words, on a store; with progress bars."""
+
+from tempfile import TemporaryDirectory
+
+from sklearn.feature_extraction.text import HashingVectorizer
+
+import dask_odm as odm
+from dask_odm.diagnostics.progress import ProgressBars
+from dask_odm.events import listen
+
+# An array: coef_ and intercept_ are of the raw features, whatever the scaling.
+X, y = odm.datasets.make_wide(500, 200, informative=10)
+clf = odm.ODMClassifier("linear", lam=10.0, scale="standard").fit(X, y)
+print(f"array: {clf.n_iter_} steps, gap {clf.dual_gap_:.1e}, weights {clf.coef_.shape}")
+
+# Words: sparse rows of a million features, of which only the non-zeros are held.
+texts = ["the sun is warm", "rain and wind today", "a warm day of sun", "cold rain all day"] * 25
+weather = ["good", "bad", "good", "bad"] * 25
+words = HashingVectorizer(n_features=2**20).transform(texts)
+clf = odm.ODMClassifier("linear", lam=100.0).fit(words, weather)
+print(f"words: {words.shape}, {words.nnz} non-zeros, accuracy {clf.score(words, weather):.3f}")
+
+# A store: small ones are read, of others Dask adds up what Newton asks for, chunk by chunk. ProgressBars listens: bars
+# on a terminal and in a notebook, silent elsewhere. A fit takes it as callback, anything else runs within listen().
+with TemporaryDirectory() as folder:
+    with listen(ProgressBars()):
+        store = odm.datasets.make_wide(2000, 100, informative=10, store=f"{folder}/wide.zarr")
+    clf = odm.ODMClassifier("linear", scale="standard", callbacks=[ProgressBars()]).fit(store)
+    for step in clf.history_[-2:]:
+        print(f"store: step {step['iteration']}, gap {step['gap']:.1e}")

@@ -1,0 +1,148 @@
+"""Everything in examples/ runs, without a warning and without leaving a file; so do the README's commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dask_odm import ODMClassifier, ingest
+from dask_odm.cli import main
+from dask_odm.datasets import make_overlapping
+from notebooks import run_notebook, shown
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+FILES = sorted(path.name for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+NEEDS = {"from_parquet.py": "pyarrow", "compare_svrg.py": "matplotlib"}
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def of_kind(suffix: str) -> list[str]:
+    return [name for name in FILES if name.endswith(suffix)]
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch) -> Path:
+    """An empty folder to work in, and another for temporary files."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    return tmp_path
+
+
+def left_behind(workplace: Path) -> list[str]:
+    """What is in the folder of work or that of temporary files."""
+    return sorted(str(p.relative_to(workplace)) for each in ("work", "tmp") for p in (workplace / each).rglob("*"))
+
+
+def test_every_file_of_the_folder_is_of_a_kind_that_is_run() -> None:
+    assert sorted(of_kind(".py") + of_kind(".sh") + of_kind(".ipynb")) == FILES
+    assert len(FILES) >= 10
+
+
+@pytest.mark.parametrize("name", of_kind(".py"))
+def test_script(name, workplace, capsys) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    before = set(FILES)
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    said = capsys.readouterr()
+    assert said.out.strip()
+    assert said.err == ""
+    assert left_behind(workplace) == []
+    assert {path.name for path in EXAMPLES.iterdir()} - {"__pycache__"} == before
+
+
+@pytest.mark.parametrize("name", of_kind(".sh"))
+def test_shell_script(name, workplace) -> None:
+    if shutil.which("sh") is None or shutil.which("awk") is None:
+        pytest.skip("this machine has no sh or no awk")
+    command = Path(sys.executable).with_name("dask-odm")
+    if not command.exists():
+        pytest.skip(f"there is no {command}")
+    path = os.pathsep.join([str(command.parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["sh", str(EXAMPLES / name)],
+        env={**os.environ, "PATH": path, "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+    assert left_behind(workplace) == []
+
+
+@pytest.mark.parametrize("name", of_kind(".ipynb"))
+def test_notebook(name, workplace) -> None:
+    notebook = run_notebook(EXAMPLES / name, workplace / "work")
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert "100%" in shown(notebook, "stderr")
+    assert "Warning" not in shown(notebook, "stderr")
+
+
+@pytest.mark.parametrize("name", of_kind(".ipynb"))
+def test_notebooks_are_stored_without_outputs(name) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(EXAMPLES / name, 4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * len(code)
+
+
+def readme_blocks(heading: str, language: str) -> list[str]:
+    section = re.search(rf"^## {heading}\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    return re.findall(rf"^```{language}\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def readme_files(workplace) -> Path:
+    """What the README's commands begin with: train.libsvm, and test.zarr."""
+    X, y = make_overlapping(300, 4)
+    rows = (" ".join(f"{j}:{value}" for j, value in enumerate(row, 1)) for row in X)
+    lines = [f"{label} {row}" for label, row in zip(y, rows, strict=True)]
+    Path("train.libsvm").write_text("\n".join(lines) + "\n")
+    ingest((X, y), "test.zarr")
+    return workplace
+
+
+def test_python_of_the_readme(readme_files) -> None:
+    (block,) = readme_blocks("Python", "python")
+    found: dict[str, Any] = {}
+    exec(compile(block, "README.md", "exec"), found)
+    assert isinstance(found["clf"], ODMClassifier)
+    assert found["clf"].dual_gap_ <= 1e-3
+
+
+def test_shell_of_the_readme(readme_files) -> None:
+    (block,) = readme_blocks("Shell", "sh")
+    commands = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert {command[1] for command in commands} >= {"ingest", "fit", "predict", "evaluate", "info", "verify"}
+    for program, *arguments in commands:
+        assert program == "dask-odm"
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 0, done.output
+    assert len(Path("predictions.csv").read_text().splitlines()) == 301
+
+
+def test_files_that_the_readme_links_to_are_there() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
+    assert "docs/errors.md" in links
+    assert [link for link in links if not (ROOT / link).exists()] == []
