@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dask_odm.data.ingest import ingest
     from dask_odm.data.interchange import open_store
     from dask_odm.data.store import Store
+    from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
     from dask_odm.estimators.base import load_model
     from dask_odm.estimators.odm import ODMClassifier
@@ -26,6 +27,7 @@ __all__ = [
     "InputError",
     "MemoryLimitError",
     "ODMClassifier",
+    "ProgressBars",
     "Store",
     "StoreError",
     "__version__",
@@ -41,6 +43,7 @@ _HOME = {
     "InputError": "dask_odm.errors",
     "MemoryLimitError": "dask_odm.errors",
     "ODMClassifier": "dask_odm.estimators.odm",
+    "ProgressBars": "dask_odm.diagnostics.progress",
     "Store": "dask_odm.data.store",
     "StoreError": "dask_odm.errors",
     "ingest": "dask_odm.data.ingest",

@@ -54,10 +54,11 @@ def test_every_file_of_the_folder_is_of_a_kind_that_is_run() -> None:
 
 
 @pytest.mark.parametrize("name", of_kind(".py"))
-def test_script(name, workplace, capsys) -> None:
+def test_script(name, workplace, capsys, monkeypatch) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     before = set(FILES)
+    monkeypatch.setattr("sys.argv", [name])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     said = capsys.readouterr()
     assert said.out.strip()

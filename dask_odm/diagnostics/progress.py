@@ -1,16 +1,16 @@
-"""Listeners that show a person how far the work is, and the table of the tree's levels."""
+"""Listeners that show a person how far the work is, and the tables of a tree's levels and a linear solver's steps."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from tqdm import TqdmWarning
 
-from dask_odm.events import Event, LevelFinished, Progress
+from dask_odm.events import Event, IterationFinished, LevelFinished, Progress
 
 # Title, name in LevelFinished (and in a history record), width, format.
 _COLUMNS = (
@@ -24,11 +24,38 @@ _COLUMNS = (
     ("objective", "objective", 13, ".6g"),
     ("seconds", "seconds", 8, ".2f"),
 )
+_STEP_COLUMNS = (
+    ("iteration", "iteration", 9, "d"),
+    ("gap", "gap", 8, ".1e"),
+    ("objective", "objective", 13, ".6g"),
+    ("passes", "passes", 7, ".4g"),
+    ("hops", "hops", 5, "d"),
+    ("seconds", "seconds", 8, ".2f"),
+)
+Columns = tuple[tuple[str, str, int, str], ...]
 
 
 def level_header() -> str:
     """Return the titles over the rows that `level_row` makes."""
-    return "  ".join(title.rjust(width) for title, _, width, _ in _COLUMNS)
+    return _header(_COLUMNS)
+
+
+def _header(columns: Columns) -> str:
+    return "  ".join(title.rjust(width) for title, _, width, _ in columns)
+
+
+def _row(columns: Columns, record: Mapping[str, Any]) -> str:
+    return "  ".join(_cell(record.get(name), spec).rjust(width) for _, name, width, spec in columns)
+
+
+def step_header() -> str:
+    """Return the titles over the rows that `step_row` makes."""
+    return _header(_STEP_COLUMNS)
+
+
+def step_row(step: IterationFinished | Mapping[str, Any]) -> str:
+    """Return one line of the table of a linear solver's steps, as `level_row` does of levels."""
+    return _row(_STEP_COLUMNS, step if isinstance(step, Mapping) else vars(step))
 
 
 def level_row(level: LevelFinished | Mapping[str, Any]) -> str:
@@ -39,13 +66,19 @@ def level_row(level: LevelFinished | Mapping[str, Any]) -> str:
     level : LevelFinished or mapping
         The event, or a record with the same names; what a record lacks is shown as ``-``.
     """
-    record = level if isinstance(level, Mapping) else vars(level)
-    return "  ".join(_cell(record.get(name), spec).rjust(width) for _, name, width, spec in _COLUMNS)
+    return _row(_COLUMNS, level if isinstance(level, Mapping) else vars(level))
 
 
 def format_levels(levels: Iterable[LevelFinished | Mapping[str, Any]]) -> str:
     """Return the table of a tree's levels, such as the events of a fit, header first, without a newline at its end."""
     return "\n".join([level_header(), *map(level_row, levels)])
+
+
+def format_history(history: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of a fitted model's ``history_``, of levels or of steps, without a newline at its end."""
+    if history and "iteration" in history[0]:
+        return "\n".join([step_header(), *map(step_row, history)])
+    return format_levels(history)
 
 
 def _cell(value: Any, spec: str) -> str:
@@ -69,7 +102,7 @@ def _in_notebook() -> bool:
 
 
 class ProgressBars:
-    """A listener that draws one bar per phase and one line per finished tree level, on stderr.
+    """A listener that draws one bar per phase, and one line per tree level or step of a linear solver, on stderr.
 
     Parameters
     ----------
@@ -97,6 +130,7 @@ class ProgressBars:
     def _forget(self) -> None:
         self._bars: dict[str, Any] = {}
         self._last_level: int | None = None
+        self._last_step: int | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(force={self.force})"
@@ -116,6 +150,8 @@ class ProgressBars:
             self._advance(event)
         elif isinstance(event, LevelFinished):
             self._write_level(event)
+        elif isinstance(event, IterationFinished):
+            self._write_step(event)
 
     def close(self) -> None:
         """Close the bars of phases that did not come to their end, as after an error."""
@@ -142,3 +178,9 @@ class ProgressBars:
         self._last_level = event.level
         lines = [level_header()] if starts_table else []
         _tqdm().write("\n".join([*lines, level_row(event)]), file=sys.stderr)
+
+    def _write_step(self, event: IterationFinished) -> None:
+        starts_table = self._last_step is None or event.iteration <= self._last_step
+        self._last_step = event.iteration
+        lines = [step_header()] if starts_table else []
+        _tqdm().write("\n".join([*lines, step_row(event)]), file=sys.stderr)

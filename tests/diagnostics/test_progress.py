@@ -12,8 +12,16 @@ from textwrap import dedent
 
 import pytest
 
-from dask_odm.diagnostics.progress import ProgressBars, format_levels, level_header, level_row
-from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen, report
+from dask_odm.diagnostics.progress import (
+    ProgressBars,
+    format_history,
+    format_levels,
+    level_header,
+    level_row,
+    step_header,
+    step_row,
+)
+from dask_odm.events import IterationFinished, LevelFinished, PartitionSolved, Progress, listen, report
 from notebooks import new_notebook, run_notebook, shown
 
 LEAVES = LevelFinished(2, 4, 1000, 31, 4, 0.9, 8.5e-4, 13.25, 1.5)
@@ -172,3 +180,24 @@ def test_in_a_subprocess_without_a_terminal_it_is_silent() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_steps_of_a_linear_solver_make_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [
+        {"iteration": 0, "gap": 3.5, "objective": 12.0, "passes": 1, "seconds": 0.1},
+        {"iteration": 1, "gap": 1e-7, "objective": 8.25, "passes": 3, "seconds": 0.25},
+    ]
+    assert [line.split() for line in format_history(steps).splitlines()] == [
+        ["iteration", "gap", "objective", "passes", "hops", "seconds"],
+        ["0", "3.5e+00", "12", "1", "-", "0.10"],
+        ["1", "1.0e-07", "8.25", "3", "-", "0.25"],
+    ]
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    bars = ProgressBars(force=True)
+    for step in (*steps, *steps):
+        bars(IterationFinished(**step))
+    lines = stream.getvalue().splitlines()
+    assert lines.count(step_header()) == 2, "a fit that starts anew has a table of its own"
+    assert lines[2] == step_row({**steps[1], "hops": 0})
+    assert format_history([asdict(LEAVES)]) == format_levels([LEAVES])
