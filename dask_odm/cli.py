@@ -33,12 +33,20 @@ PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
     ("lam", float, 1e4, "Weight of the loss; larger fits the training rows more closely."),
     ("upsilon", float, 0.2, "Weight of margins above the band against those below, in [0, 1]."),
     ("theta", float, 0.2, "Half the width of the band of margins that cost nothing, in [0, 1)."),
-    ("solver", click.Choice(["auto", "sodm", "newton"]), "auto", "How the problem is solved."),
+    (
+        "solver",
+        click.Choice(["auto", "sodm", "newton", "dsvrg", "svrg", "csvrg"]),
+        "auto",
+        "How the problem is solved.",
+    ),
     ("tol", float, 1e-3, "Relative duality gap to reach."),
-    ("max_iter", int, 200, "Most sweeps over a partition."),
+    ("max_iter", int, 200, "Most sweeps over a partition, steps or epochs."),
     ("n_partitions", int, None, "Partitions the tree starts from.  [default: from the data's size]"),
     ("fan_in", int, 4, "Partitions that are merged into one."),
     ("n_landmarks", int, 64, "Most landmarks that partitions are balanced by."),
+    ("step_size", str, "auto", "Step of the svrg solvers: a number, auto or bb."),
+    ("stage_steps", int, None, "Steps of one hop of dsvrg.  [default: all rows of a partition]"),
+    ("coreset_size", int, 1024, "Rows that csvrg's snapshots are made of."),
     ("stop_at", int, 1, "End the tree at the first level of at most so many partitions."),
     ("early_stop", bool, False, "End the tree where merging changes nothing any more."),
     ("scale", click.Choice(["minmax", "standard"]), None, "Scaling of features kept in the model.  [default: none]"),
@@ -213,7 +221,7 @@ def fit(store: str, model: str, scheduler: str | None, workers: int | None, thre
     cluster = _cluster(scheduler, workers, threads, worker_memory)
     check_target(model, "model", overwrite=overwrite)
     source, started = Store.open(store), time.perf_counter()
-    classifier = ODMClassifier(**parameters | {"gamma": _number(parameters["gamma"])})
+    classifier = ODMClassifier(**parameters | {name: _number(parameters[name]) for name in ("gamma", "step_size")})
     with cluster, _progress():
         classifier.fit(source.path)
         seconds = time.perf_counter() - started
@@ -323,9 +331,9 @@ def _emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
 
 
 def _levels(levels: Any) -> str:
-    from dask_odm.diagnostics.progress import format_levels
+    from dask_odm.diagnostics.progress import format_history
 
-    return format_levels(levels)
+    return format_history(levels)
 
 
 def _gap(gap: float) -> str:

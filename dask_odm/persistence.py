@@ -24,11 +24,14 @@ __all__ = [
     "RowSource",
     "check_target",
     "load_checkpoint",
+    "load_state",
     "read_kind",
     "read_record",
     "save_checkpoint",
+    "save_state",
     "solution_arrays",
     "solution_from",
+    "solutions_of",
     "write_record",
 ]
 
@@ -58,8 +61,13 @@ def save_checkpoint(path: str | os.PathLike[str], solutions: Sequence[Solution],
     InputError, StoreError
         As `write_record`.
     """
+    save_state(path, _stack(solutions), attributes)
+
+
+def save_state(path: str | os.PathLike[str], arrays: Mapping[str, Array], attributes: Mapping[str, Any]) -> None:
+    """Write any arrays as a checkpoint; else as `save_checkpoint`."""
     target = os.path.abspath(path)
-    write_record(target, "checkpoint", _stack(solutions), attributes, overwrite=True)
+    write_record(target, "checkpoint", arrays, attributes, overwrite=True)
     for folder in left_aside(target):  # of a process that was killed; a checkpoint has one writer
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -72,6 +80,12 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[list[Solution], dict[
     StoreError
         Something is there, but no sound checkpoint.
     """
+    found = load_state(path)
+    return None if found is None else (solutions_of(found[0], path), found[1])
+
+
+def load_state(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]] | None:
+    """Read what `save_state` wrote; else as `load_checkpoint`."""
     target = os.path.abspath(path)
     if not os.path.lexists(target):
         found = _interrupted(target)
@@ -79,9 +93,15 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[list[Solution], dict[
             return None
         target = found
     record = read_record(target, "checkpoint")
+    return {name: record.array(name) for name in record.arrays}, record.attributes
+
+
+def solutions_of(arrays: Mapping[str, Array], path: str | os.PathLike[str]) -> list[Solution]:
+    """Solutions of a checkpoint's arrays; StoreError if they are none."""
     try:
-        return _unstack({name: record.array(name) for name in record.arrays}), record.attributes
+        return _unstack(arrays)
     except (ValueError, KeyError) as error:
+        target = os.path.abspath(path)
         raise StoreError(f"checkpoint '{target}' holds no solutions ({error}); remove it to start afresh.") from error
 
 

@@ -10,6 +10,7 @@ DSVRG's hops go round eight partitions. CSVRG stalls where its coreset's own opt
 from __future__ import annotations
 
 import argparse
+import io
 import warnings
 from typing import Any
 
@@ -52,19 +53,19 @@ def plot(found: dict[str, list[dict[str, Any]]], title: str) -> Figure:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Fit, print where each solver ended, and write the plot."""
+    """Fit, print where each solver ended, and draw the plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--lam", type=float, default=1e3)
     parser.add_argument("--tol", type=float, default=1e-8)
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--output", default="compare_svrg.png")
+    parser.add_argument("--output", help="File for the plot, such as compare_svrg.png; without it there is none.")
     options = parser.parse_args(arguments)
     found = histories(options.rows, options.lam, options.tol, options.epochs)
     for solver, history in found.items():
         last = history[-1]
         print(f"{solver:7}  gap {last['gap']:.1e}  {last['seconds']:.3f} s  {last['passes']:.1f} passes")
-    plot(found, f"{options.rows:,} rows, λ = {options.lam:g}").savefig(options.output, dpi=150)
+    plot(found, f"{options.rows:,} rows, λ = {options.lam:g}").savefig(options.output or io.BytesIO(), dpi=150)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_odm.data.partitioned import MemoryPartitions
+from dask_odm.data.memory_rows import MemoryPartitions
 from dask_odm.data.scaling import Scaling
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings

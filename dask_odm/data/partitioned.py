@@ -1,4 +1,4 @@
-"""Rows in the order of their partitions: on disk, after a one-time shuffle of bounded memory, or in memory.
+"""Rows in the order of their partitions on disk, after a one-time shuffle of bounded memory.
 
 The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a
 strategy runs: `count_strata`, then `scatter`, then `seal`. Every destination is known before a row is moved,
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from dask_odm.data.chunks import read_plain_chunk
 from dask_odm.data.files import make_folders
 from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
+from dask_odm.data.memory_rows import MemoryRows, Rows
 from dask_odm.data.scaling import Scaling, StoredScaling
-from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.data.statistics import StatisticsAccumulator
 from dask_odm.data.store import Block, Store
 from dask_odm.errors import StoreError
@@ -61,108 +61,6 @@ class Labelling:
         if block.weight is not None:
             weight = weight * block.weight
         return (block.y >= 0) & (weight > 0), y, weight
-
-
-class Rows(Protocol):
-    """Scaled rows, read by range."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def d(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array: ...
-
-
-class Partitions(Protocol):
-    """Rows in the order of their partitions; partitions ``first:last`` are consecutive rows."""
-
-    @property
-    def counts(self) -> tuple[int, ...]: ...
-    @property
-    def features(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def reading_bytes(self) -> int: ...
-    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]: ...
-    def labels(self, first: int, last: int) -> tuple[Array, Array]: ...
-    def row_numbers(self, first: int, last: int) -> Array: ...
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryRows:
-    """Scaled rows in memory."""
-
-    X: Array
-
-    @property
-    def n(self) -> int:
-        return len(self.X)
-
-    @property
-    def d(self) -> int:
-        return int(self.X.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
-
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        return self.X[start:stop]
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryPartitions:
-    """Partitions of arrays in memory.
-
-    Attributes
-    ----------
-    X : ndarray or SparseRows of shape (n, d)
-        Scaled rows in the order of the partitions; sparse ones are made dense within a task's memory, or block
-        by block.
-    y, weight, numbers : ndarrays of shape (n,)
-        Labels ±1, weights, and the row each came from.
-    counts : tuple of int
-    """
-
-    X: Array | SparseRows
-    y: Array
-    weight: Array
-    numbers: Array
-    counts: tuple[int, ...]
-
-    @property
-    def features(self) -> int:
-        return int(self.X.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
-
-    @property
-    def reading_bytes(self) -> int:
-        """Bytes a thread holds besides the rows it asked for."""
-        return 0
-
-    def _span(self, first: int, last: int) -> slice:
-        return slice(sum(self.counts[:first]), sum(self.counts[:last]))
-
-    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
-        span = self._span(first, last)
-        if not isinstance(self.X, SparseRows):
-            return MemoryRows(self.X[span]), 0
-        sparse = self.X.between(span.start, span.stop)
-        nbytes = sparse.n * sparse.d * sparse.dtype.itemsize
-        return (MemoryRows(sparse.read(0, sparse.n)), nbytes) if nbytes <= memory else (sparse, 0)
-
-    def labels(self, first: int, last: int) -> tuple[Array, Array]:
-        span = self._span(first, last)
-        return self.y[span], self.weight[span]
-
-    def row_numbers(self, first: int, last: int) -> Array:
-        return self.numbers[self._span(first, last)]
 
 
 @dataclass(frozen=True)
@@ -430,8 +328,12 @@ def _allocate(descriptor: int, size: int) -> None:
 
 
 def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
-    path = make_folders(partitions.path, layout.chunk_key(i))
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b")
+    key = layout.chunk_key(i)
+    try:
+        descriptor = os.open(os.path.join(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
+    except FileNotFoundError:  # the first of its folder
+        descriptor = os.open(make_folders(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
+    return os.fdopen(descriptor, "r+b")
 
 
 def _save(path: str, values: Array) -> None:

@@ -1,4 +1,4 @@
-"""What a fit leaves behind after every level of its tree, so that a fit whose client was lost can go on from there."""
+"""What a fit leaves behind after every level or epoch, so that one whose client was lost can go on from there."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from dask_odm.data.files import reason
 from dask_odm.errors import InputError, StoreError
-from dask_odm.persistence import check_target, load_checkpoint, save_checkpoint
+from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
 from dask_odm.solvers.base import Solution
+from dask_odm.solvers.svrg import SVRGState
 
 
 @dataclass
@@ -67,24 +70,62 @@ def open_checkpoint(path: str, data: str, parameters: Mapping[str, Any], seed: i
         The one that is there is damaged or of another fit: it is neither gone on from nor overwritten.
     """
 
+    fit, found = _look_at(path, data, parameters, seed, resume=resume)
+    opened = Checkpoint(path, fit, seed)
+    if found is not None:
+        arrays, attributes = found
+        opened.start = int(attributes["level"]), solutions_of(arrays, path)
+        opened.history = list(attributes["history"])
+    return opened
+
+
+@dataclass
+class EpochCheckpoint:
+    """Where a fit by epochs writes its state; else as `Checkpoint`."""
+
+    path: str
+    fit: str
+    seed: int
+    start: SVRGState | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, state: SVRGState, history: list[dict[str, Any]]) -> None:
+        """Replace the checkpoint by that of ``state``."""
+        arrays = {name: np.asarray(value).reshape(-1, state.w.size if np.ndim(value) else 1)
+                  for name, value in asdict(state).items()}  # fmt: skip
+        save_state(self.path, arrays, {"fit": self.fit, "history": history, "seed": self.seed})
+
+
+def open_epochs(path: str, data: str, parameters: Mapping[str, Any], seed: int, *, resume: bool) -> EpochCheckpoint:
+    """As `open_checkpoint`, of a fit by epochs."""
+    fit, found = _look_at(path, data, parameters, seed, resume=resume)
+    opened = EpochCheckpoint(path, fit, seed)
+    if found is not None:
+        arrays, attributes = found
+        figures = {name: value.item() for name, value in arrays.items() if name not in ("w", "before")}
+        opened.start = SVRGState(w=arrays["w"][0], before=arrays["before"], **figures)
+        opened.history = list(attributes["history"])
+    return opened
+
+
+def _look_at(
+    path: str, data: str, parameters: Mapping[str, Any], seed: int, *, resume: bool
+) -> tuple[str, tuple[dict[str, Any], dict[str, Any]] | None]:
+    """The digest of a fit, and the checkpoint that it goes on from."""
+
     def digest(seed: int) -> str:
         return hashlib.sha256(json.dumps([data, seed, dict(parameters)], sort_keys=True).encode()).hexdigest()
 
-    opened, found = Checkpoint(path, digest(seed), seed), load_checkpoint(path)
-    if found is None:
-        return opened
-    solutions, attributes = found
+    found = load_state(path)
     # a fit that starts anew may draw another seed, and replaces its own
-    if attributes.get("fit") != digest(seed if resume else int(attributes.get("seed", seed))):
+    if found is not None and found[1].get("fit") != digest(seed if resume else int(found[1].get("seed", seed))):
         raise StoreError(
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
         )
-    if resume:
-        opened.start, opened.history = (int(attributes["level"]), solutions), list(attributes["history"])
-    return opened
+    return digest(seed), found if resume else None
 
 
 def checkpoint_seed(path: str | None) -> int | None:
     """The seed of the fit that left a checkpoint at ``path``; None if there is none."""
-    found = None if path is None else load_checkpoint(path)
+    found = None if path is None else load_state(path)
     return None if found is None else int(found[1]["seed"])

@@ -118,7 +118,8 @@ class ODMClassifier(PredictingClassifier):
         Most sweeps of coordinate descent over a partition, steps of "newton", or epochs of the svrg solvers.
     n_partitions : int or None, default=None
         Partitions the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
-        256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each.
+        256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each. Of "dsvrg", the
+        partitions its hops go round; None: eight, fewer below 128 rows.
     fan_in : int, default=4
         Partitions that are merged into one.
     n_landmarks : int, default=64
@@ -151,8 +152,8 @@ class ODMClassifier(PredictingClassifier):
         Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
         directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every level of the tree or epoch, and after a solve without one. It replaces a checkpoint of
-        the same fit; one of other data or parameters is an error.
+        Folder written after every level of the tree or epoch, and after a solve without any. It replaces a checkpoint
+        of the same fit; one of other data or parameters is an error. Not for "newton".
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None

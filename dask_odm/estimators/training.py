@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -73,7 +73,7 @@ class FitSettings:
     resume: bool
     lams: tuple[float, ...] = ()
     start: tuple[Array, float] | None = None
-    svrg: SVRGSettings = SVRGSettings()
+    svrg: SVRGSettings = field(default_factory=SVRGSettings)
 
     def require_named_kernel(self, what: str) -> None:
         """Raise InputError where the kernel works in this process's memory only."""

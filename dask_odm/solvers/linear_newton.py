@@ -71,7 +71,27 @@ class LinearSolution:
     sums: PrimalSums | None = None
 
 
+@dataclass(frozen=True)
+class NewtonState:
+    """Where a run stands after a step: all that it takes to go on from there.
+
+    Attributes
+    ----------
+    w : ndarray of shape (k,)
+    precise : bool
+        Whether passes are in float64 by now.
+    steps : int
+    history : list of dict
+    """
+
+    w: Array
+    precise: bool
+    steps: int
+    history: list[dict[str, Any]]
+
+
 Step = Callable[[dict[str, Any]], object]
+Save = Callable[[NewtonState], object]
 
 
 def solve_newton(
@@ -83,7 +103,9 @@ def solve_newton(
     exact: bool | None = None,
     precise: bool = False,
     start: PrimalSums | None = None,
+    resume: NewtonState | None = None,
     on_step: Step = lambda record: None,
+    on_state: Save = lambda state: None,
 ) -> LinearSolution:
     """Minimise P from ``w`` (k,).
 
@@ -101,29 +123,49 @@ def solve_newton(
         Compute all passes in float64; else only those that float32 has not digits enough for.
     start : PrimalSums, optional
         The sums at ``w`` with the curvature that is needed, where they are known: spares the first pass.
+    resume : NewtonState, optional
+        Go on from there, instead of ``w``.
     on_step : callable
         Told of every step: iteration, gap, objective, passes so far, seconds so far.
+    on_state : callable
+        Given the state after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
-    return _Newton(problem, exact, tol, precise, on_step).run(w, max_iter, start)
+    newton = _Newton(problem, exact, tol, precise, on_step, on_state)
+    if resume is not None:
+        w = newton.take_up(resume)
+    return newton.run(w, max_iter, start)
 
 
 class _Newton:
-    def __init__(self, problem: LinearProblem, exact: bool, tol: float, precise: bool, on_step: Step) -> None:
+    def __init__(
+        self, problem: LinearProblem, exact: bool, tol: float, precise: bool, on_step: Step, on_state: Save
+    ) -> None:
         self._problem, self._exact, self._tol, self._on_step = problem, exact, tol, on_step
+        self._on_state = on_state
         self._precise = precise
+        self._steps = 0
         self._passes = 0
         self._began = time.perf_counter()
         self._history: list[dict[str, Any]] = []
 
+    def take_up(self, state: NewtonState) -> Array:
+        """Go on where another run was lost; its last pass is done again."""
+        *self._history, last = state.history
+        self._passes, self._began = last["passes"] - 1, self._began - last["seconds"]
+        self._precise, self._steps = state.precise, state.steps
+        return state.w
+
     def run(self, w: Array, max_iter: int, start: PrimalSums | None) -> LinearSolution:
         at = self._at(w, start)
-        for _ in range(max_iter):
+        while self._steps < max_iter:
             if at.gap <= self._tol:
                 at = self._certified(at)
                 if at.gap <= self._tol:
                     break
             at = self._step(at)
+            self._steps += 1
+            self._on_state(NewtonState(at.w, self._precise, self._steps, self._history))
         else:
             at = self._certified(at)
         return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history, at.sums)
@@ -163,14 +205,13 @@ class _Newton:
         slope = float(at.gradient @ direction)
         if after.primal > at.primal + 1e-4 * slope and not _is_rounding(at, slope):
             after = self._at(at.w + self._length(at, direction) * direction)
-        if after.gap > SLOW * at.gap and after.gap > self._tol and abs(after.primal - at.primal) < 1e-4 * at.primal:
-            self._precise = True  # float32 has no more digits to give
-        return after if after.primal <= at.primal or after.gap < at.gap else self._settled(at)
-
-    def _settled(self, at: Iterate) -> Iterate:
-        """``at`` again, in float64, after a step that came to nothing."""
-        self._precise = True
-        return self._at(at.w)
+        kept = after if after.primal <= at.primal or after.gap < at.gap else at
+        still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < 1e-4 * at.primal
+        if kept is at or (still and after.gap > self._tol and not self._precise):
+            # float32 has no more digits to give: the same w again, in float64
+            self._precise = True
+            return self._at(kept.w)
+        return kept
 
     def _direction(self, at: Iterate) -> Array:
         if not self._exact:

@@ -1,57 +1,41 @@
-"""Where tasks run: the active client's workers, or threads of this process. The only module that meets a Client.
+"""Where tasks run: the active client's workers, or threads of this process.
 
-Whatever is waited for is watched: a worker that says nothing for a minute is restarted, so that its tasks run
-again, and a scheduler that is lost or says nothing, or a cluster that stays without workers, is a `ClusterError`.
+With `watch`, which looks after whatever is waited for here, the only module that meets a Client.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from concurrent.futures import wait as wait_for_one
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
-import dask
 import psutil
 from dask.base import compute, persist, tokenize
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
-from dask.utils import format_bytes, parse_bytes, parse_timedelta
-from distributed import Client, as_completed, get_client
-from distributed.client import ClosedClientError
-from distributed.comm.core import CommClosedError
-from distributed.scheduler import KilledWorker, NoWorkerError
+from dask.utils import format_bytes, parse_bytes
+from distributed import Client, get_client
 from distributed.system import MEMORY_LIMIT
 
 from dask_odm.data import partitioned  # noqa: F401  (part of what tasks import, and so of the baseline)
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
-from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.solvers.dual import warm_up
+from dask_odm.strategies.watch import Watch, cluster_errors, warn_of_settings
 
 logger = logging.getLogger("dask_odm")
 TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # the nanny sets it, and every array read then pays for its pages anew
 USABLE = 0.65  # of a worker's limit: it pauses at 0.8, and the allocator takes its share
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
-
-SILENCE_SECONDS = 60.0  # that a worker or the scheduler may say nothing
-WORKERLESS_SECONDS = 300.0  # that a cluster may be without workers: some take minutes to start one
-RESTART_SECONDS = 30.0  # that a nanny has for ending a silent worker, which takes it five; Dask does not take less well
-POLL_SECONDS = 5.0
-WANTED_FAILURES = 3
-_WARNED: set[str] = set()  # schedulers whose settings were complained about
-
-
-LOST = "The Dask scheduler was lost; start it anew, connect to it and fit again."
 
 
 def active_client() -> Client | None:
@@ -130,7 +114,7 @@ class Cluster:
                 watch.wait(client.get_versions, check=True)
             except ValueError as error:
                 raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
-            _read_settings(client, watch)
+            warn_of_settings(watch)
             warm_up()  # so that workers of this machine load what is compiled here: compiling takes memory for good
             baseline = max(watch.ask_workers(baseline_bytes))
             if any(watch.ask_workers(os.environ.get, TRIM_THRESHOLD)):
@@ -197,6 +181,51 @@ class Cluster:
                     (result,) = watch.wait(self.client.gather, [future])
                     yield number[future], result
 
+    def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
+        """``[function(*a) for a in arguments]``, a task each; task j prefers the same worker in every call."""
+        if self.client is None:
+            return run_threads(lambda a: function(*a), arguments, self.threads)
+        with cluster_errors():
+            return self._gathered(self._pinned(function, arguments, name))
+
+    def chain(self, function: Callable[..., Any], start: Any, arguments: Sequence[tuple[Any, ...]], name: str) -> Any:
+        """``start`` through ``function(x, *a)`` for each of ``arguments``, handed from worker to worker as a future.
+
+        Neighbours prefer the same worker, the one that `each` prefers for them too: a hand-over within a worker is
+        cheaper by a third. All are started at once, and kept until the last is
+        done: what a lost worker held is computed again from the one before.
+        """
+        if self.client is None:
+            return reduce(lambda x, a: function(x, *a), arguments, start)
+        with cluster_errors():
+            return self._gathered(self._pinned(function, arguments, name, start), last=True)
+
+    def _pinned(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *start: Any
+    ) -> list[Any]:
+        """Futures of tasks that prefer one worker each, and take any other if it is gone; a chain if ``start``ed."""
+        assert self.client is not None
+        workers = sorted(Watch(self.client).identity()["workers"])
+        serial, futures = f"{name}-{uuid4().hex}", []
+        for j, more in enumerate(arguments):
+            preferred = [workers[j * len(workers) // len(arguments)]] if workers else None
+            future = self.client.submit(
+                function, *start, *more, key=f"{serial}-{j}", workers=preferred, allow_other_workers=bool(workers)
+            )
+            futures.append(future)
+            start = (future,) if start else ()
+        return futures
+
+    def _gathered(self, futures: Sequence[Any], *, last: bool = False) -> Any:
+        """Results of all futures in order, or the ``last`` one's."""
+        assert self.client is not None
+        with self.cancelled_on_error(futures):
+            watch, wanted = Watch(self.client), list(futures[-1:] if last else futures)
+            for _ in watch.completed(wanted):
+                pass
+            results = watch.wait(self.client.gather, wanted)
+            return results[0] if last else results
+
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
         """``[function(*a) for a in arguments]`` in order, a few items a task; reports `Progress`."""
         tasks = min(len(arguments), 4 * self.workers * self.threads)
@@ -213,182 +242,6 @@ class Cluster:
             done += len(result)
             report(Progress(phase, done, len(arguments)))
         return [item for group in results for item in group]
-
-
-class Watch:
-    """Waits for what runs on a cluster, and sees to it that the wait ends.
-
-    A worker that says nothing for `SILENCE_SECONDS`, or that is paused for so long although it runs nothing, is
-    restarted by its nanny, or taken off the scheduler's list if it has none; its tasks run again elsewhere. Times
-    are of this process: clocks of machines differ.
-    """
-
-    def __init__(self, client: Client) -> None:
-        now = time.monotonic()
-        self._client = client
-        self._due, self._answered, self._inhabited = now + POLL_SECONDS, now, now
-        self._signs: dict[str, tuple[Any, float]] = {}  # a worker's last sign of life, and since when it is the last
-
-    def completed(self, futures: Sequence[Any]) -> Iterator[Any]:
-        """Futures as they finish."""
-        waiting = as_completed(futures)
-        while not waiting.is_empty():
-            yield from waiting.next_batch(block=False)
-            if not waiting.has_ready():
-                with waiting.thread_condition:
-                    waiting.thread_condition.wait(0.1)
-                self.check()
-
-    def wait(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Result of a method of the client's, which returns an awaitable where the client's loop calls it."""
-
-        async def call() -> Any:
-            return await method(*arguments, **options)
-
-        loop: Any = self._client.loop
-        future = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
-        try:
-            while not wait_for_one([future], POLL_SECONDS).done:
-                self.check()
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def ask_workers(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Answers of all workers that are there to give one."""
-        while True:
-            answers = self.wait(self._client.run, function, *arguments, on_error="return").values()
-            for error in answers:
-                if isinstance(error, Exception) and not isinstance(error, OSError):
-                    raise error
-            found = [answer for answer in answers if not isinstance(answer, OSError)]
-            if found:
-                return found
-            time.sleep(0.1)  # they died meanwhile
-            self.check()
-
-    def check(self) -> None:
-        """Look after the cluster, if it is time to; raise ClusterError where nothing more is to be expected."""
-        if time.monotonic() < self._due:
-            return
-        workers = self.identity()["workers"]
-        now = time.monotonic()
-        self._due = now + POLL_SECONDS
-        if workers:
-            self._inhabited = now
-        elif now - self._inhabited > WORKERLESS_SECONDS:
-            raise ClusterError(f"No worker was there for {WORKERLESS_SECONDS:g} s; start some and fit again.")
-        self._restart(self._silent(workers, now))
-
-    def identity(self) -> dict[str, Any]:
-        """What the scheduler says of itself and its workers."""
-        scheduler: Any = self._client.scheduler
-        while self._client.status != "closed":
-            with suppress(OSError):  # includes TimeoutError; while the client connects again, say
-                found: dict[str, Any] = self._client.sync(
-                    scheduler.identity, n_workers=-1, callback_timeout=SILENCE_SECONDS
-                )
-                self._answered = time.monotonic()
-                return found
-            if time.monotonic() - self._answered > SILENCE_SECONDS:
-                raise ClusterError(
-                    f"The Dask scheduler at {_address(self._client)} has not answered for {SILENCE_SECONDS:g} s. "
-                    "See whether it runs and can be reached, and fit again."
-                )
-            time.sleep(0.1)
-        raise ClusterError(LOST)
-
-    def _silent(self, workers: dict[str, dict[str, Any]], now: float) -> list[str]:
-        """Workers that gave no sign of life for too long."""
-        before, self._signs = self._signs, {}
-        for address, worker in workers.items():
-            stuck = worker["status"] == "paused" and not worker["metrics"].get("executing")
-            sign = "paused" if stuck else worker["last_seen"]
-            last = before.get(address)
-            self._signs[address] = last if last is not None and last[0] == sign else (sign, now)
-        return [address for address, (_, since) in self._signs.items() if now - since > SILENCE_SECONDS]
-
-    def _restart(self, workers: list[str]) -> None:
-        if not workers:
-            return
-        names = ", ".join(workers)
-        logger.warning("no sign of life of %s for %g s: restarted, and tasks run again.", names, SILENCE_SECONDS)
-        scheduler: Any = self._client.scheduler
-        options = {"timeout": RESTART_SECONDS, "wait_for_workers": False, "on_error": "return"}
-        try:
-            self._client.sync(
-                scheduler.restart_workers,
-                workers=workers,
-                stimulus_id=f"dask-odm-silence-{time.time()}",
-                callback_timeout=2 * RESTART_SECONDS,
-                **options,
-            )
-        except Exception as error:
-            raise ClusterError(
-                f"No sign of life of {names} for {SILENCE_SECONDS:g} s, and the scheduler could not restart it "
-                f"({error}); restart it yourself and fit again."
-            ) from error
-
-
-@contextmanager
-def cluster_errors() -> Iterator[None]:
-    """Name what Dask raises when workers or the scheduler are lost."""
-    try:
-        yield
-    except NoWorkerError as error:
-        raise ClusterError("No worker is left to run tasks; start some and fit again.") from error
-    except KilledWorker as error:
-        raise ClusterError(
-            f"A task was given up because {error.allowed_failures + 1} workers died while running it, most likely "
-            "of memory: use more partitions, or workers with more."
-        ) from error
-    except CancelledError as error:
-        if getattr(error, "reason", None) == "scheduler-connection-lost":
-            raise ClusterError(LOST) from error
-        raise ClusterError(f"Tasks were cancelled by someone else ({error}); fit again.") from error
-    except (CommClosedError, ClosedClientError) as error:
-        raise ClusterError(LOST) from error
-
-
-def _read_settings(client: Client, watch: Watch) -> None:
-    """Warn, once a scheduler, of settings with which a lost worker costs more than its tasks."""
-    address = _address(client)
-    if address in _WARNED:
-        return
-    _WARNED.add(address)
-    try:
-        found = watch.wait(client.run_on_scheduler, dask.config.get, "distributed.scheduler")
-    except (ValueError, OSError):  # some do not allow to run anything there
-        return
-    complaints = complaints_about(found)
-    if complaints:
-        logger.warning(
-            "The scheduler at %s is set so that lost workers may cost more than they must: %s. Change it in the "
-            "configuration it starts with.",
-            address,
-            "; ".join(complaints),
-        )
-
-
-def _address(client: Client) -> str:
-    scheduler: Any = client.scheduler
-    return str(scheduler.address)
-
-
-def complaints_about(settings: dict[str, Any]) -> list[str]:
-    """What is wrong with a scheduler's settings, `distributed.scheduler` of Dask's configuration."""
-    found = []
-    prefix = "distributed.scheduler."
-    failures, ttl = settings.get("allowed-failures", WANTED_FAILURES), settings.get("worker-ttl")
-    if failures < WANTED_FAILURES:
-        found.append(f"{prefix}allowed-failures={failures} gives a task up after {failures + 1} lost workers")
-    if ttl is None or parse_timedelta(ttl) > SILENCE_SECONDS:
-        waits = "for ever" if ttl is None else f"for {ttl}"
-        found.append(f"{prefix}worker-ttl={ttl} lets a prediction wait {waits} for a worker that stopped")
-    if settings.get("no-workers-timeout") is None:
-        found.append(f"{prefix}no-workers-timeout=None lets a prediction wait for ever once all workers are lost")
-    return found
 
 
 def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

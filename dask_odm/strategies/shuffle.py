@@ -14,15 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.partitioned import (
-    Labelling,
-    MemoryPartitions,
-    StoredPartitions,
-    count_strata,
-    sample_chunk,
-    scatter,
-    seal,
-)
+from dask_odm.data.memory_rows import MemoryPartitions
+from dask_odm.data.partitioned import Labelling, StoredPartitions, count_strata, sample_chunk, scatter, seal
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.sparse_rows import SparseRows, taken
 from dask_odm.data.store import Store
@@ -64,17 +57,25 @@ def partition_arrays(
     y, weight : ndarrays of shape (n,)
         Labels ±1 and weights > 0.
     """
-    rng = np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=(0,)))
-    count = min(len(X), sample_size(settings.n_landmarks, X.shape[1], X.dtype.itemsize))
-    sample = X[np.sort(rng.choice(len(X), count, replace=False))]
-    landmarks = choose_landmarks(kernel, sample, settings.n_landmarks)
-    step = 1 << 14
-    strata = np.concatenate([landmarks.strata(kernel, X[i : i + step]) for i in range(0, len(X), step)])
-    sizes = np.bincount(strata, minlength=len(landmarks.rows))
+    strata, count = strata_of_arrays(X, kernel, settings.n_landmarks, settings.seed)
+    sizes = np.bincount(strata, minlength=count)
     partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
     partition, place = partitioner.assign(strata, ranks_within(strata, np.zeros(len(sizes), np.int64)))
     order = np.lexsort((place, partition))
     return MemoryPartitions(taken(X, order), y[order], weight[order], order, partitioner.counts)
+
+
+def strata_of_arrays(
+    X: Array | SparseRows, kernel: Kernel, n_landmarks: int, seed: int
+) -> tuple[NDArray[np.int32], int]:
+    """The stratum of every one of scaled rows ``X`` (n, d), and how many strata there are."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+    count = min(len(X), sample_size(n_landmarks, X.shape[1], X.dtype.itemsize))
+    sample = X[np.sort(rng.choice(len(X), count, replace=False))]
+    landmarks = choose_landmarks(kernel, sample, n_landmarks)
+    step = 1 << 14
+    strata = np.concatenate([landmarks.strata(kernel, X[i : i + step]) for i in range(0, len(X), step)])
+    return strata, len(landmarks.rows)
 
 
 def partition_store(

@@ -20,7 +20,7 @@ from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
-from dask_odm.data.partitioned import Partitions
+from dask_odm.data.memory_rows import Partitions
 from dask_odm.data.scaling import Scaling, StoredScaling
 from dask_odm.errors import InputError
 from dask_odm.events import LevelFinished, PartitionSolved, report

@@ -18,7 +18,7 @@ from typing import Any
 import dask
 
 from dask_odm.errors import ClusterError, InputError
-from dask_odm.strategies.cluster import Client, parse_limit  # type: ignore[attr-defined]
+from dask_odm.strategies.cluster import Client, active_client, parse_limit  # type: ignore[attr-defined]
 
 SILENCE = "60s"
 CONNECT = "15s"
@@ -33,9 +33,13 @@ def joined(address: str) -> Iterator[Any]:
     ClusterError
         Nothing answers there.
     """
+    before = active_client()
     try:
         client = Client(address, timeout=CONNECT)
     except (OSError, ValueError, TypeError) as error:
+        left = active_client()
+        if left is not None and left is not before:
+            left.close(timeout=1)  # or it stays the active one, some addresses being found wrong only now
         reason = str(error) or type(error).__name__
         raise ClusterError(f"cannot join the scheduler at '{address}': {reason}") from error
     with client:
@@ -66,6 +70,8 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
         "distributed.scheduler.worker-ttl": SILENCE,
         "distributed.scheduler.no-workers-timeout": SILENCE,
+        # or a worker that is away this long after it died, because it died again, is not started any more
+        "distributed.deploy.lost-worker-timeout": "1 day",
     }
     with dask.config.set(settings):
         with _interrupts_ignored():

@@ -42,7 +42,7 @@ def generated(rows: int) -> Data:
     X, y = odm.datasets.make_susy(rows)
     test, y_test = odm.datasets.make_susy(100_000, start=1 << 40)
     mean, width = X.mean(axis=0), X.std(axis=0)
-    return (X - mean) / width, y, (test - mean) / width, y_test
+    return (X - mean) / width, (y > 0).astype(int), (test - mean) / width, (y_test > 0).astype(int)
 
 
 def published(name: str, folder: Path) -> Data:
@@ -54,6 +54,7 @@ def published(name: str, folder: Path) -> Data:
     low = X[train].min(axis=0)
     width = np.where(X[train].max(axis=0) > low, X[train].max(axis=0) - low, 1.0)
     X = (X - low) / width
+    y = (y == y.max()).astype(int)  # dask-ml predicts 0 and 1 whatever the labels
     return X[train], y[train], X[test], y[test]
 
 

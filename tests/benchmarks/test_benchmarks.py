@@ -12,6 +12,7 @@ import numpy as np
 import out_of_core
 import pytest
 import real_data
+import ring
 import stress
 from fuzz_cases import make_case
 
@@ -142,3 +143,11 @@ def test_stress_tells_wrong_bits_and_errors_from_the_rest(capsys: pytest.Capture
         assert stress.main([]) == status
         printed = capsys.readouterr().out
         assert all(what in printed for what in outcomes)
+
+
+@pytest.mark.slow
+def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ring.main(["--rows", "4000", "--partitions", "4", "--repeat", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["hops"] == 4
+    assert 0 < found["least_empty_hop_ms"] <= found["empty_hop_ms"] < 1000

@@ -404,13 +404,13 @@ def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):
     rows[:, 99] = 1
     path, small = tmp_path / f"a.{kind}", tmp_path / f"small.{kind}"
     if kind == "npy":
-        np.save(path, np.tile(rows, (400, 1)))
+        np.save(path, np.tile(rows, (220, 1)))
         np.save(small, rows)
     elif kind == "npz":  # column by column
-        np.savez(path, X=np.asfortranarray(np.tile(rows, (400, 1))))
+        np.savez(path, X=np.asfortranarray(np.tile(rows, (220, 1))))
         np.savez(small, X=np.asfortranarray(rows))
     elif kind in ("parquet", "feather"):
-        for name, times in ((path, 400), (small, 1)):
+        for name, times in ((path, 220), (small, 1)):
             values = np.random.default_rng(0).normal(size=(400 * times, 100))  # which no encoding makes small
             values[:, 99] = 1
             frame = pd.DataFrame(values, columns=[f"c{i}" for i in range(100)])

@@ -70,8 +70,15 @@ def outcome(original: Path, arguments: list[str], moment: int) -> dict[str, obje
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     stderr = folder.with_suffix(".stderr").read_text()
-    return {"moment": moment, "status": os.waitstatus_to_exitcode(status) if ended else None, "stderr": stderr,
-            "left": sorted(os.listdir(folder))}  # fmt: skip
+    counted = folder.with_suffix(".count")
+    touched = int(counted.read_text()) if counted.exists() else None  # threads do not always touch files as often
+    return {
+        "moment": moment,
+        "touched": touched,
+        "status": os.waitstatus_to_exitcode(status) if ended else None,
+        "stderr": stderr,
+        "left": sorted(os.listdir(folder)),
+    }
 
 
 def main(inputs: Path, wanted: int, commands: dict[str, list[str]]) -> None:
@@ -81,7 +88,7 @@ def main(inputs: Path, wanted: int, commands: dict[str, list[str]]) -> None:
         original = inputs.parent / str(number) / "original"
         shutil.copytree(inputs, original)
         whole = outcome(original, arguments, -1)
-        count = int(original.with_name("at--1.count").read_text())
+        count = int(str(whole["touched"]))
         moments = sorted({*range(1, count + 1, max(1, count // wanted)), count})
         found[name] = {"folder": str(original.parent), "count": count, "whole": whole,
                        "found": [outcome(original, arguments, moment) for moment in moments]}  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -11,7 +13,8 @@ from dask_odm.data.scaling import Scaling
 from dask_odm.kernels import Linear
 from dask_odm.problems.linear import FeatureMap, LinearLoss
 from dask_odm.problems.linear_arrays import ArrayProblem
-from dask_odm.solvers.linear_newton import LinearSolution, solve_newton
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.solvers.linear_newton import LinearSolution, NewtonState, solve_newton
 from dask_odm.solvers.newton import solve_dense, solve_features
 from small_problems import SETTINGS, SmallProblem, small_problem
 
@@ -309,3 +312,24 @@ def test_rows_too_large_make_no_solution_of_nan(size, exact):
     except ValueError:  # of a Hessian that overflows
         return
     assert not solution.converged or np.isfinite(solution.w).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_a_run_that_is_taken_up_ends_with_the_same_bits(dtype, after):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3000, 12)).astype(dtype)
+    codes = (X @ rng.normal(size=12) + 2.0 * rng.normal(size=3000) > 0).astype(np.int8)
+    features, loss = FeatureMap(12, 1.0), LinearLoss(ODMSettings(1e6, 0.3, 0.2), 3000.0)
+    problem = ArrayProblem(features, loss, X, codes, np.zeros(0))
+    states: list[NewtonState] = []
+
+    def keep(state: NewtonState) -> None:
+        states.append(replace(state, history=[dict(record) for record in state.history]))
+
+    whole = solve_newton(problem, np.zeros(13), tol=1e-11, max_iter=30, on_state=keep)
+    assert len(states) >= after
+    rest = solve_newton(problem, np.zeros(13), tol=1e-11, max_iter=30, resume=states[after - 1])
+    assert rest.w.tobytes() == whole.w.tobytes()
+    assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
+    assert [r["iteration"] for r in rest.history] == list(range(len(whole.history)))

@@ -257,6 +257,6 @@ def test_a_cluster_without_workers(start_workers, path):
 def test_partitions_are_spread_over_the_workers(client, path):
     with get_task_stream(client) as stream:
         ODMClassifier(**SETTINGS).fit(path)
-    ran = [task["worker"] for task in stream.data if str(task["key"]).startswith("solve-8-partitions")]
+    ran = [task["worker"] for task in stream.data if str(task["key"]).startswith("solve_8_partitions")]
     assert len(ran) == 8
     assert len(set(ran)) == 2, "a common input would draw all of them to the worker that holds it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import dask
 import psutil
@@ -32,6 +33,18 @@ def test_workers_are_as_asked_for_and_can_be_joined():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_worker_that_dies_again_and_again_is_started_again():
+    """Dask forgets one that is away for some time after it died, here at once: none is left for what comes."""
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}), local_workers(1, 1, "700MB") as client:
+        (nanny,) = client.cluster.workers.values()
+        os.kill(killed := nanny.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while nanny.pid in (killed, None) or nanny.worker_address not in client.cluster.scheduler.workers:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert list(client.cluster.workers.values()) == [nanny]
+
+
 def test_peak_is_at_least_what_is_used_now():
     assert peak_bytes() >= 0.9 * psutil.Process().memory_info().rss
 
@@ -47,3 +60,4 @@ def test_a_scheduler_that_does_not_answer(monkeypatch):
     for address in ("tcp://127.0.0.1:1", "nonsense"):
         with pytest.raises(ClusterError, match=f"cannot join the scheduler at '{address}': "), joined(address):
             pass
+        assert active_client() is None

@@ -1,0 +1,231 @@
+"""Stochastic variance-reduced gradients (SVRG) for the linear kernel: epochs of one full pass and many small steps.
+
+minimise    ``P(w) = mean of p_i(w)``, ``p_i(w) = ½‖w‖² + n loss_i(y_i w·φ_i)`` over n rows
+epoch       ``v`` = Σ y s φ at the snapshot w̃, so that ``∇P(w̃) = w̃ − v``; then, row by row in a random order,
+            ``w ← w − η (∇p_i(w) − ∇p_i(w̃) + ∇P(w̃)) = (1 − η) w + η v + η (q_i(w) − q_i(w̃)) φ_i``
+            with ``q_i = n y_i s_i``: O(d) a step
+stop        ``½‖∇P(w̃)‖² ≤ tol · P(w̃)``, the duality gap, which the full pass yields in float64
+
+Sources: Johnson and Zhang, *Accelerating Stochastic Gradient Descent using Predictive Variance Reduction*, 2013;
+step size "bb": Tan, Ma, Dai and Qian, *Barzilai-Borwein Step Size for Stochastic Gradient Descent*, 2016. Rows are
+visited without replacement. Who takes the steps is a `StochasticProblem`: rows in memory (`svrg_steps`), or the workers
+of a ring (`dask_odm.strategies.ring`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.errors import InputError
+from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.linear import PrimalSums
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.linear_newton import Iterate, LinearSolution, Step
+
+Array = NDArray[Any]
+AUTO_FACTOR = 0.25  # of 1/L: of .02 to 4, what took fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
+LONGEST = 1.0  # of 1/L, for "bb": twice that took three times the epochs or did not converge, four times diverged
+DIVERGED = 10.0  # times the objective at the start
+STALL_EPOCHS = 5
+STALL_GAIN = 0.9  # of the least gap, that so many epochs have to get below
+
+
+@dataclass(frozen=True)
+class SVRGSettings:
+    """How steps are taken.
+
+    Parameters
+    ----------
+    step_size : "auto", "bb" or float
+        η; "auto" is `AUTO_FACTOR` / L, L the largest second derivative of any p_i, that is 1 + λ max(c̃_i ‖φ_i‖²)/(1−θ)²
+        with weights c̃ of mean 1. "bb" is Barzilai and Borwein's, ``‖Δw‖² / (n Δwᵀ∇)`` with ∇ the change of the
+        gradient between snapshots, up to `LONGEST` / L.
+    stage_steps : int, optional
+        Steps of one hop of the ring; all rows of its partition that are left by default.
+    coreset_size : int
+        Rows that CSVRG's snapshots are made of.
+    """
+
+    step_size: float | str = "auto"
+    stage_steps: int | None = None
+    coreset_size: int = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class SVRGState:
+    """Where an epoch starts: warm start and checkpoint in one.
+
+    Attributes
+    ----------
+    epoch : int
+    w : ndarray of shape (k,)
+    before : ndarray of shape (2, k)
+        Last epoch's snapshot and gradient there; (0, k) at the start.
+    smoothness : float
+        L, or nan where nobody asked for it.
+    passes, seconds, hops : float, float, int
+        So far.
+    """
+
+    epoch: int
+    w: Array
+    before: Array
+    smoothness: float = math.nan
+    passes: float = 0.0
+    seconds: float = 0.0
+    hops: int = 0
+
+    @classmethod
+    def start(cls, w: Array) -> SVRGState:
+        return cls(0, w, np.empty((0, len(w))))
+
+
+class StochasticProblem(Protocol):
+    """What SVRG asks of rows it never sees."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    def sums(self, w: Array) -> PrimalSums:
+        """Loss and pull at w, in float64: one pass."""
+
+    def stiffest(self) -> float:
+        """The largest second derivative of any row's loss in w, ``c_i ‖φ_i‖²``: one pass."""
+
+    def snapshot(self, w: Array, pull: Array) -> tuple[Array, float]:
+        """The pull that steps are taken with at the snapshot ``w`` of true ``pull``, and the passes it cost."""
+
+    def walk(self, w: Array, pull: Array, step: float, epoch: int) -> tuple[Array, float, int]:
+        """Steps from the snapshot ``w``: where they end, how many passes they make up, and hand-overs."""
+
+
+OnEpoch = Callable[[SVRGState, list[dict[str, Any]]], object]
+
+
+@dataclass(frozen=True, eq=False)
+class SVRG:
+    """The epochs, whoever takes the steps.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    problem : StochasticProblem
+    solver : SolverSettings
+        ``max_iter`` counts epochs.
+    settings : SVRGSettings
+    biased : bool
+        Also stop where the gap stalls.
+    on_step : callable
+        Told of every full pass: iteration, gap, objective, passes, seconds and hops so far.
+    on_epoch : callable
+        Given the state at the start of the next epoch, and the history, after every epoch.
+    """
+
+    name: str
+    problem: StochasticProblem
+    solver: SolverSettings
+    settings: SVRGSettings
+    biased: bool = False
+    on_step: Step = lambda record: None
+    on_epoch: OnEpoch = lambda state, history: None
+
+    def run(self, state: SVRGState | None = None, history: Sequence[dict[str, Any]] = ()) -> LinearSolution:
+        """Go on from ``state`` of a fit with that ``history``; from zero by default.
+
+        Raises
+        ------
+        InputError
+            The steps are so long that the objective grows without bound.
+        """
+        state = SVRGState.start(np.zeros(self.problem.k)) if state is None else state
+        # steps that diverge overflow, and are told apart below; BLAS is alone once and for all, since asking takes time
+        with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas:
+            return self._run(state, list(history))
+
+    def _run(self, state: SVRGState, history: list[dict[str, Any]]) -> LinearSolution:
+        clock = _Clock(state.seconds)
+        while True:
+            at = self._at(state, history, clock)
+            converged = at.gap <= self.solver.tol
+            ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
+            if converged or ended or (self.biased and _stalls(history)):
+                return LinearSolution(at.w, at.primal, at.gap, converged, history, at.sums)
+            state = self._epoch(state, at, clock)
+            self.on_epoch(state, history)
+
+    def _at(self, state: SVRGState, history: list[dict[str, Any]], clock: _Clock) -> Iterate:
+        """The full pass at the snapshot."""
+        at = Iterate.of(state.w, self.problem.sums(state.w))
+        if history and not at.primal <= DIVERGED * history[0]["objective"]:
+            raise self._diverged(state, history[-1], at.primal)
+        record = {
+            "iteration": state.epoch,
+            "gap": at.gap,
+            "objective": at.primal,
+            "passes": state.passes + 1.0,
+            "seconds": clock.seconds,
+            "hops": state.hops,
+        }
+        history.append(record)
+        self.on_step(record)
+        return at
+
+    def _epoch(self, state: SVRGState, at: Iterate, clock: _Clock) -> SVRGState:
+        """Steps from the snapshot to the next."""
+        pull, passes = self.problem.snapshot(at.w, at.w - at.gradient)
+        if isinstance(self.settings.step_size, str) and math.isnan(state.smoothness):
+            state, passes = replace(state, smoothness=self._smoothness()), passes + 1.0
+        here = np.stack([at.w, at.w - pull])
+        w, walked, hops = self.problem.walk(at.w, pull, self._step_size(state, here), state.epoch)
+        passes += state.passes + 1.0 + walked
+        return SVRGState(state.epoch + 1, w, here, state.smoothness, passes, clock.seconds, state.hops + hops)
+
+    def _smoothness(self) -> float:
+        return 1.0 + self.problem.n * self.problem.stiffest()
+
+    def _step_size(self, state: SVRGState, here: Array) -> float:
+        if not isinstance(self.settings.step_size, str):
+            return float(self.settings.step_size)
+        auto, longest = AUTO_FACTOR / state.smoothness, LONGEST / state.smoothness
+        if self.settings.step_size == "auto" or not len(state.before):
+            return auto
+        moved, turned = here - state.before
+        curved = self.problem.n * float(moved @ turned)
+        return min(float(moved @ moved) / curved, longest) if curved > 0 else auto
+
+    def _diverged(self, state: SVRGState, last: dict[str, Any], primal: float) -> InputError:
+        step = self.settings.step_size
+        safe = AUTO_FACTOR / (self._smoothness() if math.isnan(state.smoothness) else state.smoothness)
+        way = f"step_size='auto', which is {safe:.2g} here" if step != "auto" else f"a step_size below {safe:.2g}"
+        took = f"step_size={step!r}" if isinstance(step, str) else f"step_size={step:g}"
+        return InputError(
+            f"solver={self.name!r} diverged in epoch {state.epoch}: {took} took the objective from "
+            f"{last['objective']:.6g} to {primal:.6g}. Use {way}, or solver='newton', which needs none."
+        )
+
+
+class _Clock:
+    """Seconds so far, those of an interrupted fit included."""
+
+    def __init__(self, before: float) -> None:
+        self._began = time.perf_counter() - before
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+
+def _stalls(history: Sequence[dict[str, Any]]) -> bool:
+    """Whether the last epochs came not clearly below the least gap before them."""
+    gaps = [record["gap"] for record in history]
+    recent, before = gaps[-STALL_EPOCHS:], gaps[:-STALL_EPOCHS]
+    return bool(before) and min(recent) > STALL_GAIN * min(before)

@@ -1,0 +1,210 @@
+"""Looks after what runs on a cluster while it is waited for, and names what goes wrong there.
+
+A worker that says nothing for a minute is restarted, so that its tasks run again; a scheduler that is lost or says
+nothing, or a cluster that stays without workers, is a `ClusterError`. `cluster` is the other that meets a Client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import wait as wait_for_one
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import dask
+from dask.utils import parse_timedelta
+from distributed import Client, as_completed
+from distributed.client import ClosedClientError
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker, NoWorkerError
+
+from dask_odm.errors import ClusterError
+
+logger = logging.getLogger("dask_odm")
+SILENCE_SECONDS = 60.0  # that a worker or the scheduler may say nothing
+WORKERLESS_SECONDS = 300.0  # that a cluster may be without workers: some take minutes to start one
+RESTART_SECONDS = 30.0  # that a nanny has for ending a silent worker, which takes it five; Dask does not take less well
+POLL_SECONDS = 5.0
+WANTED_FAILURES = 3
+_WARNED: set[str] = set()  # schedulers whose settings were complained about
+LOST = "The Dask scheduler was lost; start it anew, connect to it and fit again."
+
+
+class Watch:
+    """Waits for what runs on a cluster, and sees to it that the wait ends.
+
+    A worker that says nothing for `SILENCE_SECONDS`, or that is paused for so long although it runs nothing, is
+    restarted by its nanny, or taken off the scheduler's list if it has none; its tasks run again elsewhere. Times
+    are of this process: clocks of machines differ.
+    """
+
+    def __init__(self, client: Client) -> None:
+        now = time.monotonic()
+        self.client = client
+        self._due, self._answered, self._inhabited = now + POLL_SECONDS, now, now
+        self._signs: dict[str, tuple[Any, float]] = {}  # a worker's last sign of life, and since when it is the last
+
+    def completed(self, futures: Sequence[Any]) -> Iterator[Any]:
+        """Futures as they finish."""
+        waiting = as_completed(futures)
+        while not waiting.is_empty():
+            yield from waiting.next_batch(block=False)
+            if not waiting.has_ready():
+                with waiting.thread_condition:
+                    waiting.thread_condition.wait(0.1)
+                self.check()
+
+    def wait(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Result of a method of the client's, which returns an awaitable where the client's loop calls it."""
+
+        async def call() -> Any:
+            return await method(*arguments, **options)
+
+        loop: Any = self.client.loop
+        future = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
+        try:
+            while not wait_for_one([future], POLL_SECONDS).done:
+                self.check()
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def ask_workers(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Answers of all workers that are there to give one."""
+        while True:
+            answers = self.wait(self.client.run, function, *arguments, on_error="return").values()
+            for error in answers:
+                if isinstance(error, Exception) and not isinstance(error, OSError):
+                    raise error
+            found = [answer for answer in answers if not isinstance(answer, OSError)]
+            if found:
+                return found
+            time.sleep(0.1)  # they died meanwhile
+            self.check()
+
+    def check(self) -> None:
+        """Look after the cluster, if it is time to; raise ClusterError where nothing more is to be expected."""
+        if time.monotonic() < self._due:
+            return
+        workers = self.identity()["workers"]
+        now = time.monotonic()
+        self._due = now + POLL_SECONDS
+        if workers:
+            self._inhabited = now
+        elif now - self._inhabited > WORKERLESS_SECONDS:
+            raise ClusterError(f"No worker was there for {WORKERLESS_SECONDS:g} s; start some and fit again.")
+        self._restart(self._silent(workers, now))
+
+    def identity(self) -> dict[str, Any]:
+        """What the scheduler says of itself and its workers."""
+        scheduler: Any = self.client.scheduler
+        while self.client.status != "closed":
+            with suppress(OSError):  # includes TimeoutError; while the client connects again, say
+                found: dict[str, Any] = self.client.sync(
+                    scheduler.identity, n_workers=-1, callback_timeout=SILENCE_SECONDS
+                )
+                self._answered = time.monotonic()
+                return found
+            if time.monotonic() - self._answered > SILENCE_SECONDS:
+                raise ClusterError(
+                    f"The Dask scheduler at {_address(self.client)} has not answered for {SILENCE_SECONDS:g} s. "
+                    "See whether it runs and can be reached, and fit again."
+                )
+            time.sleep(0.1)
+        raise ClusterError(LOST)
+
+    def _silent(self, workers: dict[str, dict[str, Any]], now: float) -> list[str]:
+        """Workers that gave no sign of life for too long."""
+        before, self._signs = self._signs, {}
+        for address, worker in workers.items():
+            stuck = worker["status"] == "paused" and not worker["metrics"].get("executing")
+            sign = "paused" if stuck else worker["last_seen"]
+            last = before.get(address)
+            self._signs[address] = last if last is not None and last[0] == sign else (sign, now)
+        return [address for address, (_, since) in self._signs.items() if now - since > SILENCE_SECONDS]
+
+    def _restart(self, workers: list[str]) -> None:
+        if not workers:
+            return
+        names = ", ".join(workers)
+        logger.warning("no sign of life of %s for %g s: restarted, and tasks run again.", names, SILENCE_SECONDS)
+        scheduler: Any = self.client.scheduler
+        options = {"timeout": RESTART_SECONDS, "wait_for_workers": False, "on_error": "return"}
+        try:
+            self.client.sync(
+                scheduler.restart_workers,
+                workers=workers,
+                stimulus_id=f"dask-odm-silence-{time.time()}",
+                callback_timeout=2 * RESTART_SECONDS,
+                **options,
+            )
+        except Exception as error:
+            raise ClusterError(
+                f"No sign of life of {names} for {SILENCE_SECONDS:g} s, and the scheduler could not restart it "
+                f"({error}); restart it yourself and fit again."
+            ) from error
+
+
+@contextmanager
+def cluster_errors() -> Iterator[None]:
+    """Name what Dask raises when workers or the scheduler are lost."""
+    try:
+        yield
+    except NoWorkerError as error:
+        raise ClusterError("No worker is left to run tasks; start some and fit again.") from error
+    except KilledWorker as error:
+        raise ClusterError(
+            f"A task was given up because {error.allowed_failures + 1} workers died while running it, most likely "
+            "of memory: use more partitions, or workers with more."
+        ) from error
+    except CancelledError as error:
+        if getattr(error, "reason", None) == "scheduler-connection-lost":
+            raise ClusterError(LOST) from error
+        raise ClusterError(f"Tasks were cancelled by someone else ({error}); fit again.") from error
+    except (CommClosedError, ClosedClientError) as error:
+        raise ClusterError(LOST) from error
+
+
+def warn_of_settings(watch: Watch) -> None:
+    """Warn, once a scheduler, of settings with which a lost worker costs more than its tasks."""
+    address = _address(watch.client)
+    if address in _WARNED:
+        return
+    _WARNED.add(address)
+    try:
+        found = watch.wait(watch.client.run_on_scheduler, dask.config.get, "distributed.scheduler")
+    except (ValueError, OSError):  # some do not allow to run anything there
+        return
+    complaints = complaints_about(found)
+    if complaints:
+        logger.warning(
+            "The scheduler at %s is set so that lost workers may cost more than they must: %s. Change it in the "
+            "configuration it starts with.",
+            address,
+            "; ".join(complaints),
+        )
+
+
+def complaints_about(settings: dict[str, Any]) -> list[str]:
+    """What is wrong with a scheduler's settings, `distributed.scheduler` of Dask's configuration."""
+    found = []
+    prefix = "distributed.scheduler."
+    failures, ttl = settings.get("allowed-failures", WANTED_FAILURES), settings.get("worker-ttl")
+    if failures < WANTED_FAILURES:
+        found.append(f"{prefix}allowed-failures={failures} gives a task up after {failures + 1} lost workers")
+    if ttl is None or parse_timedelta(ttl) > SILENCE_SECONDS:
+        waits = "for ever" if ttl is None else f"for {ttl}"
+        found.append(f"{prefix}worker-ttl={ttl} lets a prediction wait {waits} for a worker that stopped")
+    if settings.get("no-workers-timeout") is None:
+        found.append(f"{prefix}no-workers-timeout=None lets a prediction wait for ever once all workers are lost")
+    return found
+
+
+def _address(client: Client) -> str:
+    scheduler: Any = client.scheduler
+    return str(scheduler.address)
