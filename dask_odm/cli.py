@@ -35,7 +35,7 @@ PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
     ("theta", float, 0.2, "Half the width of the band of margins that cost nothing, in [0, 1)."),
     (
         "solver",
-        click.Choice(["auto", "sodm", "newton", "dsvrg", "svrg", "csvrg"]),
+        click.Choice(["auto", "sodm", "landmark", "newton", "dsvrg", "svrg", "csvrg"]),
         "auto",
         "How the problem is solved.",
     ),
@@ -43,7 +43,7 @@ PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
     ("max_iter", int, 200, "Most sweeps over a partition, steps or epochs."),
     ("n_partitions", int, None, "Partitions the tree starts from.  [default: from the data's size]"),
     ("fan_in", int, 4, "Partitions that are merged into one."),
-    ("n_landmarks", int, 64, "Most landmarks that partitions are balanced by."),
+    ("n_landmarks", int, None, "Landmarks.  [default: 64 to balance partitions, 1000 for landmark]"),
     ("step_size", str, "auto", "Step of the svrg solvers: a number, auto or bb."),
     ("stage_steps", int, None, "Steps of one hop of dsvrg.  [default: all rows of a partition]"),
     ("coreset_size", int, 1024, "Rows that csvrg's snapshots are made of."),

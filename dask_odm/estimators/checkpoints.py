@@ -70,7 +70,7 @@ def open_checkpoint(path: str, data: str, parameters: Mapping[str, Any], seed: i
         The one that is there is damaged or of another fit: it is neither gone on from nor overwritten.
     """
 
-    fit, found = _look_at(path, data, parameters, seed, resume=resume)
+    fit, found = find_checkpoint(path, data, parameters, seed, resume=resume)
     opened = Checkpoint(path, fit, seed)
     if found is not None:
         arrays, attributes = found
@@ -98,7 +98,7 @@ class EpochCheckpoint:
 
 def open_epochs(path: str, data: str, parameters: Mapping[str, Any], seed: int, *, resume: bool) -> EpochCheckpoint:
     """As `open_checkpoint`, of a fit by epochs."""
-    fit, found = _look_at(path, data, parameters, seed, resume=resume)
+    fit, found = find_checkpoint(path, data, parameters, seed, resume=resume)
     opened = EpochCheckpoint(path, fit, seed)
     if found is not None:
         arrays, attributes = found
@@ -108,7 +108,7 @@ def open_epochs(path: str, data: str, parameters: Mapping[str, Any], seed: int, 
     return opened
 
 
-def _look_at(
+def find_checkpoint(
     path: str, data: str, parameters: Mapping[str, Any], seed: int, *, resume: bool
 ) -> tuple[str, tuple[dict[str, Any], dict[str, Any]] | None]:
     """The digest of a fit, and the checkpoint that it goes on from."""

@@ -34,6 +34,8 @@ def train_landmark_arrays(
     """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
     if settings.kernel == "precomputed":
         raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='sodm'.")
+    if settings.checkpoint is not None:
+        raise InputError("solver='landmark' writes no checkpoint; set checkpoint to None.")
     rows = TrainingRows.of(X, y, weight, class_weights)
     statistics = rows.statistics()
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,15 +16,24 @@ from dask_odm.data.partitioned import Labelling
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Store
 from dask_odm.errors import DaskODMError, InputError
+from dask_odm.estimators.checkpoints import find_checkpoint
 from dask_odm.estimators.inputs import weight_per_class
 from dask_odm.estimators.rows import TrainingRows
-from dask_odm.estimators.training import FitSettings, Trained, is_small, read_store, store_statistics
+from dask_odm.estimators.training import (
+    FitSettings,
+    Trained,
+    is_small,
+    plain_parameters,
+    read_store,
+    store_statistics,
+)
 from dask_odm.events import IterationFinished, report
 from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.persistence import save_state
 from dask_odm.problems.linear import FeatureMap, LinearLoss
 from dask_odm.problems.linear_arrays import ArrayProblem
-from dask_odm.solvers.linear_newton import EXACT_FEATURES, LinearSolution, solve_newton
+from dask_odm.solvers.linear_newton import EXACT_FEATURES, LinearSolution, NewtonState, solve_newton
 from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.passes import StoreProblem
 from dask_odm.strategies.predict import Predictor
@@ -43,7 +52,7 @@ def train_linear_arrays(
     weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
     problem = ArrayProblem(features, loss, rows.X, (rows.y > 0).astype(np.int8), weights, CPU_COUNT)
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
-        return _solve_path(problem, features, rows.X.dtype, settings)
+        return _solve_path(problem, features, rows.X.dtype, settings, rows.fingerprint)
 
 
 def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
@@ -70,7 +79,7 @@ def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings
         exact = False
     problem.require("full" if exact else "diagonal")
     logger.info("%d rows of %d features, Newton by passes; %s", store.rows, store.features, cluster)
-    return _solve_path(problem, features, store.dtype, settings, exact)
+    return _solve_path(problem, features, store.dtype, settings, lambda: f"{store.digest} {labelling}", exact)
 
 
 def _solve_path(
@@ -78,11 +87,19 @@ def _solve_path(
     features: FeatureMap,
     dtype: np.dtype[Any],
     settings: FitSettings,
+    data: Callable[[], str],
     exact: bool | None = None,
 ) -> Trained:
-    """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
+    """The model for the settings' λ; or for each λ of a path, from the solution of the one before.
+
+    ``data`` tells a checkpoint which rows these are.
+    """
     w, found = start_weights(features, settings), []
     start, before = None, 1.0
+    resume: NewtonState | None = None
+    save: Callable[[NewtonState], None] = _no_state
+    if settings.checkpoint is not None:
+        resume, save = _checkpoint(settings, f"newton {data()}")
     for lam in settings.lams or (settings.odm.lam,):
         problem = problem.with_lam(lam)
         with rescaling_advised():
@@ -94,11 +111,34 @@ def _solve_path(
                 exact=exact,
                 precise=settings.dtype == "float64",
                 start=None if start is None else start.times(lam / before),
+                resume=resume,
+                on_state=save,
                 on_step=report_step,
             )
         found.append(finish_linear(features, solution, dtype, settings))
         w, start, before = solution.w, solution.sums, lam
     return replace(found[-1], path=tuple(found))
+
+
+def _no_state(state: NewtonState) -> None:
+    pass
+
+
+def _checkpoint(settings: FitSettings, data: str) -> tuple[NewtonState | None, Callable[[NewtonState], None]]:
+    """Where to go on from, if a fit of the same data and parameters was lost, and what saves a state."""
+    if settings.lams:
+        raise InputError("lam_path has no checkpoint; set checkpoint to None.")
+    path, plain, seed = str(settings.checkpoint), plain_parameters(settings), settings.solver.seed
+    fit, found = find_checkpoint(path, data, plain, seed, resume=settings.resume)
+
+    def save(state: NewtonState) -> None:
+        attributes = {"precise": state.precise, "steps": state.steps, "history": state.history}
+        save_state(path, {"w": state.w[None]}, attributes | {"fit": fit, "seed": seed})
+
+    if found is None:
+        return None, save
+    arrays, attributes = found
+    return NewtonState(arrays["w"][0], attributes["precise"], attributes["steps"], attributes["history"]), save
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -37,23 +36,8 @@ from dask_odm.estimators.checks import (
     require_two,
 )
 from dask_odm.estimators.inputs import Given, LazyArrays, as_dask, resolve, spool, to_memory, weight_per_class
-from dask_odm.estimators.linear import train_linear_arrays, train_linear_store
-from dask_odm.estimators.svrg import (
-    train_csvrg_arrays,
-    train_csvrg_store,
-    train_ring_arrays,
-    train_ring_store,
-    train_svrg_arrays,
-    train_svrg_store,
-)
-from dask_odm.estimators.training import (
-    WHOLE_BYTES,
-    FitSettings,
-    Trained,
-    scratch_folder,
-    train_arrays,
-    train_store,
-)
+from dask_odm.estimators.recipes import RECIPES, Recipe, choose_recipe
+from dask_odm.estimators.training import WHOLE_BYTES, FitSettings, Trained, scratch_folder
 from dask_odm.events import listen
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
@@ -62,24 +46,6 @@ from dask_odm.strategies.cluster import active_client
 from dask_odm.strategies.tree import TreeSettings
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How one ``solver`` learns from rows in memory, and from a store."""
-
-    from_arrays: Callable[[Array, Array, Array, tuple[float, float], FitSettings], Trained]
-    from_store: Callable[[Store, Labelling, FitSettings], Trained]
-
-
-RECIPES = {
-    "sodm": Recipe(train_arrays, train_store),
-    "newton": Recipe(train_linear_arrays, train_linear_store),
-    "dsvrg": Recipe(train_ring_arrays, train_ring_store),
-    "svrg": Recipe(train_svrg_arrays, train_svrg_store),
-    "csvrg": Recipe(train_csvrg_arrays, train_csvrg_store),
-}
-LINEAR = ("newton", "dsvrg", "svrg", "csvrg")
 
 
 class ODMClassifier(PredictingClassifier):
@@ -107,8 +73,10 @@ class ODMClassifier(PredictingClassifier):
         υ in [0, 1], weight of margins above the band against those below it.
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
-    solver : {"auto", "sodm", "newton", "dsvrg", "svrg", "csvrg"}, default="auto"
-        "sodm" solves stratified partitions and merges them in a tree. The others are for the linear kernel: "newton"
+    solver : {"auto", "sodm", "landmark", "newton", "dsvrg", "svrg", "csvrg"}, default="auto"
+        "sodm" solves stratified partitions and merges them in a tree. "landmark", for rows that fit in memory, is
+        Newton over the span of landmarks: much faster, and near the optimum; its gap is over the span only, so that
+        ``dual_gap_`` is nan. The others are for the linear kernel: "newton"
         minimises the primal in the weights of the features; "svrg" does so by stochastic steps, for rows in memory;
         "dsvrg" hands them round the workers, partition by partition; "csvrg" takes its snapshots from a coreset, and
         ends near the optimum only. "auto" is "newton" for the linear kernel, else "sodm".
@@ -122,8 +90,9 @@ class ODMClassifier(PredictingClassifier):
         partitions its hops go round; None: eight, fewer below 128 rows.
     fan_in : int, default=4
         Partitions that are merged into one.
-    n_landmarks : int, default=64
-        Most landmarks, and so strata, that partitions are balanced by.
+    n_landmarks : int or None, default=None
+        Of "landmark": rows whose kernel functions span the model. Else the most landmarks, and so strata, that
+        partitions are balanced by. None: 1,000, and 64.
     step_size : {"auto", "bb"} or float, default="auto"
         Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
         c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
@@ -152,8 +121,8 @@ class ODMClassifier(PredictingClassifier):
         Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
         directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every level of the tree or epoch, and after a solve without any. It replaces a checkpoint
-        of the same fit; one of other data or parameters is an error. Not for "newton".
+        Folder written after every level of the tree, step or epoch, and after a solve without any. It replaces a
+        checkpoint of the same fit; one of other data or parameters is an error. Not for "landmark".
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None
@@ -175,12 +144,14 @@ class ODMClassifier(PredictingClassifier):
         Weights of raw features, linear kernel only.
     intercept_ : ndarray of shape (1,)
     dual_gap_ : float
-        Relative duality gap (P − D)/P of the whole problem, held against the kernel in float64; nan where
-        the tree ended above one partition.
+        Relative duality gap (P − D)/P of the whole problem, held against the kernel in float64; nan where it is not
+        known: the tree ended above one partition, or the solver was "landmark".
     history_ : list of dict
-        One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds.
+        One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds. Of
+        "landmark" and linear solvers one per step or epoch, a step that was then shortened included: iteration, gap,
+        objective, passes, seconds.
     n_iter_ : int
-        Sweeps and steps of the longest solve of every level, added up.
+        Sweeps and steps of the longest solve of every level, added up; or steps or epochs.
 
     References
     ----------
@@ -208,7 +179,7 @@ class ODMClassifier(PredictingClassifier):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
         "fan_in": [Interval(Integral, 2, None, closed="left")],
-        "n_landmarks": [Interval(Integral, 1, None, closed="left")],
+        "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
         "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
         "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
         "coreset_size": [Interval(Integral, 1, None, closed="left")],
@@ -243,7 +214,7 @@ class ODMClassifier(PredictingClassifier):
         max_iter: int = 200,
         n_partitions: int | None = None,
         fan_in: int = 4,
-        n_landmarks: int = 64,
+        n_landmarks: int | None = None,
         step_size: float | str = "auto",
         stage_steps: int | None = None,
         coreset_size: int = 1024,
@@ -375,7 +346,7 @@ class ODMClassifier(PredictingClassifier):
         """Weights and intercept to start from."""
         if not self.warm_start:
             return None
-        if self.kernel != "linear" or self._recipe is RECIPES["sodm"]:
+        if not self._recipe.linear:
             raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
         return (self.coef_[0], float(self.intercept_[0])) if hasattr(self, "coef_") else None
 
@@ -396,7 +367,7 @@ class ODMClassifier(PredictingClassifier):
             solver=SolverSettings(float(self.tol), int(self.max_iter), seed),
             tree=TreeSettings(int(self.fan_in), int(self.stop_at), bool(self.early_stop)),
             n_partitions=None if self.n_partitions is None else int(self.n_partitions),
-            n_landmarks=int(self.n_landmarks),
+            n_landmarks=None if self.n_landmarks is None else int(self.n_landmarks),
             dtype=self.dtype,
             memory_limit=self.memory_limit,
             scratch=None if self.scratch is None else os.fspath(self.scratch),
@@ -413,11 +384,7 @@ class ODMClassifier(PredictingClassifier):
 
     @property
     def _recipe(self) -> Recipe:
-        if self.solver == "auto":
-            return RECIPES["newton" if self.kernel == "linear" else "sodm"]
-        if self.solver in LINEAR and self.kernel != "linear":
-            raise InputError(f"solver={self.solver!r} is for kernel='linear'. Got kernel={self.kernel!r} instead.")
-        return RECIPES[self.solver]
+        return choose_recipe(self.solver, self.kernel)
 
     def _reading(self) -> dict[str, Any]:
         """Options of scikit-learn's validation of rows in memory."""

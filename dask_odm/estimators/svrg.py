@@ -21,6 +21,7 @@ from dask_odm.estimators.inputs import weight_per_class
 from dask_odm.estimators.linear import finish_linear, report_step, start_weights
 from dask_odm.estimators.rows import TrainingRows
 from dask_odm.estimators.training import (
+    STRATA,
     WHOLE_BYTES,
     FitSettings,
     Trained,
@@ -57,7 +58,7 @@ def train_csvrg_arrays(
     """Train by CSVRG on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
     rows, features, kernel, scaled = _dense_rows("csvrg", X, y, weight, class_weights, settings)
     size, seed = settings.svrg.coreset_size, settings.solver.seed
-    strata, _ = strata_of_arrays(scaled, kernel, min(settings.n_landmarks, size), seed)
+    strata, _ = strata_of_arrays(scaled, kernel, min(settings.n_landmarks or STRATA, size), seed)
     chosen, factor = draw_coreset(strata, size, seed)
     problem = CoresetSteps(*_in_memory(rows, features, scaled, settings), chosen, factor)
     trained = _solve("csvrg", problem, features, rows, settings, biased=True)

@@ -44,6 +44,7 @@ logger = logging.getLogger("dask_odm")
 WHOLE_ROWS = 1 << 16  # up to so many rows in memory are one partition, solved without a graph
 WHOLE_BYTES = 256 << 20  # a store up to this size is read into memory
 LEAF_ROWS = 8192
+STRATA = 64  # most strata that partitions are balanced by
 _SCRATCH: set[str] = set()  # folders of this process that are not removed yet
 
 
@@ -65,7 +66,7 @@ class FitSettings:
     solver: SolverSettings
     tree: TreeSettings
     n_partitions: int | None
-    n_landmarks: int
+    n_landmarks: int | None
     dtype: str | None
     memory_limit: int | str | None
     scratch: str | None
@@ -113,7 +114,7 @@ class FitSettings:
         return float(self.gamma)
 
     def shuffle(self, n_partitions: int) -> ShuffleSettings:
-        return ShuffleSettings(n_partitions, self.n_landmarks, self.solver.seed, self.dtype)
+        return ShuffleSettings(n_partitions, self.n_landmarks or STRATA, self.solver.seed, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,83 @@
+"""solver="landmark": with every row a landmark it is the whole problem; with few it is close, saved and refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+
+import dask_odm as odm
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, load_model
+from dask_odm.events import IterationFinished
+
+SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0}
+
+
+def rings(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(seed).normal(size=(n, 3))
+    return X, np.where((X**2).sum(axis=1) > 2.4, "out", "in")
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
+@pytest.mark.parametrize("scale", [None, "minmax"])
+def test_all_rows_as_landmarks_give_the_exact_model(kernel, scale):
+    X, y = rings()
+    exact = ODMClassifier(kernel, scale=scale, **SETTINGS).fit(X, y)
+    model = ODMClassifier(kernel, scale=scale, solver="landmark", tol=1e-12, **SETTINGS).fit(X, y)
+    found, expected = model.decision_function(X), exact.decision_function(X)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    assert math.isnan(model.dual_gap_), "the gap over the span is no certificate"
+    assert model.history_[-1]["gap"] <= 1e-12
+
+
+def test_few_landmarks_predict_nearly_as_well_and_are_the_support():
+    X, y = rings(3000)
+    model = ODMClassifier(solver="landmark", n_landmarks=60, **SETTINGS).fit(X[:2000], y[:2000])
+    exact = ODMClassifier(**SETTINGS).fit(X[:2000], y[:2000])
+    assert len(model.support_) <= 60
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+    assert model.score(X[2000:], y[2000:]) > exact.score(X[2000:], y[2000:]) - 0.02
+    assert model.n_iter_ == len(model.history_) - 1
+
+
+def test_weights_sparse_rows_and_float32():
+    X, y = rings()
+    options = {"solver": "landmark", "tol": 1e-10, "n_landmarks": 500} | SETTINGS
+    twice = ODMClassifier(**options).fit(np.vstack([X, X[:100]]), np.concatenate([y, y[:100]]))
+    weighted = ODMClassifier(**options).fit(X, y, sample_weight=np.where(np.arange(400) < 100, 2.0, 1.0))
+    np.testing.assert_allclose(weighted.decision_function(X), twice.decision_function(X), rtol=0, atol=1e-3)
+    dense, sparse = ODMClassifier(**options).fit(X, y), ODMClassifier(**options).fit(csr_array(X), y)
+    np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), rtol=0, atol=1e-6)
+    single = ODMClassifier(**options | {"tol": 1e-4}).fit(X.astype(np.float32), y)
+    assert single.history_[-1]["gap"] <= 1e-4
+
+
+def test_from_a_store_saved_and_loaded(tmp_path):
+    X, y = rings()
+    store = odm.ingest((X, y), tmp_path / "a.zarr", dtype="float64")
+    model = ODMClassifier(solver="landmark", **SETTINGS).fit(store)
+    same = ODMClassifier(solver="landmark", **SETTINGS).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))
+    model.save(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.zarr").decision_function(X), same.decision_function(X))
+
+
+def test_steps_are_events_and_an_early_end_is_a_warning():
+    X, y = rings()
+    steps: list[object] = []
+    with pytest.warns(ConvergenceWarning, match="over the span of the landmarks"):
+        ODMClassifier(solver="landmark", max_iter=1, callbacks=[steps.append], **SETTINGS).fit(X, y)
+    assert [step.iteration for step in steps if isinstance(step, IterationFinished)] == [0, 1]
+
+
+def test_refused(tmp_path):
+    X, y = rings(60)
+    with pytest.raises(InputError, match="needs rows, not kernel='precomputed'"):
+        ODMClassifier("precomputed", solver="landmark").fit(X @ X.T, y)
+    with pytest.raises(InputError, match="writes no checkpoint"):
+        ODMClassifier(solver="landmark", checkpoint=str(tmp_path / "c")).fit(X, y)
+    with pytest.raises(MemoryLimitError, match=r"Newton over 60 landmarks needs .* free for it"):
+        ODMClassifier(solver="landmark", memory_limit="100kB").fit(X, y)

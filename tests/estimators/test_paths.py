@@ -1,0 +1,91 @@
+"""Paths over λ, warm starts and checkpoints of the linear kernel by Newton: each against plain fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import dask_odm as odm
+from dask_odm import InputError, ODMClassifier, StoreError
+from dask_odm.events import IterationFinished
+
+LAMS = [10.0, 100.0, 1e3, 1e5, 1e2]
+
+
+def blobs(n: int = 3000, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, 6)) * [1, 2, 3, 4, 5, 6] + 2
+    return X.astype(dtype), (X @ rng.normal(size=6) + 8 * rng.normal(size=n) > 2).astype(int)
+
+
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("where", ["memory", "store"])
+def test_every_model_of_a_path_is_the_plain_fit(tmp_path, scale, where):
+    X, y = blobs()
+    source = (X, y) if where == "memory" else (odm.ingest((X, y), tmp_path / "a.zarr", dtype="float64"),)
+    model = ODMClassifier("linear", scale=scale, tol=1e-13)
+    path = model.lam_path(LAMS, *source)
+    assert [found.lam for found in path] == LAMS
+    assert not hasattr(model, "coef_")
+    for found in path:
+        plain = clone(model).set_params(lam=found.lam).fit(X, y)
+        np.testing.assert_allclose(found.coef_, plain.coef_, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(found.intercept_, plain.intercept_, rtol=1e-6, atol=1e-8)
+        assert found.dual_gap_ <= 1e-13
+
+
+def test_neighbours_on_a_path_cost_few_passes():
+    X, y = blobs(dtype="float32")
+    path = ODMClassifier("linear", tol=1e-6, scale="standard").lam_path(np.geomspace(1e2, 1e4, 9), X, y)
+    plain = ODMClassifier("linear", tol=1e-6, scale="standard", lam=1e4).fit(X, y)
+    assert path[-1].history_[-1]["passes"] < plain.history_[-1]["passes"]
+    assert max(found.history_[-1]["passes"] for found in path[1:]) <= 4
+
+
+@pytest.mark.parametrize("scale", [None, "minmax"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_warm_start_begins_where_the_last_fit_ended(scale, fit_intercept):
+    X, y = blobs()
+    model = ODMClassifier("linear", tol=1e-9, scale=scale, fit_intercept=fit_intercept, warm_start=True).fit(X, y)
+    before = model.coef_.copy()
+    model.fit(X, y)
+    assert len(model.history_) == 1
+    np.testing.assert_allclose(model.coef_, before, rtol=1e-9)
+    model.fit(X[:, :6], y)
+    with pytest.raises(InputError, match="X has 5 features, but the fitted model has 6"):
+        model.fit(X[:, :5], y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_fit_that_was_lost_is_taken_up_with_the_same_bits(tmp_path, dtype, step):
+    X, y = blobs(dtype=dtype)
+    options = {"kernel": "linear", "lam": 1e5, "tol": 1e-9, "random_state": 0, "checkpoint": str(tmp_path / "c")}
+
+    def lose(event: object) -> None:
+        if isinstance(event, IterationFinished) and event.iteration == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ODMClassifier(callbacks=[lose], **options).fit(X, y)
+    taken_up = ODMClassifier(resume=True, **options).fit(X, y)
+    whole = ODMClassifier(**options | {"checkpoint": None}).fit(X, y)
+    np.testing.assert_array_equal(taken_up.coef_, whole.coef_)
+    assert [record["gap"] for record in taken_up.history_] == [record["gap"] for record in whole.history_]
+    with pytest.raises(StoreError, match="is of another fit"):
+        ODMClassifier(resume=True, **options | {"lam": 7.0}).fit(X, y)
+
+
+def test_refused(tmp_path):
+    X, y = blobs(50)
+    with pytest.raises(InputError, match="lam_path takes one λ at least"):
+        ODMClassifier("linear").lam_path([], X, y)
+    with pytest.raises(InputError, match="lam_path takes one λ at least, and needs kernel='linear'"):
+        ODMClassifier().lam_path([1.0], X, y)
+    with pytest.raises(InputError, match="The 'lam' parameter"):
+        ODMClassifier("linear").lam_path([1.0, -1.0], X, y)
+    with pytest.raises(InputError, match="lam_path has no checkpoint"):
+        ODMClassifier("linear", checkpoint=str(tmp_path / "c")).lam_path([1.0], X, y)
+    with pytest.raises(InputError, match="warm_start is for linear solvers"):
+        ODMClassifier(warm_start=True).fit(X, y)
