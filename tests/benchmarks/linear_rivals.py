@@ -112,12 +112,12 @@ def rivals(X: Any, y: Any, settings: dict[str, float]) -> Iterator[tuple[str, Ca
         )
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     results = []
     for name, (X, y, X_test, y_test) in data_sets(options.rows, os.environ.get("DASK_ODM_DATA")):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from typing import Any
@@ -39,7 +40,7 @@ def measure(rows: int, path: str, workers: int, limit: str, tol: float, scale: s
     if not os.path.exists(path):
         began = time.perf_counter()
         odm.datasets.make_susy(rows, store=path)
-        print(f"made {path} in {time.perf_counter() - began:.1f} s")
+        print(f"made {path} in {time.perf_counter() - began:.1f} s", file=sys.stderr)
     store = Store.open(path)
     with local_workers(workers, memory_limit=limit) as client:
         model = odm.ODMClassifier(kernel="linear", lam=1e4, tol=tol, scale=scale)
@@ -69,7 +70,7 @@ def measure(rows: int, path: str, workers: int, limit: str, tol: float, scale: s
     }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--store", help="where the store is or will be kept; by default a temporary folder")
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--tol", type=float, default=1e-6)
     parser.add_argument("--scale", choices=["minmax", "standard"])
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         path = options.store or os.path.join(folder, "susy.zarr")
         result = measure(options.rows, path, options.workers, options.limit, options.tol, options.scale)

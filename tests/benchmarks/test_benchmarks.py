@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 import fuzz_readers
+import linear_rivals
+import linear_store
 import numpy as np
 import out_of_core
 import pytest
@@ -151,3 +153,22 @@ def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["hops"] == 4
     assert 0 < found["least_empty_hop_ms"] <= found["empty_hop_ms"] < 1000
+
+
+@pytest.mark.slow
+def test_linear_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    size = ["--rows", "4000000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
+    linear_store.main([*size, "--json"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["gap"] <= 1e-6
+    assert found["passes"] >= 3
+    assert max(found["peak_mb"]) < 1000
+    assert found["ratio"] == pytest.approx(found["fit_s"] / (found["passes"] * found["bare_read_s"]))
+
+
+def test_linear_rivals_learn_the_same_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASK_ODM_DATA", raising=False)
+    linear_rivals.main(["--rows", "3000", "--repeat", "1", "--json"])
+    found = {row["rival"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {"dask_odm", "LinearSVC"} <= set(found)
+    assert abs(found["dask_odm"]["accuracy"] - found["LinearSVC"]["accuracy"]) < 0.02
