@@ -3,8 +3,8 @@
     DASK_ODM_DATA=folder python tests/benchmarks/real_data.py [name ...] [--repeat 3] [--json]
 
 ODM by the tree (without prefix) and by landmarks. The protocol is the papers': union of train and test files, an
-80/20 random split, features scaled to [0, 1]. All classifiers learn from the same rows; seconds are the least of ``--repeat`` fits in this process, after one
-small fit that compiles the loops (its seconds are shown as "cold").
+80/20 random split, features scaled to [0, 1]. All classifiers learn from the same rows; seconds are the least of
+``--repeat`` fits in this process, after one that compiles the loops (its seconds are shown as "cold").
 """
 
 from __future__ import annotations
