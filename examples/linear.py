@@ -28,3 +28,9 @@ with TemporaryDirectory() as folder:
     clf = odm.ODMClassifier("linear", scale="standard", callbacks=[ProgressBars()]).fit(store)
     for step in clf.history_[-2:]:
         print(f"store: step {step['iteration']}, gap {step['gap']:.1e}")
+
+# Which λ? A path of models costs little more than one; the best on rows that none of them has seen.
+train, valid = slice(0, 400), slice(400, 500)
+models = odm.ODMClassifier("linear", scale="standard").lam_path(X[train], y[train], lams=[1, 10, 100, 1000])
+best = max(models, key=lambda model: model.score(X[valid], y[valid]))
+print(f"lam={best.lam:g}: {best.score(X[valid], y[valid]):.3f}")

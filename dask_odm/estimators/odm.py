@@ -299,15 +299,15 @@ class ODMClassifier(PredictingClassifier):
         self._set_result(*self._train(X, y, sample_weight))
         return self
 
-    def lam_path(self, lams: Any, X: Any, y: Any = None, sample_weight: Any = None) -> list[Self]:
+    def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
         """Models for every λ of ``lams``, each from the solution of the one before, over the same rows.
 
         Parameters
         ----------
-        lams : sequence of float
-            Values > 0; near ones after each other cost a pass or two each.
         X, y, sample_weight
             As `fit` takes them.
+        lams : sequence of float
+            Values > 0; near ones after each other cost a pass or two each.
 
         Returns
         -------
@@ -319,13 +319,15 @@ class ODMClassifier(PredictingClassifier):
         InputError
             No Newton on a linear kernel, a λ that is none, or as `fit`.
         """
-        values = tuple(float(lam) for lam in lams)
-        models = [clone(self).set_params(lam=lam) for lam in values]
+        values: Array = as_input_error(lambda: np.asarray(lams, dtype=np.float64))
+        if values.ndim != 1:
+            raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.")
+        models = [clone(self).set_params(lam=lam) for lam in values.tolist()]
         if not models or self._recipe is not RECIPES["newton"]:
             raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
         for model in models:
             as_input_error(model._validate_params)
-        trained, schema = models[0]._train(X, y, sample_weight, values)
+        trained, schema = models[0]._train(X, y, sample_weight, tuple(values.tolist()))
         for model, found in zip(models, trained.path, strict=True):
             model._set_result(found, schema)
         return models

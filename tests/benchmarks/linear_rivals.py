@@ -76,7 +76,7 @@ def choose(X: Any, y: Any) -> dict[str, float]:
     for theta in (0.1, 0.5, 0.8):
         for upsilon in (0.0, 0.1, 0.5):
             model = odm.ODMClassifier(kernel="linear", theta=theta, upsilon=upsilon)
-            for found in model.lam_path(np.geomspace(1e1, 1e6, 11), X[:count], y[:count]):
+            for found in model.lam_path(X[:count], y[:count], lams=np.geomspace(1e1, 1e6, 11)):
                 accuracy = found.score(X[count:], y[count:])
                 if accuracy > best[0]:
                     best = accuracy, {"lam": found.lam, "theta": theta, "upsilon": upsilon}

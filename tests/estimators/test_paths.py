@@ -25,7 +25,7 @@ def test_every_model_of_a_path_is_the_plain_fit(tmp_path, scale, where):
     X, y = blobs()
     source = (X, y) if where == "memory" else (odm.ingest((X, y), tmp_path / "a.zarr", dtype="float64"),)
     model = ODMClassifier("linear", scale=scale, tol=1e-13)
-    path = model.lam_path(LAMS, *source)
+    path = model.lam_path(*source, lams=LAMS)
     assert [found.lam for found in path] == LAMS
     assert not hasattr(model, "coef_")
     for found in path:
@@ -37,7 +37,7 @@ def test_every_model_of_a_path_is_the_plain_fit(tmp_path, scale, where):
 
 def test_neighbours_on_a_path_cost_few_passes():
     X, y = blobs(dtype="float32")
-    path = ODMClassifier("linear", tol=1e-6, scale="standard").lam_path(np.geomspace(1e2, 1e4, 9), X, y)
+    path = ODMClassifier("linear", tol=1e-6, scale="standard").lam_path(X, y, lams=np.geomspace(1e2, 1e4, 9))
     plain = ODMClassifier("linear", tol=1e-6, scale="standard", lam=1e4).fit(X, y)
     assert path[-1].history_[-1]["passes"] < plain.history_[-1]["passes"]
     assert max(found.history_[-1]["passes"] for found in path[1:]) <= 4
@@ -80,12 +80,16 @@ def test_a_fit_that_was_lost_is_taken_up_with_the_same_bits(tmp_path, dtype, ste
 def test_refused(tmp_path):
     X, y = blobs(50)
     with pytest.raises(InputError, match="lam_path takes one λ at least"):
-        ODMClassifier("linear").lam_path([], X, y)
+        ODMClassifier("linear").lam_path(X, y, lams=[])
     with pytest.raises(InputError, match="lam_path takes one λ at least, and needs kernel='linear'"):
-        ODMClassifier().lam_path([1.0], X, y)
+        ODMClassifier().lam_path(X, y, lams=[1.0])
     with pytest.raises(InputError, match="The 'lam' parameter"):
-        ODMClassifier("linear").lam_path([1.0, -1.0], X, y)
+        ODMClassifier("linear").lam_path(X, y, lams=[1.0, -1.0])
+    with pytest.raises(InputError, match="lams must be a sequence of numbers. Got 3"):
+        ODMClassifier("linear").lam_path(X, y, lams=3)
+    with pytest.raises(InputError, match="could not convert"):
+        ODMClassifier("linear").lam_path(X, y, lams=["many"])
     with pytest.raises(InputError, match="lam_path has no checkpoint"):
-        ODMClassifier("linear", checkpoint=str(tmp_path / "c")).lam_path([1.0], X, y)
+        ODMClassifier("linear", checkpoint=str(tmp_path / "c")).lam_path(X, y, lams=[1.0])
     with pytest.raises(InputError, match="warm_start is for linear solvers"):
         ODMClassifier(warm_start=True).fit(X, y)
