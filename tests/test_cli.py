@@ -155,10 +155,12 @@ def test_fit_on_a_scheduler(made, tmp_path):
     assert len(run_json("info", tmp_path / "m.zarr")["levels"]) == 2
 
 
-def test_checkpoint_and_resume(made, tmp_path):
+def test_checkpoint_and_resume(made, tmp_path, caplog):
     options = ("--n-partitions", 4, "--random-state", 0, "--checkpoint", tmp_path / "c.zarr")
     run("fit", made / "train.zarr", tmp_path / "a.zarr", *options)
-    run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
+    with caplog.at_level("INFO", logger="dask_odm"):
+        run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
+    assert "c.zarr', after level 1" in caplog.text
     a, b = (read_record(tmp_path / f"{name}.zarr", "model").array("dual_coef") for name in "ab")
     np.testing.assert_array_equal(a, b)
     line = refused("fit", made / "train.zarr", tmp_path / "d.zarr", *options, "--resume", "--lam", 7)
@@ -268,6 +270,19 @@ def test_interrupted(monkeypatch, made):
     monkeypatch.setattr("dask_odm.data.store.Store.verify", interrupt)
     result = run("verify", made / "train.zarr", status=130)
     assert (result.stdout, result.stderr) == ("", "dask-odm: interrupted\n")
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_an_interrupted_fit_says_how_to_go_on(monkeypatch, made, tmp_path, left):
+    def interrupt(self, path):
+        if left:
+            (tmp_path / "c.zarr").mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ODMClassifier, "fit", interrupt)
+    result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", tmp_path / "c.zarr", status=130)
+    said = "dask-odm: interrupted; run again with --resume to go on\n" if left else "dask-odm: interrupted\n"
+    assert (result.stdout, result.stderr) == ("", said)
 
 
 # Help -------------------------------------------------------------------------------------------------------

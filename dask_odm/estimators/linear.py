@@ -72,7 +72,7 @@ def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings
     exact = features.k <= EXACT_FEATURES
     problem = StoreProblem(features, loss, store, cluster)
     if exact and not problem.fits("full"):
-        logger.info(
+        logger.warning(
             "A Hessian of %d weights does not fit the workers' memory: conjugate gradients instead, a pass each.",
             features.k,
         )

@@ -7,7 +7,7 @@ bits do not depend on the workers. The page cache is the cache: nothing of a sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,7 @@ from dask_odm.strategies.cluster import Cluster, return_free_memory
 
 Array = NDArray[Any]
 MOST_GROUPS = 64
+HELD_SUMS = 10  # one a level of the tree that groups are added up by, and those of blocks
 
 
 def chunk_groups(n_chunks: int) -> list[range]:
@@ -45,7 +46,7 @@ def task_count(groups: int, threads: int) -> int:
 
 def task_bytes(store: Store, k: int, curvature: str) -> int:
     """Peak bytes of one task: a chunk with its columns, blocks of it, and sums."""
-    sums = 6 * 8 * k * k if curvature == "full" else 10 * 8 * k
+    sums = HELD_SUMS * 8 * (k * k if curvature == "full" else k)
     return store.chunk_nbytes + 16 * store.chunk_rows + 5 * BLOCK_BYTES + sums
 
 
@@ -120,7 +121,7 @@ def sum_groups(
     buffer = store.buffer()
     try:
         with single_threaded_blas:
-            return _tree_sum([method(query, _blocks(store, group, buffer), *arguments) for group in groups])
+            return _tree_sum(method(query, _blocks(store, group, buffer), *arguments) for group in groups)
     finally:
         return_free_memory()
 
@@ -133,8 +134,13 @@ def _blocks(store: Store, chunks: range, buffer: NDArray[np.uint8]) -> Iterator[
         yield RowsBlock(block.X, block.y, nothing if block.weight is None else block.weight)
 
 
-def _tree_sum(parts: list[Any]) -> Any:
-    """The sum of a power of two of parts, pair by pair."""
-    while len(parts) > 1:
-        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
+def _tree_sum(parts: Iterable[Any]) -> Any:
+    """The sum of a power of two of parts, pair by pair; of a sequence made on the way, few are held at a time."""
+    held: list[tuple[int, Any]] = []  # sums of 2**level parts, the level falling
+    for part in parts:
+        level, total = 0, part
+        while held and held[-1][0] == level:
+            level, total = level + 1, held.pop()[1] + total
+        held.append((level, total))
+    ((_, total),) = held
+    return total

@@ -448,3 +448,27 @@ def test_real_data(tmp_path, data_dir, load_svm, name):
     assert sum(store.class_counts) == len(y)
     np.testing.assert_array_equal(store.statistics.maximum, rows.max(axis=0))
     np.testing.assert_allclose(store.statistics.variance, rows.astype(np.float64).var(axis=0), rtol=1e-9, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "warned"),
+    [
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {}, "the last column, column 'w', which holds 3 different values;"),
+        ("1,2,3\n3,4,3\n", {}, "the last column, column 3, which holds 1 different value;"),
+        ("u,v,w\n1,2,3\n3,4,5\n", {}, None),
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": "w"}, None),
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": 1}, None),
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": False}, None),
+        ("u,v,y\n1,2,3\n3,4,5\n5,6,7\n", {}, None),
+    ],
+)
+def test_a_last_column_that_may_not_be_the_labels(tmp_path, caplog, text, options, warned):
+    (tmp_path / "a.csv").write_text(text)
+    ingest(tmp_path / "a.csv", tmp_path / "a.zarr", **options)
+    messages = [record.getMessage() for record in caplog.records]
+    if warned is None:
+        assert messages == []
+    else:
+        (message,) = messages
+        assert warned in message
+        assert "label= (--label)" in message

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+import zarr
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.interchange import open_store
@@ -219,3 +220,25 @@ def test_rows_selected_from_a_store(tmp_path):
     np.testing.assert_array_equal(stored(store)[0], X[10:90:2][:, [2, 0]])
     np.testing.assert_array_equal(stored(store)[1], Y[10:90:2])
     assert store.feature_names == ("c", "a")
+
+
+@pytest.mark.parametrize("how", ["weight", "labels in memory", "a column"])
+def test_zarr_arrays(tmp_path, how):
+    """Their values, whatever their chunks."""
+    rng = np.random.default_rng(0)
+    rows, labels, weights = rng.normal(size=(70, 4)), rng.integers(0, 2, 70), rng.uniform(size=70)
+    X, y, weight = (zarr.create_array({}, data=a, chunks=(n,) * a.ndim) for a, n in ((rows, 3), (labels, 20), (weights, 9)))
+    if how == "weight":
+        done = ingest((X, y), tmp_path / "a.zarr", dtype="float64", weight=weight)
+    elif how == "labels in memory":
+        done = ingest((X, labels), tmp_path / "a.zarr", dtype="float64")
+    else:
+        done = ingest(X, tmp_path / "a.zarr", dtype="float64", label=-1)
+    found = open_store(done.path)
+    features = rows[:, :3] if how == "a column" else rows
+    np.testing.assert_array_equal(found["X"], features)
+    np.testing.assert_array_equal(found["y"], rows[:, 3] if how == "a column" else labels)
+    if how == "weight":
+        np.testing.assert_array_equal(found["weight"], weights)
+    with pytest.raises(InputError, match="the zarr array: y has 3 rows where X has 70"):
+        ingest((X, labels[:3]), tmp_path / "b.zarr")

@@ -8,11 +8,15 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
+import zarr
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.lines import PipedText
 from dask_odm.data.paths import detect_format, find_files
 from dask_odm.data.readers import open_source
-from dask_odm.errors import InputError
+from dask_odm.data.store import Store
+from dask_odm.errors import InputError, StoreError
 from data.reading import COMPRESS, libsvm_bytes, read_all, sparse_rows, write_file
 
 
@@ -151,3 +155,31 @@ def test_what_cannot_be_read_through_a_pipe(monkeypatch, data, options, message)
 
 def test_piped_text_is_its_name():
     assert f"{PipedText(io.BytesIO(b''))}" == "standard input"
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_data_of_another_program(tmp_path, version):
+    group, array = tmp_path / "group.zarr", tmp_path / "array.zarr"
+    xr.Dataset({"X": (("sample", "feature"), np.eye(3))}).to_zarr(group, zarr_format=version)
+    zarr.save_array(array, np.eye(3), zarr_format=version)
+    for path, message in (
+        (group, r"is a zarr group but not a dask_odm store: dask_odm\.ingest\(xarray\.open_zarr\('"),
+        (array, r"is a zarr array, not a dask_odm store: dask_odm\.ingest\(\(zarr\.open\('"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ingest(path, tmp_path / "a.zarr")
+        with pytest.raises(StoreError, match=message):
+            Store.open(path)
+    ingest(xr.open_zarr(group), tmp_path / "a.zarr")  # the way out leads there
+    ingest((zarr.open(array), [0, 1, 0]), tmp_path / "b.zarr")
+
+
+def test_addresses_are_refused(tmp_path):
+    for call in (
+        lambda: ingest("s3://bucket/a.csv", tmp_path / "a.zarr"),
+        lambda: ingest(["https://host/a.csv"], tmp_path / "a.zarr"),
+        lambda: ingest((np.eye(3), [0, 1, 0]), "s3://bucket/a.zarr"),
+        lambda: Store.open("gs://bucket/a.zarr"),
+    ):
+        with pytest.raises(InputError, match=r"'(s3|https|gs)://.*': only local paths; copy it"):
+            call()

@@ -153,3 +153,18 @@ def test_an_arrow_table_is_refused_with_a_way_out(frame, rows):
     for call in (lambda: ODMClassifier().fit(table, rows[1]), lambda: model.predict(table)):
         with pytest.raises(InputError, match=r"to_pandas\(\).*ingest"):
             call()
+
+
+@pytest.mark.parametrize("name", ["label", "Target"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels_left_inside_the_frame(frame, rows, name, lazy):
+    X, y = frame, np.where(rows[1] > 0, "yes", "no")
+    whole = X.assign(**{name: y})
+    if lazy:
+        whole = pytest.importorskip("dask.dataframe").from_pandas(whole, npartitions=2)
+    message = rf"no y given; pass frame\.drop\(columns='{name}'\), frame\['{name}'\]\."
+    with pytest.raises(InputError, match=message):
+        ODMClassifier().fit(whole)
+    assert ODMClassifier().fit(whole.drop(columns=name), whole[name]).classes_.tolist() == ["no", "yes"]
+    named = X.rename(columns={X.columns[0]: name})  # it may be a feature all the same
+    assert len(ODMClassifier().fit(named, y).predict(named)) == len(X)

@@ -180,7 +180,7 @@ def test_kernels_of_this_process_do_not_go_to_workers(rows, tmp_path, monkeypatc
 
 def test_precomputed_values_do_not_come_from_a_store(rows, tmp_path):
     K, y = gaussian(rows[0], rows[0]), (rows[1] > 0).astype(int)
-    with pytest.raises(InputError, match="kernel='precomputed' kernel needs rows in memory, not a store"):
+    with pytest.raises(InputError, match="kernel='precomputed' needs rows in memory, not a store"):
         ODMClassifier("precomputed").fit(store_of(tmp_path / "a.zarr", K, y).path)
 
 

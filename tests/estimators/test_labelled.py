@@ -10,8 +10,9 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, open_store
+from dask_odm import ODMClassifier, load_model, open_store
 from dask_odm.errors import InputError
+from dask_odm.estimators.base import Schema
 from estimators.models import SETTINGS
 from small_stores import store_of
 
@@ -143,12 +144,45 @@ def test_which_dimension_runs_along_the_rows(rows, model):
         assert ODMClassifier().fit(one, array(y, "a")).n_features_in_ == 3  # shared with y
     assert model.predict(array(X.T, "b", "sample")).dims == ("sample",)
     square = X[:3]
-    assert model.predict(array(square, "a", "b")).dims == ("a",)  # the first
+    with pytest.raises(InputError, match=r"both have 3 entries; rename .*X\.rename\(\{'a': 'sample'\}\)"):
+        model.predict(array(square, "a", "b"))
     assert model.predict(array(square.T, "feature", "a")).dims == ("a",)
     expected = model.decision_function(square)
     np.testing.assert_allclose(model.decision_function(array(square.T, "b", "sample")), expected, atol=1e-12)
     beside = xr.Dataset({"X": array(square.T, "b", "a"), "y": array(y[:3], "a")})
     np.testing.assert_allclose(model.decision_function(beside), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", [lambda X: X, lambda X: X.chunk()])
+@pytest.mark.parametrize("saved", [False, True])
+def test_as_many_rows_as_features(rows, observed, tmp_path, form, saved):
+    """The names of the features tell their dimension, wherever it stands and whatever it is called."""
+    fitted = ODMClassifier(**SETTINGS).fit(turned(observed))
+    if saved:
+        fitted.save(tmp_path / "model.zarr")
+        fitted = load_model(tmp_path / "model.zarr")
+    square = form(observed["X"][40:43])
+    expected = fitted.decision_function(pd.DataFrame(rows[0][40:43], columns=NAMES))
+    for one in (square, square.T, square.T.rename(band="b"), square.T.rename(time="feature")):
+        found = fitted.decision_function(one)
+        assert found.dims != ("band",)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_dimension_of_the_fit_tells_the_features(rows, tmp_path):
+    """Where they have no names; but what xarray calls a dimension by itself tells nothing against the numbers."""
+    fitted = ODMClassifier(**SETTINGS).fit(*rows)
+    square, expected = rows[0][40:43], fitted.decision_function(rows[0][40:43])
+    fitted._take(Schema(fitted.classes_, 3, None, "band"))
+    fitted.save(tmp_path / "model.zarr")
+    for each in (fitted, load_model(tmp_path / "model.zarr")):
+        for one in (array(square, "time", "band"), array(square.T, "band", "time"), array(square.T, "band", "feature")):
+            np.testing.assert_allclose(each.decision_function(one), expected, atol=1e-12)
+        with pytest.raises(InputError, match="4 features"):
+            each.predict(array(np.ones((3, 4)), "time", "band"))
+    fitted._take(Schema(fitted.classes_, 3, None, "dim_1"))
+    np.testing.assert_allclose(fitted.decision_function(xr.DataArray(square)), expected, atol=1e-12)
+    assert len(fitted.predict(xr.DataArray(rows[0].T))) == 90
 
 
 def test_plain_labels_beside_an_array(rows, model):

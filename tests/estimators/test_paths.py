@@ -85,7 +85,7 @@ def test_refused(tmp_path):
         ODMClassifier().lam_path(X, y, lams=[1.0])
     with pytest.raises(InputError, match="The 'lam' parameter"):
         ODMClassifier("linear").lam_path(X, y, lams=[1.0, -1.0])
-    with pytest.raises(InputError, match="lams must be a sequence of numbers. Got 3"):
+    with pytest.raises(InputError, match=r"lams must be a sequence of numbers\. Got 3"):
         ODMClassifier("linear").lam_path(X, y, lams=3)
     with pytest.raises(InputError, match="could not convert"):
         ODMClassifier("linear").lam_path(X, y, lams=["many"])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from dask_odm.data import records
 from dask_odm.data.store import Store
@@ -207,6 +208,11 @@ def a_file(path: Path) -> None:
     path.write_text("1,2,3\n")
 
 
+def of_another_program(path: Path) -> None:
+    shutil.rmtree(path)
+    xr.Dataset({"X": (("sample", "feature"), X), "y": ("sample", Y)}).to_zarr(path, zarr_format=3)
+
+
 def flip(key: str) -> Callable[[Path], None]:
     return lambda path: damage(path / key, "Flipped bit")
 
@@ -236,6 +242,7 @@ FAULTS = [
     Fault("No such store", **of("plain.zarr", shutil.rmtree)),
     Fault("Unfinished store", **of("plain.zarr", lambda path: (path / "manifest.json").unlink())),
     Fault("Something else than a store", **of("plain.zarr", a_file)),
+    Fault("Zarr data of another program", **of("plain.zarr", of_another_program)),
     Fault("One thing in place of another", **of("plain.zarr", replace("checkpoint.zarr"))),
     Fault("One thing in place of another", **of("model.zarr", replace("zstd.zarr"))),
     Fault("Another format version", **of("plain.zarr", lambda path: forge(path, version))),

@@ -16,6 +16,7 @@ from faults.table import Fault, check_fault, each_way
 GOOD = {
     "a.csv": "u,v,label\n1,2,a\n3,4,b\n",
     "a.svm": "1 1:1 2:2\n-1 1:3 2:4\n",
+    "a": "u,v,label\n1,2,a\n3,4,b\n",
     "a.csv.gz": gzip.compress(b"u,v,label\n1,2,a\n3,4,b\n"),
 }
 
@@ -33,6 +34,21 @@ def of_file(name: str, bad: str | bytes | None, **options: Any) -> dict[str, Any
         "cure": write(name, GOOD[name]),
         "python": lambda folder: ingest(folder / name, folder / "s.zarr", **options).verify(),
         "command": lambda folder: ["ingest", folder / name, folder / "s.zarr", *flags],
+    }
+
+
+def spreadsheet(content: bytes) -> dict[str, Any]:
+    """A workbook in a folder, and the same as text."""
+
+    def save_as_text(folder: Path) -> None:
+        (folder / "data" / "a.xlsx").unlink()
+        (folder / "data" / "a.csv").write_text(GOOD["a.csv"])
+
+    return {
+        "cause": lambda folder: [(folder / "data").mkdir(), write("data/a.xlsx", content)(folder)],
+        "cure": save_as_text,
+        "python": lambda folder: ingest(folder / "data", folder / "s.zarr").verify(),
+        "command": lambda folder: ["ingest", folder / "data", folder / "s.zarr"],
     }
 
 
@@ -64,6 +80,9 @@ FAULTS = [
     Fault("Empty file", **of_file("a.csv", "\n\n"), note="blank lines"),
     Fault("No rows", **csv()),
     Fault("Damaged compressed file", **of_file("a.csv.gz", GOOD["a.csv.gz"][:-12])),
+    Fault("Not compressed", **of_file("a.csv.gz", "u,v,label\n1,2,a\n3,4,b\n")),
+    Fault("Spreadsheet", **spreadsheet(b"PK\x03\x04 and what follows")),
+    Fault("Zip file that is none", **of_file("a", b"PK\x03\x04 and what follows")),
     Fault("Ragged rows", **csv("1,2,a", "3,b")),
     Fault("Ragged rows", **csv("1,2,a", "3,4,b,5"), note="too many"),
     Fault("Not a number", **csv("1,2,a", "3,oops,b")),

@@ -201,6 +201,29 @@ def test_too_little_memory_holds_both_figures(client, path):
     assert client.run(os.getpid) == before
 
 
+def test_advice_follows_from_the_case(rows):
+    """More partitions do not make the last merger smaller."""
+    for n_partitions, advice in ((1, "here: or use"), (4, "at smaller partitions by stop_at=")):
+        classifier = ODMClassifier(**SETTINGS | {"n_partitions": n_partitions}, memory_limit=20_000)
+        with pytest.raises(MemoryLimitError) as caught:
+            classifier.fit(*rows)
+        assert "Use more partitions" in str(caught.value) or advice in str(caught.value), caught.value
+
+
+def test_settings_of_a_cluster_of_this_process_are_no_warning(start_workers, caplog, monkeypatch):
+    monkeypatch.setattr("dask_odm.strategies.watch._WARNED", set())
+    settings = {"distributed.scheduler.allowed-failures": 0}
+    with dask.config.set(settings), caplog.at_level("INFO", logger="dask_odm"):
+        client = start_workers(1)
+        warn_of_settings(Watch(client))
+        monkeypatch.setattr("dask_odm.strategies.watch._WARNED", set())
+        client.cluster, cluster = None, client.cluster
+        warn_of_settings(Watch(client))
+        client.cluster = cluster
+    levels = [(r.levelname, "allowed-failures: 3" in r.getMessage()) for r in caplog.records if "is set so" in r.msg]
+    assert levels == [("INFO", True), ("WARNING", True)]
+
+
 def test_resources_of_the_workers(client):
     cluster = Cluster.current()
     assert (cluster.workers, cluster.threads, cluster.limit) == (2, 1, 10**9)

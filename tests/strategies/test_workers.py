@@ -10,7 +10,8 @@ import dask
 import psutil
 import pytest
 
-from dask_odm.errors import ClusterError, InputError
+from dask_odm.errors import ClusterError, InputError, MemoryLimitError
+from dask_odm.strategies import workers
 from dask_odm.strategies.cluster import active_client
 from dask_odm.strategies.workers import joined, local_workers, peak_bytes
 
@@ -61,3 +62,19 @@ def test_a_scheduler_that_does_not_answer(monkeypatch):
         with pytest.raises(ClusterError, match=f"cannot join the scheduler at '{address}': "), joined(address):
             pass
         assert active_client() is None
+
+
+def test_too_little_memory_to_start_is_refused_at_once():
+    with pytest.raises(MemoryLimitError, match="10MB is too little.*about 250 MB.*at least 200MB"):
+        local_workers(1, 1, "10MB").__enter__()
+    assert active_client() is None
+
+
+def test_workers_that_do_not_start(monkeypatch):
+    """As those that end for lack of memory while they start, again and again."""
+    monkeypatch.setattr("dask_odm.strategies.workers.START_SECONDS", 0.5)
+    start = workers.Client
+    monkeypatch.setattr(workers, "Client", lambda **options: start(**options | {"n_workers": 0}))
+    with pytest.raises(ClusterError, match=r"2 workers did not start within 0\.5 s, most likely for lack of memory"):
+        local_workers(2).__enter__()
+    assert active_client() is None

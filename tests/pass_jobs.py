@@ -1,0 +1,27 @@
+"""Sums whose worker dies on the way, for the tests of passes over a store: tasks that workers import."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from dask_odm.strategies import passes
+
+
+class DeadlySums:
+    """`sum_groups`, whose worker dies once, after it summed the chunks from ``first`` at a w that is not zero."""
+
+    def __init__(self, folder: str, first: int) -> None:
+        self.folder, self.first = folder, first
+
+    def __call__(self, store, groups, query, method, arguments):
+        total = passes.sum_groups(store, groups, query, method, arguments)
+        if groups[0].start == self.first and np.any(query.w):
+            marker = Path(self.folder) / "died"
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return total
