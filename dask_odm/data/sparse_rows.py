@@ -82,7 +82,7 @@ def sparse_statistics(X: csr_array, weight: Array) -> Statistics:
     total = float(weight.sum())
     present = np.bincount(columns, weights, minlength=d)
     mean = np.bincount(columns, weights * values, minlength=d) / total
-    squares = np.bincount(columns, weights * (values - mean[columns]) ** 2, minlength=d)
+    squares = np.bincount(columns, weights * (values - mean[columns]) ** 2, minlength=d).astype(np.float64)
     squares += np.maximum(total - present, 0.0) * mean**2
     full = np.bincount(columns, minlength=d) == n
     low, high = np.where(full, np.inf, 0.0), np.where(full, -np.inf, 0.0)

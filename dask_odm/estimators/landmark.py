@@ -13,7 +13,7 @@ from dask_odm.data.partitioned import Labelling
 from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.linear import report_step
+from dask_odm.estimators.linear import report_step, rescaling_advised
 from dask_odm.estimators.rows import TrainingRows
 from dask_odm.estimators.training import FitSettings, Trained, read_store
 from dask_odm.kernels.blocks import ArrayRows
@@ -34,6 +34,8 @@ def train_landmark_arrays(
     """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
     if settings.kernel == "precomputed":
         raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='sodm'.")
+    if settings.kernel == "linear":
+        raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
     if settings.checkpoint is not None:
         raise InputError("solver='landmark' writes no checkpoint; set checkpoint to None.")
     rows = TrainingRows.of(X, y, weight, class_weights)
@@ -46,7 +48,7 @@ def train_landmark_arrays(
     # the Gram matrix, its factor, the preconditioner's parts; vectors of n
     needed = 10 * 8 * count**2 + 20 * 8 * rows.n
     cluster.require(needed, 1, f"Newton over {count} landmarks")
-    with single_threaded_blas:
+    with single_threaded_blas, rescaling_advised():
         basis = Basis.of(kernel, scaled[drawn])
         source = scaled if isinstance(scaled, SparseRows) else ArrayRows(scaled)
         span = RowSpan(kernel, source, basis.rows, cluster.memory - needed, CPU_COUNT)

@@ -32,8 +32,8 @@ from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.persistence import save_state
 from dask_odm.problems.linear import FeatureMap, LinearLoss
-from dask_odm.problems.linear_arrays import ArrayProblem
-from dask_odm.solvers.linear_newton import EXACT_FEATURES, LinearSolution, NewtonState, solve_newton
+from dask_odm.problems.linear_arrays import EXACT_FEATURES, ArrayProblem
+from dask_odm.solvers.linear_newton import LinearSolution, NewtonState, solve_newton
 from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.passes import StoreProblem
 from dask_odm.strategies.predict import Predictor
@@ -51,6 +51,7 @@ def train_linear_arrays(
     loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
     weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
     problem = ArrayProblem(features, loss, rows.X, (rows.y > 0).astype(np.int8), weights, CPU_COUNT)
+    Cluster.local(settings.memory_limit).require(problem.nbytes, 1, f"Newton over {features.k} weights")
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
         return _solve_path(problem, features, rows.X.dtype, settings, rows.fingerprint)
 
@@ -201,5 +202,5 @@ def finish_linear(
             f"The solver stopped at a relative gap of {solution.gap:.1e}, above tol={settings.solver.tol:g}. Increase "
             f"max_iter ({settings.solver.max_iter} steps), scale the features, or decrease lam."
         )
-    n_iter = max(1, len(solution.history) - 1)
+    n_iter = max(1, solution.steps)
     return Trained(predictor, np.empty(0, np.int64), solution.gap, solution.history, n_iter, warning)

@@ -397,8 +397,9 @@ class ODMClassifier(PredictingClassifier):
         rows = check_training(self, given.X, given.y, given.weight, **self._reading())
         schema = Schema(rows.classes, rows.X.shape[1], rows.names)
         weights = class_weights(self.class_weight, rows.classes, np.bincount(rows.codes, rows.weight, minlength=2))
-        spooled = active_client() is not None and (settings.n_partitions or 1) > 1 and not issparse(rows.X)
-        if spooled and isinstance(self.kernel, str) and self.kernel != "precomputed":
+        parts = (settings.n_partitions or 1) > 1 and self._recipe.partitions
+        named = isinstance(self.kernel, str) and self.kernel != "precomputed"
+        if active_client() is not None and parts and named and not issparse(rows.X):
             lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
             return self._fit_spooled(lazy, settings)[0], schema  # with the classes in the dtype they came in
         y = np.where(rows.codes == 1, 1.0, -1.0)

@@ -38,18 +38,21 @@ class Recipe:
         Takes a store, its labelling and settings.
     linear : bool
         For the linear kernel only, in the weights of its features, which it can start from.
+    partitions : bool
+        Cuts rows into partitions, which Dask's workers solve if there are any.
     """
 
     from_arrays: Callable[[Any, Array, Array, tuple[float, float], FitSettings], Trained]
     from_store: Callable[[Store, Labelling, FitSettings], Trained]
     linear: bool = False
+    partitions: bool = False
 
 
 RECIPES = {
-    "sodm": Recipe(train_arrays, train_store),
+    "sodm": Recipe(train_arrays, train_store, partitions=True),
     "landmark": Recipe(train_landmark_arrays, train_landmark_store),
     "newton": Recipe(train_linear_arrays, train_linear_store, linear=True),
-    "dsvrg": Recipe(train_ring_arrays, train_ring_store, linear=True),
+    "dsvrg": Recipe(train_ring_arrays, train_ring_store, linear=True, partitions=True),
     "svrg": Recipe(train_svrg_arrays, train_svrg_store, linear=True),
     "csvrg": Recipe(train_csvrg_arrays, train_csvrg_store, linear=True),
 }

@@ -103,7 +103,8 @@ def train_ring_arrays(
 def train_ring_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
     """Train by DSVRG on a store of any size: the shuffle, then the ring, on Dask."""
     cluster = Cluster.current(settings.memory_limit)
-    parts = ring_partitions(store.rows, settings.n_partitions)
+    labelled = sum(store.class_counts or ())
+    parts = ring_partitions(store.rows if settings.n_partitions else labelled, settings.n_partitions)
     statistics = store_statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     weights = labelling.negative_weight, labelling.positive_weight

@@ -146,11 +146,12 @@ class FeatureMap:
         total = float(c.sum(dtype=np.float64))
         out = np.empty(self.k)
         if issparse(block):
-            out[: self.d] = block.power(2).T @ c
+            exact, c = block.astype(np.float64), c.astype(np.float64)  # the terms cancel
+            out[: self.d] = exact.power(2).T @ c
             if self.scaling is not None:
-                mixed = self.scaling.shift * (block.T @ c)
+                mixed = self.scaling.shift * (exact.T @ c)
                 out[: self.d] += self.scaling.shift**2 * total - 2.0 * mixed
-                out[: self.d] *= self.scaling.factor**2
+                out[: self.d] = np.maximum(out[: self.d], 0.0) * self.scaling.factor**2
         else:
             out[: self.d] = np.einsum("i,ij,ij->j", c, block, block)
         if self.bias > 0:
@@ -187,7 +188,8 @@ def block_rows(d: int, X: Any) -> int:
     """Rows that products are taken of at a time."""
     if issparse(X):
         return SPARSE_ROWS
-    return max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
+    rows = max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
+    return rows if d <= MOST_FEATURES else max(rows, d // 2)  # sums of d² cost as much as the rows of a block
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ from dask_odm.problems.linear import FeatureMap, LinearLoss, PrimalSums, Query, 
 Array = NDArray[Any]
 T = TypeVar("T")
 MOST_GROUPS = 16
+EXACT_FEATURES = 2048  # up to so many weights a Hessian is formed
 PARTIAL_BYTES = 256 << 20  # of all groups' Hessians together
 
 
 def group_count(k: int) -> int:
     """Groups of rows whose sums are added in order; depends on the number of weights alone."""
-    return max(2, min(MOST_GROUPS, PARTIAL_BYTES // (8 * k * k)))
+    return MOST_GROUPS if k > EXACT_FEATURES else max(2, min(MOST_GROUPS, PARTIAL_BYTES // (8 * k * k)))
 
 
 class ArrayProblem:
@@ -50,6 +51,12 @@ class ArrayProblem:
         self._curved_precisely = False
         self._curvatures: list[list[Array]] = []
         self._groups = [blocks[a:b] for a, b in pairwise(bounds)]
+
+    @property
+    def nbytes(self) -> int:
+        """About what Newton holds besides the rows: every group's sums, the Hessian and its factor; vectors of n."""
+        k, n = self.k, sum(len(block.codes) for group in self._groups for block in group)
+        return 8 * ((len(self._groups) + 4) * (k * k if k <= EXACT_FEATURES else 4 * k) + n)
 
     def with_lam(self, lam: float) -> ArrayProblem:
         """The problem over the same rows for another λ."""

@@ -167,9 +167,11 @@ class RowSpan:
         return _added(run_threads(run, parts, self._threads))
 
     def _take(self, index: Array) -> Array:
-        if self._kept is not None or not len(index):
-            return np.empty((0, self.r)) if self._kept is None else self._kept[index]
-        X = np.concatenate([self._rows.read(i, i + 1) for i in index.tolist()])
+        """Kernel values of ascending rows, computed anew even where they are kept: in another shape bits may differ."""
+        if not len(index):
+            return np.empty((0, self.r), self._rows.dtype)
+        runs = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
+        X = np.concatenate([self._rows.read(int(run[0]), int(run[-1]) + 1) for run in runs])
         return self._kernel.tile_packed(self._kernel.pack_left(X), self._right)
 
 

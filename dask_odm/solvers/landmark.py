@@ -43,11 +43,13 @@ class Basis:
         X = candidates.astype(np.float64)
         K = kernel.tile(X, X)
         K = 0.5 * (K + K.T)
+        if not (np.isfinite(K).all() and K.diagonal().max() > 0):
+            raise ValueError("the kernel of the landmarks overflows or is zero")
         least = RANK_TOLERANCE[candidates.dtype.name] * len(K) * float(K.diagonal().max())
         _, pivots, rank, _ = lapack.dpstrf(K, tol=least, lower=1)
         chosen = np.sort(pivots[: max(1, rank)] - 1)
         gram = K[np.ix_(chosen, chosen)].copy()
-        return cls(chosen, np.ascontiguousarray(candidates[chosen]), gram, _factor(gram, 0.0))
+        return cls(chosen, np.ascontiguousarray(candidates[chosen]), gram, _factor(gram))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,16 +124,19 @@ def _preconditioner(span: Span, basis: Basis, curvature: Array, rng: np.random.G
         drawn = rng.choice(len(active), SKETCH * span.r, p=weight / total)
         picked, times = np.unique(drawn, return_counts=True)
         rows, weight = active[picked], times * (total / len(drawn))
-    return _factor(basis.gram + span.squares(rows, weight), 0.0)
+    return _factor(basis.gram + span.squares(rows, weight))
 
 
-def _factor(matrix: Array, jitter: float) -> Array:
-    """Cholesky factor, with as much on the diagonal as it takes."""
-    while True:
+def _factor(matrix: Array) -> Array:
+    """Cholesky factor, with as much on the diagonal as it takes; ValueError where nothing helps."""
+    jitter = 0.0
+    while np.isfinite(jitter):
         factor, info = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)), lower=1)
         if info == 0:
             return np.asarray(factor)
-        jitter = max(100 * jitter, 1e-14 * float(matrix.trace()))
+        trace = float(matrix.trace())
+        jitter = max(100 * jitter, 1e-14 * trace) if np.isfinite(trace) and trace > 0 else np.inf
+    raise ValueError("the landmarks' matrix is not positive definite")
 
 
 def _direction(span: Span, basis: Basis, state: _State, factor: Array) -> tuple[Array, int]:

@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dask_odm.problems.linear import LinearProblem, PrimalSums
+from dask_odm.problems.linear_arrays import EXACT_FEATURES
 
 Array = NDArray[Any]
-EXACT_FEATURES = 2048
 MOST_PRODUCTS = 500  # conjugate gradients of one step
 FRACTIONS = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False), np.arange(1, 17) / 16])
 REFINEMENTS = 3
 FORCING = 1e-2  # most of the gradient that conjugate gradients may leave
 SLOW = 0.25
+CREEP = 0.1  # a step that lowers P by less, and the gap hardly, is one that float32 has no digits for
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,14 @@ class Iterate:
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """Weights w (k,), P(w), its relative duality gap, one record a step, and the sums over rows at w, if kept."""
+    """Weights w (k,), P(w), its relative duality gap, records, steps or epochs taken, and the sums at w, if kept."""
 
     w: Array
     primal: float
     gap: float
     converged: bool
     history: list[dict[str, Any]]
+    steps: int
     sums: PrimalSums | None = None
 
 
@@ -145,6 +147,7 @@ class _Newton:
         self._on_state = on_state
         self._precise = precise
         self._steps = 0
+        self._stuck = False  # float64 has no more digits to give
         self._passes = 0
         self._began = time.perf_counter()
         self._history: list[dict[str, Any]] = []
@@ -158,7 +161,7 @@ class _Newton:
 
     def run(self, w: Array, max_iter: int, start: PrimalSums | None) -> LinearSolution:
         at = self._at(w, start)
-        while self._steps < max_iter:
+        while self._steps < max_iter and not self._stuck:
             if at.gap <= self._tol:
                 at = self._certified(at)
                 if at.gap <= self._tol:
@@ -168,7 +171,7 @@ class _Newton:
             self._on_state(NewtonState(at.w, self._precise, self._steps, self._history))
         else:
             at = self._certified(at)
-        return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history, at.sums)
+        return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history, self._steps, at.sums)
 
     def _at(self, w: Array, known: PrimalSums | None = None) -> Iterate:
         """One pass at ``w``, unless its sums are known; it is remembered as a step."""
@@ -192,6 +195,8 @@ class _Newton:
 
     def _certified(self, at: Iterate) -> Iterate:
         """The same w with sums in float64; where that gap is not small enough, all that follows is in float64."""
+        if self._precise:
+            return at
         self._passes += 1
         exact = Iterate.of(at.w, self._problem.sums(at.w, "none", precise=True))
         self._history[-1] |= {"gap": exact.gap, "objective": exact.primal, "passes": self._passes}
@@ -206,11 +211,12 @@ class _Newton:
         if after.primal > at.primal + 1e-4 * slope and not _is_rounding(at, slope):
             after = self._at(at.w + self._length(at, direction) * direction)
         kept = after if after.primal <= at.primal or after.gap < at.gap else at
-        still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < 1e-4 * at.primal
-        if kept is at or (still and after.gap > self._tol and not self._precise):
+        still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < CREEP * at.primal
+        if not self._precise and (kept is at or (still and after.gap > self._tol)):
             # float32 has no more digits to give: the same w again, in float64
             self._precise = True
             return self._at(kept.w)
+        self._stuck = kept is at
         return kept
 
     def _direction(self, at: Iterate) -> Array:

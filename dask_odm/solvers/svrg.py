@@ -158,7 +158,7 @@ class SVRG:
             converged = at.gap <= self.solver.tol
             ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
             if converged or ended or (self.biased and _stalls(history)):
-                return LinearSolution(at.w, at.primal, at.gap, converged, history, at.sums)
+                return LinearSolution(at.w, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
             state = self._epoch(state, at, clock)
             self.on_epoch(state, history)
 

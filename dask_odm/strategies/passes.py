@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
-from dask.base import tokenize
 from dask.delayed import delayed
 from numpy.typing import NDArray
 
@@ -105,7 +105,7 @@ class StoreProblem:
         count = task_count(len(groups), self.cluster.workers * self.cluster.threads)
         each = len(groups) // count
         run = delayed(sum_groups, pure=False)
-        serial = tokenize(w, arguments, precise, self.store.digest)
+        serial = uuid4().hex  # tasks of two fits at the same time are not the same, though they ask for the same w
         tasks = [
             run(self.store, part, query, method, arguments, dask_key_name=f"{name}-{serial}-{i}")
             for i, part in enumerate(groups[i : i + each] for i in range(0, len(groups), each))

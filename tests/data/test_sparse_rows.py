@@ -134,3 +134,9 @@ def test_reading_leaves_the_rows_alone():
     sparse_statistics(X, np.ones(57))
     np.testing.assert_array_equal(X.toarray(), before.toarray())
     assert X.nnz == before.nnz
+
+
+def test_rows_without_any_entry():
+    statistics = sparse_statistics(csr_array((4, 3), dtype=np.float32), np.ones(4))
+    for values in (statistics.minimum, statistics.maximum, statistics.mean, statistics.variance):
+        np.testing.assert_array_equal(values, np.zeros(3))

@@ -81,3 +81,26 @@ def test_refused(tmp_path):
         ODMClassifier(solver="landmark", checkpoint=str(tmp_path / "c")).fit(X, y)
     with pytest.raises(MemoryLimitError, match=r"Newton over 60 landmarks needs .* free for it"):
         ODMClassifier(solver="landmark", memory_limit="100kB").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "X"),
+    [
+        (lambda A, B: np.zeros((len(A), len(B))), np.ones((40, 3))),
+        ("poly", np.random.default_rng(0).normal(size=(40, 3)) * 1e13),
+    ],
+    ids=["zero", "overflow"],
+)
+def test_kernels_that_span_nothing_are_an_error(kernel, X):
+    model = ODMClassifier(kernel, solver="landmark", degree=30, gamma=1.0, fit_intercept=False)
+    with pytest.raises(InputError, match="rescale the rows"):
+        model.fit(X, [0, 1] * 20)
+
+
+def test_memory_changes_no_bit():
+    X, y = rings(3000)
+    found = {
+        ODMClassifier(solver="landmark", n_landmarks=100, memory_limit=limit, **SETTINGS).fit(X, y).dual_coef_.tobytes()
+        for limit in ("2MB", "1GB")
+    }
+    assert len(found) == 1

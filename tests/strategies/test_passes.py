@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -168,3 +169,16 @@ def test_labelling_drops_unknown_labels(store):
     keep, y, weight = Labelling(1)(whole)
     same = ODMClassifier("linear", **SETTINGS).fit(whole.X[keep], y[keep], weight[keep])
     np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-4, atol=1e-6)
+
+
+def test_fits_at_the_same_time_do_not_share_tasks(store, client):
+    """Every fit starts at w = 0: a task is of one fit all the same."""
+    lams = [1.0, 100.0, 1e4]
+    alone = [bits(ODMClassifier("linear", lam=lam, tol=1e-9).fit(store.path)) for lam in lams]
+
+    def fit(lam: float) -> list:
+        with client.as_current():
+            return bits(ODMClassifier("linear", lam=lam, tol=1e-9).fit(store.path))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(fit, lams)) == alone
