@@ -168,10 +168,10 @@ def test_kernels_of_this_process_do_not_go_to_workers(rows, tmp_path, monkeypatc
     X, y = rows[0], (rows[1] > 0).astype(int)
     given = gaussian(X, X) if kernel == "precomputed" else X
     path = store_of(tmp_path / "a.zarr", given, y).path
-    with pytest.raises(InputError, match="kernel needs rows in memory, not a store"):
+    with pytest.raises(InputError, match="needs rows in memory, not a store"):
         ODMClassifier(kernel, n_partitions=4).fit(path)
     monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
-    with pytest.raises(InputError, match="kernel needs rows in memory"):
+    with pytest.raises(InputError, match="kernel.* needs rows in memory"):
         ODMClassifier(kernel, n_partitions=4).fit(da.from_array(given, chunks=(30, -1)), da.from_array(y, chunks=30))
     if callable(kernel):
         with pytest.raises(InputError, match="kernel needs rows in memory, not a fit with a checkpoint"):
