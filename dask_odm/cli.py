@@ -85,10 +85,11 @@ class Commands(click.Group):
                 if isinstance(error, BrokenPipeError):
                     raise  # click ends quietly
                 _stop(ctx, f"{error.filename or 'cannot go on'}: {error.strerror or error}", 2)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
+                message = str(error) or "interrupted"
                 if self.is_process:
-                    _end_at_once("interrupted", 130)
-                _stop(ctx, "interrupted", 130)
+                    _end_at_once(message, 130)
+                _stop(ctx, message, 130)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -202,7 +203,12 @@ def _parameters(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("model")
 @_parameters
 @click.option("--scheduler", metavar="ADDRESS", help="Train on the Dask cluster there, such as tcp://host:8786.")
-@click.option("--workers", type=click.IntRange(1), help="Train on so many worker processes of this machine.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Train on so many worker processes of this machine; small data are solved in this one all the same: up to "
+    "65536 rows and 256 MB, in one partition.",
+)
 @click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]")
 @click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced.")
 @overwrite_option
@@ -222,7 +228,7 @@ def fit(store: str, model: str, scheduler: str | None, workers: int | None, thre
     check_target(model, "model", overwrite=overwrite)
     source, started = Store.open(store), time.perf_counter()
     classifier = ODMClassifier(**parameters | {name: _number(parameters[name]) for name in ("gamma", "step_size")})
-    with cluster, _progress():
+    with _resumable(classifier.checkpoint), cluster, _progress():
         classifier.fit(source.path)
         seconds = time.perf_counter() - started
         classifier.save(model, overwrite=overwrite)
@@ -304,6 +310,17 @@ def _load(path: str) -> Any:
     from dask_odm.estimators.base import load_model
 
     return load_model(path)
+
+
+@contextmanager
+def _resumable(checkpoint: str | None) -> Iterator[None]:
+    """Say of an interrupted fit that left a checkpoint how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if checkpoint is None or not os.path.lexists(checkpoint):
+            raise
+        raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
 
 
 @contextmanager

@@ -45,6 +45,7 @@ class Source(ABC):
     size: int = 0  # bytes, in the unit of RowBlock.position; 0 where it is not known
     feature_names: tuple[str, ...] | None = None
     label_name: str | None = None  # where the labels are taken from, in words
+    label_is_guessed: bool = False  # it is the last column, and no name said so
     labels_are_text: bool = False  # label types are to be inferred from all of them, not taken as they are
 
     @abstractmethod

@@ -22,6 +22,7 @@ class Columns:
     count: int
     label: int | None
     weight: int | None
+    guessed: bool = False  # the label is the last column, for want of a name
 
     @property
     def features(self) -> list[int]:
@@ -77,7 +78,9 @@ def choose_columns(
         at_label = _guessed(texts, count, at_weight)
     else:
         at_label = _position(where, "label", label, texts, names, count)
-    columns = Columns(texts, count, at_label, at_weight)
+    named = at_label is not None and texts is not None and texts[at_label].lower() in LABEL_NAMES
+    guessed = at_label is not None and (label is None or label is True) and not named
+    columns = Columns(texts, count, at_label, at_weight, guessed)
     if not 1 <= len(columns.features) <= MAX_FEATURES or (at_label is not None and at_label == at_weight):
         raise InputError(f"{where}: no feature columns beside label and weight, or too many.")
     return columns

@@ -83,6 +83,7 @@ class CsvSource(Source):
         if n_features not in (None, self.n_features):
             raise InputError(f"{paths[0]}: {self.n_features} feature columns, but n_features is {n_features}.")
         self.feature_names, self.label_name = self._columns.feature_names, self._columns.label_name
+        self.label_is_guessed = self._columns.guessed
         self._with_gaps = False  # a missing value was met; until then fields are not compared with words for it
 
     def blocks(self) -> Iterator[RowBlock]:

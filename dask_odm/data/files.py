@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import uuid
 from contextlib import suppress
+from pathlib import Path
 
 from dask_odm.errors import InputError
+
+_ZARR = ((".zgroup", "group"), (".zarray", "array"))
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def check_output(path: str, *, overwrite: bool) -> None:
@@ -26,6 +31,31 @@ def check_output(path: str, *, overwrite: bool) -> None:
         raise InputError(f"'{path}' exists and cannot be read: {reason(error)}.") from error
     if not ours:
         raise InputError(f"'{path}' exists and is not a zarr store; remove it yourself or choose another name.")
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """Return ``path`` as a string; InputError where it is the address of something on another machine."""
+    text = os.fspath(path)
+    if _ADDRESS.match(text):
+        raise InputError(
+            f"'{text}': only local paths; copy it to this machine, or pass what another library opened, such as "
+            f"xarray.open_zarr('{text}')."
+        )
+    return text
+
+
+def other_zarr(path: str) -> str | None:
+    """Say of a zarr group or array, in format 2 or 3, that another program wrote how to ingest it; else None."""
+    kind = next((kind for name, kind in _ZARR if os.path.isfile(os.path.join(path, name))), None)
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if kind is None:
+            document = json.loads(Path(path, "zarr.json").read_bytes())
+            if str(document["attributes"].get("format")).startswith("dask_odm"):
+                return None
+            kind = str(document["node_type"])
+    if kind == "array":
+        return f"is a zarr array, not a dask_odm store: dask_odm.ingest((zarr.open('{path}'), y), …)"
+    return kind and f"is a zarr group but not a dask_odm store: dask_odm.ingest(xarray.open_zarr('{path}'), …)"
 
 
 def aside(path: str) -> str:

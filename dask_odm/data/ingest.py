@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,8 +11,10 @@ from typing import Any, TypedDict, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.blocks import BLOCK_BYTES, RowBlock
+from dask_odm.data.blocks import BLOCK_BYTES, RowBlock, Source
+from dask_odm.data.files import local_path
 from dask_odm.data.labels import LabelEncoder
+from dask_odm.data.layout import Label
 from dask_odm.data.missing import CompleteRows
 from dask_odm.data.readers import open_source
 from dask_odm.data.store import Store
@@ -19,6 +22,7 @@ from dask_odm.data.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, Progress, report
 
+logger = logging.getLogger("dask_odm")
 _SPLIT_GROUP = 100  # of so many rows in a row the split takes its share exactly
 _SPLIT_BATCH = 64
 
@@ -79,7 +83,7 @@ def ingest(
           hidden ones, ``_SUCCESS`` and the like are left out), or ``-`` for text on standard input.
           LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC (Feather)
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
-          dask array
+          dask array, zarr array (chunk by chunk)
         - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or whatever offers
           an Arrow stream
         - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
@@ -124,7 +128,7 @@ def ingest(
     if not isinstance(store, str | os.PathLike):
         kind = type(store).__name__
         raise InputError(f"store must be a path. Got {kind} instead; rows and labels go together, as (X, y).")
-    targets = [os.path.abspath(store)]
+    targets = [os.path.abspath(local_path(store))]
     if test_size is not None:
         targets.append(os.path.abspath(_test_path(targets[0]) if test_store is None else test_store))
         if targets[0] == targets[1]:
@@ -150,6 +154,8 @@ def ingest(
             _append(block, encoder, writers, split)
             report(Progress("ingest", block.position, rows.size or None, "bytes"))
         _check_rows(rows.description, [writer.rows for writer in writers], complete.dropped)
+        if rows.label_is_guessed:
+            _warn_of_classes(rows, encoder.classes())
         for writer in writers:
             writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
         stores = publish_all(writers)
@@ -215,6 +221,16 @@ def _append_rows(
 ) -> None:
     weight = None if block.weight is None else block.weight[rows]
     writer.append(block.X[rows], None if codes is None else codes[rows], weight)
+
+
+def _warn_of_classes(source: Source, classes: Sequence[Label]) -> None:
+    """Say of labels that were taken from the last column, for want of a better, that they are not two."""
+    found = len(set(classes))
+    if found != 2:
+        logger.warning(
+            "%s: the labels are the last column, %s, which holds %d different value%s; is it that of the labels? Name "
+            "another by label= (--label).", source.description, source.label_name, found, "s" * (found > 1)
+        )  # fmt: skip
 
 
 def _check_rows(description: str, rows: Sequence[int], dropped: int) -> None:

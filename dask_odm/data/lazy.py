@@ -1,4 +1,4 @@
-"""Dask arrays, dask frames and xarray objects, one partition computed at a time (on the active client, if any)."""
+"""Dask and zarr arrays, dask frames, xarray objects: one partition computed at a time, on the active client if any."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+import zarr
 from dask.base import compute
 
 from dask_odm.data.blocks import BLOCK_BYTES, block_rows
@@ -52,14 +53,14 @@ def lazy_source(
     y : labels, shape (rows,), a dask array, a dask series or in memory; or None
     weight : name or number of a column, or numbers of shape (rows,), lazy or in memory; or None
     label : of a frame as for CSV text, of an array the number of a column; with ``y`` no column is taken
-    options : n_features, dtype and block_bytes, as of `TableSource`
+    options : n_features, dtype and block_bytes, as of `TableSource`; ``where``, what messages call the rows
 
     Raises
     ------
     InputError
         Shapes or lengths do not fit, or an option does not.
     """
-    where = "the dask array" if _is_array(X) else "the dask DataFrame"
+    where = options.pop("where", "the dask array" if _is_array(X) else "the dask DataFrame")
     beside = not isinstance(weight, str | int | None)
     y = None if label is False else y
     wanted, at_weight = (False if y is not None else label), (None if beside else weight)
@@ -72,6 +73,12 @@ def lazy_source(
     name = None if y is None else beside_name(y)
     extras = (y, weight if beside else None)
     return TableSource(where, columns, partial(_batches, where, X, extras), size=size, label_name=name, **options)
+
+
+def zarr_source(X: Any, y: Any = None, weight: Any = None, **options: Any) -> TableSource:
+    """Take rows from a zarr array, some of its chunks at a time; ``y`` and ``weight`` may be such arrays too."""
+    lazy = (da.from_zarr(each) if isinstance(each, zarr.Array) else each for each in (X, y, weight))
+    return lazy_source(*lazy, where="the zarr array", **options)
 
 
 def xarray_source(

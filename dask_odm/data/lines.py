@@ -16,6 +16,7 @@ from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\x00", "xz"))
+_COMPRESSED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 
@@ -140,6 +141,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         with open(path, "rb") as file:
             head = file.read(6)
             file.seek(0)
+            _check_name(path, head)
             with _decompressed(file, head) as stream:
                 yield stream, file
 
@@ -155,8 +157,21 @@ def _explained(path: str) -> Iterator[None]:
         raise InputError(f"{path}: {error.strerror or error}.") from error
 
 
+def _check_name(path: str, head: bytes) -> None:
+    """Raise InputError where a file that is named as a compressed one is not compressed at all."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in _COMPRESSED and _compression(head) is None:
+        raise InputError(
+            f"{path}: is not {_COMPRESSED[suffix]}-compressed; fetch it again, or rename it if it is plain text."
+        )
+
+
+def _compression(head: bytes) -> str | None:
+    return next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+
+
 def _decompressed(file: Any, head: bytes) -> Any:
-    kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+    kind = _compression(head)
     if kind == "gzip":
         return gzip.GzipFile(fileobj=file)
     if kind == "bzip2":

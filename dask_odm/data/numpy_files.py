@@ -73,7 +73,7 @@ class _Mapped:
 
     def _map(self) -> npt.NDArray[Any]:
         try:
-            return np.load(self._path, mmap_mode="r", allow_pickle=False)
+            return np.lib.format.open_memmap(self._path, mode="r")
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{self._path}: not a .npy file of numbers or strings ({error}).") from error
 

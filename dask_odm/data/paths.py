@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from dask_odm.data.files import local_path, other_zarr
 from dask_odm.data.lines import PipedText, first_bytes, first_line
 from dask_odm.errors import InputError
 
@@ -31,6 +32,7 @@ _SUFFIXES = {
 }
 _MAGIC = ((b"\x93NUMPY", "numpy"), (b"PK\x03\x04", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
 _COMPRESSED = (".gz", ".bz2", ".xz")
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 _NOT_DATA = (".crc", ".md5", ".sha1", ".sha256", ".sha512")
 _PAIR = rb"[^\s,;:|]+:[^\s,;:|]+"
 _LIBSVM_LINE = re.compile(rb"\s*([^\s,;:|]+\s+)?" + _PAIR + rb"(\s+" + _PAIR + rb")*\s*(#.*)?")
@@ -51,7 +53,7 @@ def find_files(source: Any) -> list[str]:
     if not isinstance(items, list | tuple) or not items:
         raise InputError(
             f"cannot ingest {type(source).__name__}; give a path, a list of paths, X or (X, y): NumPy, SciPy sparse, "
-            "pandas, Arrow, dask or xarray."
+            "pandas, Arrow, dask, zarr or xarray."
         )
     if not all(isinstance(item, str | os.PathLike) for item in items):
         raise InputError("a list must hold paths; give rows in memory as a NumPy array, or as a tuple (X, y).")
@@ -62,6 +64,8 @@ def detect_format(path: str) -> str:
     """Tell the format of a file by its name, else by its first line; InputError where neither tells."""
     if not isinstance(path, PipedText):
         stem, suffix = os.path.splitext(path.lower())
+        if suffix in _SHEETS and os.path.exists(path):
+            raise InputError(f"{path}: is a spreadsheet; save it as CSV.")
         if suffix in _COMPRESSED:
             suffix = os.path.splitext(stem)[1]
         if suffix in _SUFFIXES:
@@ -81,9 +85,12 @@ def detect_format(path: str) -> str:
 def _expanded(item: str | os.PathLike[str]) -> list[str]:
     if isinstance(item, PipedText):
         return [item]
-    path = os.fspath(item)
+    path = local_path(item)
     if path == "-":
         return [PipedText(sys.stdin.buffer)]
+    zarr = other_zarr(path)
+    if zarr is not None:
+        raise InputError(f"{path}: {zarr}.")
     if os.path.isdir(path):
         return _folder(path)
     if os.path.exists(path) or not glob.has_magic(path):

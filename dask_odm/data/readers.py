@@ -14,6 +14,7 @@ import scipy.sparse
 
 from dask_odm.data.blocks import BLOCK_BYTES, RowBlock, Source
 from dask_odm.data.csv_files import CsvSource
+from dask_odm.data.files import local_path
 from dask_odm.data.layout import MANIFEST
 from dask_odm.data.libsvm import LibsvmSource
 from dask_odm.data.lines import PipedText
@@ -45,7 +46,7 @@ def open_source(
     ----------
     source : path, folder, glob pattern, ``-`` for standard input, or list of paths of one format; store, by path
         or open; rows in memory or lazy, X or (X, y): NumPy array, SciPy sparse matrix, pandas DataFrame, Arrow
-        table or stream, dask array or DataFrame, xarray Dataset or DataArray
+        table or stream, dask array or DataFrame, zarr array, xarray Dataset or DataArray
     format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by the file's name, else by
         its first bytes or line
     n_features : number of features of LIBSVM text (spares a first pass); elsewhere only checked
@@ -117,7 +118,7 @@ def _held(source: Any) -> Callable[..., Source] | None:
     if isinstance(X, Store):
         return partial(_store, X, y)
     if isinstance(X, str | os.PathLike):
-        found = not pair and os.path.isfile(os.path.join(X, MANIFEST))
+        found = not pair and os.path.isfile(os.path.join(local_path(X), MANIFEST))
         return partial(_store, Store.open(X), y) if found else None
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
         return partial(_arrays, X, y)
@@ -127,6 +128,10 @@ def _held(source: Any) -> Callable[..., Source] | None:
         from dask_odm.data.lazy import lazy_source
 
         return partial(lazy_source, X, y)
+    if _is_a(X, "zarr", "Array"):
+        from dask_odm.data.lazy import zarr_source
+
+        return partial(zarr_source, X, y)
     if _is_a(X, "xarray", "Dataset") or _is_a(X, "xarray", "DataArray"):
         return partial(_xarray, X, y)
     if hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.Series):

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.chunks import damage, read_plain_chunk, read_sealed, read_zarr_chunk
-from dask_odm.data.files import reason
+from dask_odm.data.files import local_path, other_zarr, reason
 from dask_odm.data.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
@@ -94,7 +94,7 @@ class Store:
             Not a store, unfinished, of another version, or with files that are missing, of another size
             or at odds with the manifest.
         """
-        root = os.path.abspath(path)
+        root = os.path.abspath(local_path(path))
         manifest = _read_manifest(root)
         check_sizes(root, manifest)
         documents = read_documents(root, manifest)
@@ -315,6 +315,9 @@ def _read_manifest(root: str) -> Manifest:
             raise StoreError(f"store '{root}': {MANIFEST} is larger than any store's.")
         return parse_manifest(Path(path).read_bytes(), root)
     except (FileNotFoundError, NotADirectoryError) as error:
+        zarr = other_zarr(root)
+        if zarr is not None:
+            raise StoreError(f"'{root}' {zarr}.") from error
         what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
         if os.path.isfile(root):
             what = "is a file, not a store"

@@ -99,7 +99,7 @@ class TableSource(Source):
         self._columns, self._batches, self._dtype, self._block_bytes = columns, batches, dtype, block_bytes
         self.n_features = len(columns.features)
         self.feature_names = columns.feature_names
-        self.label_name = columns.label_name or label_name
+        self.label_name, self.label_is_guessed = columns.label_name or label_name, columns.guessed
         check_count(description, self.n_features, n_features)
 
     def blocks(self) -> Iterator[RowBlock]:

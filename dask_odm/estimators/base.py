@@ -27,7 +27,7 @@ from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.checks import as_input_error, check_rows
 from dask_odm.estimators.frames import labels_of
-from dask_odm.estimators.inputs import Given, LazyArrays, Source, is_xarray, resolve
+from dask_odm.estimators.inputs import Features, Given, LazyArrays, Source, is_xarray, resolve
 from dask_odm.strategies.cluster import active_client
 from dask_odm.strategies.predict import (
     ModelFile,
@@ -47,11 +47,12 @@ _HOMES = {"ODMClassifier": "dask_odm.estimators.odm"}  # where `load_model` find
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What rows and labels a model is of: ``classes`` (2,), and names of the features or None."""
+    """What rows and labels a model is of: ``classes`` (2,), names of the features or None, and of their dimension."""
 
     classes: Array
     n_features: int
     feature_names: Sequence[str] | Array | None = None
+    feature_dimension: str | None = None
 
 
 class PredictingClassifier(ClassifierMixin, BaseEstimator):
@@ -75,8 +76,9 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Raw, in any form that `fit` takes. The dimension of an xarray X that runs along the rows is the one it
-            shares with ``y``, else "sample", else the one whose other dimension has ``n_features_in_`` entries.
+            Raw, in any form that `fit` takes. The dimension of an xarray X that runs along the features is the one
+            with the coordinates ``feature_names_in_``, else the one of the name it had in `fit`, else the one beside
+            "sample", else "feature", else the only one of ``n_features_in_`` entries.
 
         Returns
         -------
@@ -88,7 +90,8 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype.
+            Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
+            an xarray X of which nothing tells which dimension is that of the features.
         """
         check_is_fitted(self)
         return self._like(X, self._scores(self._resolve(X)), "decision_function")
@@ -107,7 +110,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             As `decision_function` does; no labels, or labels or weights of other lengths.
         """
         check_is_fitted(self)
-        source = resolve(X, y, sample_weight, features=self.n_features_in_)
+        source = resolve(X, y, sample_weight, features=self._features())
         right, total = self._count_right(source)
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
@@ -116,14 +119,18 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         return right / total
 
     def _resolve(self, X: Any) -> Source:
-        return resolve(X, features=self.n_features_in_, lengths=False)
+        return resolve(X, features=self._features(), lengths=False)
+
+    def _features(self) -> Features:
+        names, dimension = getattr(self, "feature_names_in_", None), getattr(self, "_feature_dimension", None)
+        return Features(self.n_features_in_, names, dimension)
 
     def _like(self, X: Any, values: Any, name: str) -> Any:
         if not is_xarray(X):
             return values
         from dask_odm.estimators.labelled import like
 
-        return like(X, values, name, self.n_features_in_)
+        return like(X, values, name, self._features())
 
     def _scores(self, source: Source) -> Any:
         """Decision values, (n,): an ndarray of rows in memory, else a dask array."""
@@ -219,6 +226,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
     def _take(self, schema: Schema) -> None:
         """Set the attributes that scikit-learn knows of every classifier."""
         self.classes_, self.n_features_in_ = schema.classes, schema.n_features
+        self._feature_dimension = schema.feature_dimension
         if schema.feature_names is not None:
             self.feature_names_in_ = np.array(schema.feature_names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -252,6 +260,9 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
         }
         if hasattr(self, "feature_names_in_"):
             attributes["feature_names"] = list(self.feature_names_in_)
+        dimension = self._features().dimension
+        if dimension is not None:
+            attributes["feature_dimension"] = dimension
         arrays = {**self._predictor.arrays(), **self._saved_arrays()}
         write_record(path, "model", arrays, attributes, overwrite=overwrite)
 
@@ -286,7 +297,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     try:
         model: Any = cls(**_decode(attributes["parameters"]))
         classes = np.array(attributes["classes"], dtype=np.dtype(attributes["classes_dtype"]))
-        model._take(Schema(classes, record.arrays["shift"].shape[0], attributes.get("feature_names")))
+        named = attributes.get("feature_names"), attributes.get("feature_dimension")
+        model._take(Schema(classes, record.arrays["shift"].shape[0], *named))
         for name, value in attributes["fitted"].items():
             setattr(model, name, _decode(value))
         model._adopt(predictor_from(record), ModelFile.of(record))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,8 @@ from dask_odm.errors import InputError, StoreError
 from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
 from dask_odm.solvers.base import Solution
 from dask_odm.solvers.svrg import SVRGState
+
+logger = logging.getLogger("dask_odm")
 
 
 @dataclass
@@ -122,6 +125,10 @@ def find_checkpoint(
         raise StoreError(
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
         )
+    if found is not None and resume:
+        history = found[1]["history"]
+        at = f"level {found[1]['level']}" if "level" in found[1] else f"{len(history)} steps"
+        logger.info("going on from checkpoint '%s', after %s", path, at)
     return digest(seed), found if resume else None
 
 

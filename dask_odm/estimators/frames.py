@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
+from dask_odm.data.columns import LABEL_NAMES
 from dask_odm.data.tables import PandasTable, refuse_kinds
 from dask_odm.errors import InputError
 
@@ -69,6 +70,15 @@ def refuse_arrow(X: Any) -> None:
             "X must not be an Arrow table: pass table.to_pandas() without its label column, or write the table to a "
             "store with dask_odm.ingest."
         )
+
+
+def refuse_labels_inside(X: Any) -> None:
+    """Raise InputError if ``X``, which came without labels, is a frame with a column that is named as they are."""
+    if not isinstance(X, pd.DataFrame) and not is_dask_frame(X):
+        return
+    for name in X.columns:
+        if isinstance(name, str) and name.lower() in LABEL_NAMES:
+            raise InputError(f"no y given; pass frame.drop(columns={name!r}), frame[{name!r}].")
 
 
 def is_dask_frame(X: Any) -> bool:

@@ -25,6 +25,7 @@ from dask_odm.estimators.frames import (
     is_dask_series,
     labels_of,
     refuse_arrow,
+    refuse_labels_inside,
     warn_column,
 )
 
@@ -58,6 +59,15 @@ class LazyArrays:
         return int(self.X.nbytes)
 
 
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What a model knows of its features: how many, their names, and their dimension's name in an xarray X of `fit`."""
+
+    count: int
+    names: Array | None = None
+    dimension: str | None = None
+
+
 Source = Store | LazyArrays | Given
 
 
@@ -79,15 +89,15 @@ def is_dask_array(X: Any) -> bool:
 
 
 def resolve(
-    X: Any, y: Any = None, sample_weight: Any = None, *, features: int | None = None, lengths: bool = True
+    X: Any, y: Any = None, sample_weight: Any = None, *, features: Features | None = None, lengths: bool = True
 ) -> Source:
     """The store, the dask arrays or the rows in memory behind ``X``.
 
     Parameters
     ----------
     X, y, sample_weight : as `fit` takes them
-    features : int or None
-        Features of the model, which may tell the dimensions of an xarray X.
+    features : Features or None
+        Those of the model, which tell the dimensions of an xarray X.
     lengths : bool
         Compute unknown chunk sizes; False leaves those of dask rows that come by themselves.
 
@@ -105,6 +115,8 @@ def resolve(
     if is_dataset(X):
         _no_extras(y, sample_weight, "a Dataset")
     refuse_arrow(X)
+    if y is None and features is None:
+        refuse_labels_inside(X)
     if is_xarray(X):
         return _of_xarray(X, y, sample_weight, features)
     if is_dask_frame(X):
@@ -121,7 +133,16 @@ def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
             raise InputError(f"{name} must be None when X is {what}, which holds its own. Got {type(value).__name__}.")
 
 
-def _of_xarray(X: Any, y: Any, weight: Any, features: int | None) -> Source:
+def dimension_of_features(X: Any, y: Any, sample_weight: Any) -> str | None:
+    """Name of the dimension of the features if ``X``, which `fit` took, is an xarray object."""
+    if not is_xarray(X):
+        return None
+    from dask_odm.estimators.labelled import feature_dimension
+
+    return feature_dimension(X, y, sample_weight)
+
+
+def _of_xarray(X: Any, y: Any, weight: Any, features: Features | None) -> Source:
     from dask_odm.data.interchange import as_store
     from dask_odm.estimators.labelled import columns_of, feature_names, in_memory, is_lazy, oriented
 

@@ -5,6 +5,7 @@ Dimensions may have any names and any order: which one runs along the rows follo
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.frames import warn_column
+from dask_odm.estimators.inputs import Features
 
 Array = NDArray[Any]
+_DEFAULT = re.compile(r"dim_\d+")  # what xarray calls a dimension that got no name
 
 
 def columns_of(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> tuple[xr.DataArray, Any, Any]:
@@ -43,11 +46,17 @@ def _way_to_x(dataset: xr.Dataset) -> str:
     )
 
 
-def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: int | None) -> Any:
+def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> Any:
     """Name of the dimension of ``X`` that runs along the rows.
 
-    It is the one that y or weight share with X, else "sample", else the one beside "feature", else the one whose
-    other dimension has as many entries as the model has ``features``, else the first.
+    It is the one that y or weight share with X, else the one beside the model's ``features``: told by their names,
+    else by the dimension's name in `fit`; else "sample", else the one beside "feature", else the one whose other
+    dimension has as many entries as the model has features, else, where there is no model, the first.
+
+    Raises
+    ------
+    InputError
+        Not two dimensions, y or weight that share not one with X, or nothing tells the two apart.
     """
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got {X.dims} instead; stack or select the others.")
@@ -58,15 +67,50 @@ def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: int | None)
                 raise InputError(f"{name} must share one dimension with X, {X.dims}. Got {column.dims}; rename it.")
             return shared[0]
     first, second = X.dims
+    known = None if features is None else _known_features(X, features)
+    if known is not None:
+        return first if second == known else second
     if "sample" in X.dims:
         return "sample"
     if "feature" in X.dims:
         return first if second == "feature" else second
-    fitting = [d for d, other in ((first, second), (second, first)) if X.sizes[other] == features]
-    return fitting[0] if len(fitting) == 1 else first
+    return first if features is None else _beside_as_many(X, features.count)
 
 
-def oriented(X: xr.DataArray, y: Any, weight: Any, features: int | None) -> tuple[xr.DataArray, Any, Any]:
+def _known_features(X: xr.DataArray, features: Features) -> Any:
+    """The dimension of ``X`` that the model knows its features by; None if there is none."""
+    if features.names is not None:
+        wanted = list(features.names)
+        named = [d for d in X.dims if d in X.indexes and list(X.indexes[d]) == wanted]
+        if len(named) == 1:
+            return named[0]
+    name = features.dimension
+    if name is None or name not in X.dims:
+        return None
+    # a name that nobody gave says nothing against the number of entries
+    return None if _DEFAULT.fullmatch(name) and X.sizes[name] != features.count else name
+
+
+def _beside_as_many(X: xr.DataArray, count: int) -> Any:
+    """The dimension whose other one has ``count`` entries, else the first; InputError where both have."""
+    first, second = X.dims
+    if X.sizes[first] == X.sizes[second] == count:
+        raise InputError(
+            f"either dimension of X, {X.dims}, may be that of the features, since both have {count} entries; rename "
+            f"the one of the rows: X.rename({{{first!r}: 'sample'}})."
+        )
+    return second if X.sizes[first] == count else first
+
+
+def feature_dimension(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> str | None:
+    """Name of the dimension of the features of what `fit` takes; None if it is no string."""
+    rows, y, weight = columns_of(X, y, weight)
+    sample = sample_dimension(rows, y, weight, None)
+    (name,) = (d for d in rows.dims if d != sample)
+    return name if isinstance(name, str) else None
+
+
+def oriented(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> tuple[xr.DataArray, Any, Any]:
     """``X`` as (sample, feature), and the data of y and weight along its rows.
 
     Raises
@@ -118,7 +162,7 @@ def in_memory(X: xr.DataArray) -> Any:
     return values if names is None else pd.DataFrame(values, columns=names, copy=False)
 
 
-def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: int) -> xr.DataArray:
+def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Features) -> xr.DataArray:
     """``values``, one a row, over the sample dimension of ``X`` with its coordinates."""
     rows, y, weight = columns_of(X, None, None)
     sample = sample_dimension(rows, y, weight, features)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -35,7 +36,17 @@ from dask_odm.estimators.checks import (
     require_finite_decisions,
     require_two,
 )
-from dask_odm.estimators.inputs import Given, LazyArrays, as_dask, resolve, spool, to_memory, weight_per_class
+from dask_odm.estimators.inputs import (
+    Given,
+    LazyArrays,
+    Source,
+    as_dask,
+    dimension_of_features,
+    resolve,
+    spool,
+    to_memory,
+    weight_per_class,
+)
 from dask_odm.estimators.recipes import RECIPES, Recipe, choose_recipe
 from dask_odm.estimators.training import WHOLE_BYTES, FitSettings, Trained, scratch_folder
 from dask_odm.events import listen
@@ -337,12 +348,14 @@ class ODMClassifier(PredictingClassifier):
         check_callbacks(self.callbacks)
         source = resolve(X, y, sample_weight)
         with listen(*(self.callbacks or ())):
-            if isinstance(source, LazyArrays):
-                return self._fit_lazy(source, lams)
-            settings = self._settings(lams)
-            return (
-                self._fit_store(source, settings) if isinstance(source, Store) else self._fit_arrays(source, settings)
-            )
+            trained, schema = self._fit_source(source, lams)
+        return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
+
+    def _fit_source(self, source: Source, lams: tuple[float, ...]) -> tuple[Trained, Schema]:
+        if isinstance(source, LazyArrays):
+            return self._fit_lazy(source, lams)
+        settings = self._settings(lams)
+        return self._fit_store(source, settings) if isinstance(source, Store) else self._fit_arrays(source, settings)
 
     def _start(self) -> tuple[Array, float] | None:
         """Weights and intercept to start from."""

@@ -79,8 +79,8 @@ class FitSettings:
     def require_named_kernel(self, what: str) -> None:
         """Raise InputError where the kernel works in this process's memory only."""
         if callable(self.kernel) or self.kernel == "precomputed":
-            name = "a callable" if callable(self.kernel) else "kernel='precomputed'"
-            raise InputError(f"{name} kernel needs rows in memory, not {what}; choose a kernel by its name.")
+            name = "a callable kernel" if callable(self.kernel) else "kernel='precomputed'"
+            raise InputError(f"{name} needs rows in memory, not {what}; choose a kernel by its name.")
 
     def scaling(self, statistics: Statistics) -> Scaling:
         return Scaling.from_statistics(statistics, self.scale, centre=self.kernel in ("rbf", "laplacian"))
@@ -268,7 +268,8 @@ def _checkpoint(settings: FitSettings, data: str) -> Checkpoint:
 
 def plain_parameters(settings: FitSettings) -> dict[str, Any]:
     """All parameters that make a fit what it is, as JSON."""
-    settings.require_named_kernel("a fit with a checkpoint") if callable(settings.kernel) else None
+    if callable(settings.kernel):
+        settings.require_named_kernel("a fit with a checkpoint")
     plain = asdict(settings)
     for name in ("memory_limit", "scratch", "checkpoint", "resume", "lams", "start"):
         del plain[name]

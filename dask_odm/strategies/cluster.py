@@ -35,6 +35,7 @@ logger = logging.getLogger("dask_odm")
 TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # the nanny sets it, and every array read then pays for its pages anew
 USABLE = 0.65  # of a worker's limit: it pauses at 0.8, and the allocator takes its share
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
+ADVICE = "Use more partitions, fewer threads a worker or more memory."
 LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
 
 
@@ -132,14 +133,13 @@ class Cluster:
         each = min(self.threads, -(-tasks // self.workers))
         return self.memory // min(self.threads, tasks), max(1, self.threads // each)
 
-    def require(self, nbytes: int, tasks: int, what: str) -> None:
-        """Raise MemoryLimitError where ``tasks`` tasks of ``nbytes`` each do not fit, with both figures."""
+    def require(self, nbytes: int, tasks: int, what: str, advice: str = ADVICE) -> None:
+        """Raise MemoryLimitError where ``tasks`` tasks of ``nbytes`` each do not fit, with both figures and advice."""
         available, _ = self.share(tasks)
         if nbytes > available:
             raise MemoryLimitError(
                 f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a "
-                f"worker's limit of {format_bytes(self.limit)} are free for it. Use more partitions, fewer threads a "
-                "worker or more memory."
+                f"worker's limit of {format_bytes(self.limit)} are free for it. {advice}"
             )
 
     def persist(self, tasks: Sequence[Delayed]) -> list[Delayed]:

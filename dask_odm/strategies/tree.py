@@ -29,7 +29,7 @@ from dask_odm.kernels.blocks import is_low_rank
 from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
-from dask_odm.strategies.cluster import Cluster, return_free_memory
+from dask_odm.strategies.cluster import ADVICE, Cluster, return_free_memory
 
 Array = NDArray[Any]
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
@@ -255,7 +255,15 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
         what = (
             f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
         )
-        cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what)
+        advice = _advice_at_root(levels) if tasks == 1 else ADVICE
+        cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what, advice)
+
+
+def _advice_at_root(levels: list[list[int]]) -> str:
+    """What to do where all rows do not fit together, for which more partitions alone are no help."""
+    if len(levels) == 1:
+        return "Use more memory, or n_partitions= and stop_at= to end with smaller partitions."
+    return f"Use more memory, or end the tree at smaller partitions by stop_at={len(levels[-2]) - 1}."
 
 
 def _solved(level: int, partition: int, s: Solution) -> PartitionSolved:

@@ -20,6 +20,7 @@ from dask.utils import parse_timedelta
 from distributed import Client, as_completed
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
+from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import KilledWorker, NoWorkerError
 
 from dask_odm.errors import ClusterError
@@ -30,6 +31,7 @@ WORKERLESS_SECONDS = 300.0  # that a cluster may be without workers: some take m
 RESTART_SECONDS = 30.0  # that a nanny has for ending a silent worker, which takes it five; Dask does not take less well
 POLL_SECONDS = 5.0
 WANTED_FAILURES = 3
+WANTED_SETTINGS = "distributed: {scheduler: {allowed-failures: 3, worker-ttl: 60s, no-workers-timeout: 60s}}"
 _WARNED: set[str] = set()  # schedulers whose settings were complained about
 LOST = "The Dask scheduler was lost; start it anew, connect to it and fit again."
 
@@ -182,11 +184,15 @@ def warn_of_settings(watch: Watch) -> None:
         return
     complaints = complaints_about(found)
     if complaints:
-        logger.warning(
-            "The scheduler at %s is set so that lost workers may cost more than they must: %s. Change it in the "
-            "configuration it starts with.",
+        # who started one from here loses it with this process, and most likely runs it on this very machine
+        level = logging.INFO if isinstance(watch.client.cluster, SpecCluster) else logging.WARNING
+        logger.log(
+            level,
+            "The scheduler at %s is set so that lost workers may cost more than they must: %s. Add to the "
+            "configuration it starts with: %s",
             address,
             "; ".join(complaints),
+            WANTED_SETTINGS,
         )
 
 

@@ -17,10 +17,13 @@ from typing import Any
 
 import dask
 
-from dask_odm.errors import ClusterError, InputError
+from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.strategies.cluster import Client, active_client, parse_limit  # type: ignore[attr-defined]
 
 SILENCE = "60s"
+START_SECONDS = 60.0  # that workers of this machine may take to start
+LEAST_BYTES = 200_000_000  # with less a worker ends before it has loaded what it needs, again and again
+NEEDED = "a worker needs about 250 MB besides the data"
 CONNECT = "15s"
 
 
@@ -61,10 +64,19 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
     ------
     InputError
         A number or a limit that is none.
+    MemoryLimitError
+        A limit under which no worker can start.
+    ClusterError
+        Workers did not start within a minute.
     """
     if count < 1 or threads < 1:
         raise InputError(f"workers and threads must be positive. Got {count} and {threads} instead.")
     limit = memory_limit if memory_limit == "auto" else parse_limit(memory_limit)
+    if isinstance(limit, int) and limit < LEAST_BYTES:
+        raise MemoryLimitError(
+            f"a worker memory of {memory_limit} is too little to start with: {NEEDED}; give at least "
+            f"{LEAST_BYTES // 10**6}MB (--worker-memory)."
+        )
     settings = {
         "scheduler-address": None,  # of a cluster in the user's configuration
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
@@ -84,7 +96,19 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
                 silence_logs=logging.ERROR,  # it warns of all memory that tasks use, and of each that Ctrl-C ends
             )
         with client:
+            _wait_for(client, count)
             yield client
+
+
+def _wait_for(client: Any, count: int) -> None:
+    """Wait until ``count`` workers are there; ClusterError where they are not in time."""
+    try:
+        client.wait_for_workers(count, timeout=START_SECONDS)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"{count} worker{'s' * (count > 1)} did not start within {START_SECONDS:g} s, most likely for lack of "
+            f"memory: {NEEDED}. Use fewer, or give them more (--worker-memory)."
+        ) from error
 
 
 @contextmanager

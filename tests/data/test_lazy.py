@@ -227,7 +227,9 @@ def test_zarr_arrays(tmp_path, how):
     """Their values, whatever their chunks."""
     rng = np.random.default_rng(0)
     rows, labels, weights = rng.normal(size=(70, 4)), rng.integers(0, 2, 70), rng.uniform(size=70)
-    X, y, weight = (zarr.create_array({}, data=a, chunks=(n,) * a.ndim) for a, n in ((rows, 3), (labels, 20), (weights, 9)))
+    X, y, weight = (
+        zarr.create_array({}, data=a, chunks=(n,) * a.ndim) for a, n in ((rows, 3), (labels, 20), (weights, 9))
+    )
     if how == "weight":
         done = ingest((X, y), tmp_path / "a.zarr", dtype="float64", weight=weight)
     elif how == "labels in memory":

@@ -171,7 +171,7 @@ def test_kernels_of_this_process_do_not_go_to_workers(rows, tmp_path, monkeypatc
     with pytest.raises(InputError, match="needs rows in memory, not a store"):
         ODMClassifier(kernel, n_partitions=4).fit(path)
     monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
-    with pytest.raises(InputError, match="kernel.* needs rows in memory"):
+    with pytest.raises(InputError, match=r"kernel.* needs rows in memory"):
         ODMClassifier(kernel, n_partitions=4).fit(da.from_array(given, chunks=(30, -1)), da.from_array(y, chunks=30))
     if callable(kernel):
         with pytest.raises(InputError, match="kernel needs rows in memory, not a fit with a checkpoint"):

@@ -13,6 +13,7 @@ from sklearn.exceptions import DataConversionWarning
 from dask_odm import ODMClassifier, load_model, open_store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import Schema
+from dask_odm.estimators.inputs import dimension_of_features
 from estimators.models import SETTINGS
 from small_stores import store_of
 
@@ -167,6 +168,15 @@ def test_as_many_rows_as_features(rows, observed, tmp_path, form, saved):
         found = fitted.decision_function(one)
         assert found.dims != ("band",)
         np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_dimension_of_the_features_of_a_fit(rows, observed):
+    X, y = rows
+    assert dimension_of_features(observed["X"].T, observed["y"], None) == "band"
+    assert dimension_of_features(turned(observed), None, None) == "band"
+    assert dimension_of_features(array(X, "a", "b"), y, None) == "b"
+    assert dimension_of_features(xr.DataArray(X, dims=("a", ("b", 1))), y, None) is None
+    assert dimension_of_features(X, y, None) is None
 
 
 def test_the_dimension_of_the_fit_tells_the_features(rows, tmp_path):

@@ -210,7 +210,7 @@ def a_file(path: Path) -> None:
 
 def of_another_program(path: Path) -> None:
     shutil.rmtree(path)
-    xr.Dataset({"X": (("sample", "feature"), X), "y": ("sample", Y)}).to_zarr(path, zarr_format=3)
+    xr.Dataset({"X": (("sample", "feature"), X), "y": ("sample", Y)}).to_zarr(path, zarr_format=3, consolidated=False)
 
 
 def flip(key: str) -> Callable[[Path], None]:

@@ -13,10 +13,17 @@ from distributed import get_task_stream, wait
 from sklearn.base import clone
 
 from dask_odm import ODMClassifier, load_model, open_store
+from dask_odm.data.memory_rows import MemoryPartitions
+from dask_odm.data.scaling import Scaling
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
 from dask_odm.events import LevelFinished, PartitionSolved, Progress
-from dask_odm.strategies.cluster import USABLE, Cluster, active_client
+from dask_odm.kernels import from_parameters
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.strategies.cluster import ADVICE, USABLE, Cluster, active_client
+from dask_odm.strategies.tree import TreeJob, _check_memory, projected_bytes
+from dask_odm.strategies.watch import Watch, warn_of_settings
 from small_problems import blobs
 from small_stores import store_of
 
@@ -201,20 +208,32 @@ def test_too_little_memory_holds_both_figures(client, path):
     assert client.run(os.getpid) == before
 
 
+def at_work(rows) -> TreeJob:
+    """Eighty rows in four partitions of one size."""
+    X, y = rows[0][:80], np.where(rows[1][:80] == "yes", 1.0, -1.0)
+    partitions = MemoryPartitions(X, y, np.ones(80), np.arange(80), (20,) * 4)
+    scaling = Scaling(np.zeros(4), np.ones(4))
+    kernel = from_parameters({"name": "rbf", "gamma": 0.5, "bias": 1.0})
+    return TreeJob(partitions, scaling, kernel, ODMSettings(1e4, 0.2, 0.2), SolverSettings(1e-3, 10, 0))
+
+
 def test_advice_follows_from_the_case(rows):
     """More partitions do not make the last merger smaller."""
-    for n_partitions, advice in ((1, "here: or use"), (4, "at smaller partitions by stop_at=")):
-        classifier = ODMClassifier(**SETTINGS | {"n_partitions": n_partitions}, memory_limit=20_000)
-        with pytest.raises(MemoryLimitError) as caught:
-            classifier.fit(*rows)
-        assert "Use more partitions" in str(caught.value) or advice in str(caught.value), caught.value
+    job = at_work(rows)
+    needed = [projected_bytes(job, n, 1, certify=n == 80) for n in (20, 40, 80)]
+    for levels, memory, advice in (
+        ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[0] - 1, ADVICE),
+        ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[2] - 1, "Use more memory, or end the tree .* by stop_at=2"),
+        ([[0, 4]], needed[2] - 1, "Use more memory, or n_partitions= and stop_at="),
+    ):
+        with pytest.raises(MemoryLimitError, match=advice):
+            _check_memory(job, levels, Cluster(None, 1, 1, memory, memory))
 
 
 def test_settings_of_a_cluster_of_this_process_are_no_warning(start_workers, caplog, monkeypatch):
     monkeypatch.setattr("dask_odm.strategies.watch._WARNED", set())
     settings = {"distributed.scheduler.allowed-failures": 0}
-    with dask.config.set(settings), caplog.at_level("INFO", logger="dask_odm"):
-        client = start_workers(1)
+    with start_workers(1, **settings) as client, caplog.at_level("INFO", logger="dask_odm"):
         warn_of_settings(Watch(client))
         monkeypatch.setattr("dask_odm.strategies.watch._WARNED", set())
         client.cluster, cluster = None, client.cluster
