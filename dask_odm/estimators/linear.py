@@ -133,13 +133,15 @@ def _checkpoint(settings: FitSettings, data: str) -> tuple[NewtonState | None, C
     fit, found = find_checkpoint(path, data, plain, seed, resume=settings.resume)
 
     def save(state: NewtonState) -> None:
-        attributes = {"precise": state.precise, "steps": state.steps, "history": state.history}
-        save_state(path, {"w": state.w[None]}, attributes | {"fit": fit, "seed": seed})
+        attributes: dict[str, Any] = {"precise": state.precise, "every": state.every, "steps": state.steps}
+        attributes |= {"history": state.history, "fit": fit, "seed": seed}
+        save_state(path, {"w": state.w[None]}, attributes)
 
     if found is None:
         return None, save
     arrays, attributes = found
-    return NewtonState(arrays["w"][0], attributes["precise"], attributes["steps"], attributes["history"]), save
+    figures = (attributes[name] for name in ("precise", "every", "steps", "history"))
+    return NewtonState(arrays["w"][0], *figures), save
 
 
 @contextmanager

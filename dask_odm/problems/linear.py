@@ -31,6 +31,8 @@ from dask_odm.problems.odm import ODMSettings
 
 Array = NDArray[Any]
 SPARSE_ROWS = 4096
+SAMPLED_ROWS = 250_000  # that a sampled Hessian has at least
+MOST_SKIPPED = 32
 BLOCK_BYTES = 1 << 20  # rows whose products BLAS takes at a time, and the active ones beside them
 
 
@@ -184,6 +186,11 @@ class PrimalSums:
         return PrimalSums(self.loss + other.loss, self.pull + other.pull, self.curvature + other.curvature)
 
 
+def hessian_share(n: int, k: int) -> int:
+    """Of how many rows one is enough for the Hessian of ``k`` weights: its error is some √(k / rows taken)."""
+    return max(1, min(MOST_SKIPPED, n // max(SAMPLED_ROWS, 10_000 * k)))
+
+
 def block_rows(d: int, X: Any) -> int:
     """Rows that products are taken of at a time."""
     if issparse(X):
@@ -219,17 +226,18 @@ class Query:
     w: Array
     precise: bool = False
 
-    def sums(self, blocks: Iterable[RowsBlock], curvature: str) -> PrimalSums:
+    def sums(self, blocks: Iterable[RowsBlock], curvature: str, every: int = 1) -> PrimalSums:
         """Loss, pull and ``curvature`` ("full", "diagonal" or "none") of the blocks.
 
-        With "none" the sums over dense rows are in float64 whatever the rows' type.
+        With "none" the sums over dense rows are in float64 whatever the rows' type. Of few features, a full
+        curvature may be that of one row in ``every``, scaled up.
         """
         k = self.features.k
         shape = {"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]
         total = PrimalSums(0.0, np.zeros(k), np.zeros(shape))
         for X, codes, weight in self._pieces(blocks):
             if not issparse(X) and (curvature == "none" or (curvature == "full" and k <= MOST_FEATURES)):
-                total += self._looped(X, codes, weight, curvature)
+                total += self._looped(X, codes, weight, curvature, every)
                 continue
             loss, r, c = self._losses(self.features.scores(X, self.w), codes, weight)
             second = np.zeros(0)
@@ -289,15 +297,14 @@ class Query:
         count = gather_active(X, c, self.features.constant, active)
         return (active[:count].T @ active[:count]).astype(np.float64)
 
-    def _looped(self, X: Array, codes: Array, weight: Array, curvature: str) -> PrimalSums:
+    def _looped(self, X: Array, codes: Array, weight: Array, curvature: str, every: int) -> PrimalSums:
         k, d, loss = self.features.k, self.features.d, self.loss
         X = np.ascontiguousarray(X)
         u, b = self.features.plain_weights(self.w)
         pull = np.zeros(d + 1)
         second = np.zeros((d + 1, d + 1) if curvature == "full" else (0, 0))
         if curvature == "full":
-            u, b = u.astype(X.dtype), X.dtype.type(b)
-            total = small_sums(X, codes, weight, u, b, loss.positive, loss.stiffness, loss.band, pull, second)
+            total = small_sums(X, codes, weight, u, b, loss.positive, loss.stiffness, loss.band, pull, second, every)
         else:
             total = precise_sums(X, codes, weight, u, b, loss.positive, loss.stiffness, loss.band, pull)
         if k > d:
@@ -312,6 +319,11 @@ class LinearProblem(Protocol):
 
     @property
     def k(self) -> int: ...
-    def sums(self, w: Array, curvature: str, *, precise: bool) -> PrimalSums: ...
+    @property
+    def every(self) -> int:
+        """Of how many rows one is enough for the Hessian; 1: all are taken."""
+        ...
+
+    def sums(self, w: Array, curvature: str, *, precise: bool, every: int) -> PrimalSums: ...
     def product(self, w: Array, v: Array, *, precise: bool) -> Array: ...
     def slopes(self, w: Array, direction: Array, steps: Array, *, precise: bool) -> Array: ...

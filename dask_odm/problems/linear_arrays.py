@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
-from dask_odm.problems.linear import FeatureMap, LinearLoss, PrimalSums, Query, RowsBlock, block_rows
+from dask_odm.problems.linear import FeatureMap, LinearLoss, PrimalSums, Query, RowsBlock, block_rows, hessian_share
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -73,9 +73,13 @@ class ArrayProblem:
             groups = zip(self._groups, *more, strict=True)
             return run_threads(lambda parts: function(*parts), groups, self._threads)
 
-    def sums(self, w: Array, curvature: str, *, precise: bool = False) -> PrimalSums:
+    @property
+    def every(self) -> int:
+        return hessian_share(sum(len(block.codes) for group in self._groups for block in group), self.k)
+
+    def sums(self, w: Array, curvature: str, *, precise: bool = False, every: int = 1) -> PrimalSums:
         query = Query(self._features, self._loss, w, precise)
-        return reduce(add, self._each(lambda blocks: query.sums(blocks, curvature)))
+        return reduce(add, self._each(lambda blocks: query.sums(blocks, curvature, every)))
 
     def product(self, w: Array, v: Array, *, precise: bool = False) -> Array:
         query = Query(self._features, self._loss, w, precise)

@@ -189,8 +189,8 @@ def _turn(values: Array, w: Array, intercept: Any, columns: Array, scores: Array
 
 
 @compiled
-def small_sums(
-    X: Array,
+def _rows_block(
+    values: Array,
     codes: Array,
     weight: Array,
     w: Array,
@@ -199,11 +199,68 @@ def small_sums(
     stiffness: Array,
     band: Array,
     pull: Array,
+    work: Array,
+    part: Array,
+) -> Any:
+    """Sum of losses of a block's rows, one after the other in ``values``; adds to ``pull``. In the dtype of ``w``."""
+    d, m = w.size, codes.size
+    kind = w.dtype.type
+    scores, r, c = work[0], work[1], work[2]
+    for i in range(m):
+        row = values[i * d : (i + 1) * d]
+        total = intercept
+        for j in range(d):
+            total += w[j] * row[j]
+        scores[i] = total
+    loss = _block_losses(
+        scores,
+        codes,
+        weight,
+        positive,
+        kind(stiffness[0]),
+        kind(stiffness[1]),
+        kind(band[0]),
+        kind(band[1]),
+        kind(band[2]),
+        r,
+        c,
+    )
+    part[:] = 0
+    quads = m // 4 * 4
+    for i in range(0, quads, 4):
+        one, two = values[i * d : (i + 1) * d], values[(i + 1) * d : (i + 2) * d]
+        three, four = values[(i + 2) * d : (i + 3) * d], values[(i + 3) * d : (i + 4) * d]
+        r0, r1, r2, r3 = r[i], r[i + 1], r[i + 2], r[i + 3]
+        for j in range(d):
+            part[j] += (r0 * one[j] + r1 * two[j]) + (r2 * three[j] + r3 * four[j])
+    for i in range(quads, m):
+        row, ri = values[i * d : (i + 1) * d], r[i]
+        for j in range(d):
+            part[j] += ri * row[j]
+    for j in range(d):
+        pull[j] += part[j]
+    pull[d] += r[:m].sum()
+    return loss
+
+
+@compiled
+def small_sums(
+    X: Array,
+    codes: Array,
+    weight: Array,
+    w: Array,
+    intercept: float,
+    positive: int,
+    stiffness: Array,
+    band: Array,
+    pull: Array,
     curvature: Array,
+    every: int,
 ) -> float:
     """Sum of losses of C-contiguous rows ``X`` (n, d); adds to ``pull`` (d + 1,) and ``curvature`` (d + 1, d + 1).
 
-    Their last entries are of a constant feature 1.
+    Their last entries are of a constant feature 1. The curvature is that of one block of rows in ``every``, as much
+    more of it as there are rows.
     """
     n, d = X.shape
     width = (d + 4) // 4 * 4
@@ -214,9 +271,23 @@ def small_sums(
     scores, r, c = np.zeros(_ROWS, X.dtype), np.zeros(_ROWS, X.dtype), np.zeros(_ROWS, X.dtype)
     total = 0.0
     second = np.zeros((width, width))
+    narrow, narrow_intercept = w.astype(X.dtype), kind(intercept)
+    work, part = np.zeros((3, _ROWS), X.dtype), np.zeros(d, X.dtype)
+    sampled = 0
     for first in range(0, n, _ROWS):
         m = min(_ROWS, n - first)
-        _turn(values[first * d : (first + m) * d], w, intercept, columns, scores)
+        if first // _ROWS % every:
+            rows, c_rows, w_rows = (
+                values[first * d : (first + m) * d],
+                codes[first : first + m],
+                weight[first : first + m],
+            )
+            total += _rows_block(
+                rows, c_rows, w_rows, narrow, narrow_intercept, positive, stiffness, band, pull, work, part
+            )
+            continue
+        sampled += m
+        _turn(values[first * d : (first + m) * d], narrow, narrow_intercept, columns, scores)
         total += _block_losses(
             scores,
             codes[first : first + m],
@@ -241,11 +312,12 @@ def small_sums(
         for a in range(0, width, 4):
             for b in range(0, a + 4, 4):
                 _square(weighted, columns, a, b, second)
+    share = n / max(1, sampled)
     for a in range(d + 1):
         for b in range(a + 1):
-            curvature[a, b] += second[a, b]
+            curvature[a, b] += share * second[a, b]
             if b < a:
-                curvature[b, a] += second[a, b]
+                curvature[b, a] += share * second[a, b]
     return total
 
 
@@ -257,32 +329,12 @@ def precise_sums(
     """As `small_sums` without the curvature, all in float64 whatever the rows' dtype, for any number of features."""
     n, d = X.shape
     values = X.reshape(-1)
-    scores, r, c = np.zeros(_ROWS), np.zeros(_ROWS), np.zeros(_ROWS)
+    work, part = np.zeros((3, _ROWS)), np.zeros(d)
     total = 0.0
     for first in range(0, n, _ROWS):
-        m = min(_ROWS, n - first)
-        block = values[first * d : (first + m) * d]
-        scores[:] = intercept
-        for i in range(m):
-            row = block[i * d : (i + 1) * d]
-            for j in range(d):
-                scores[i] += w[j] * row[j]
-        total += _block_losses(
-            scores,
-            codes[first : first + m],
-            weight[first : first + m],
-            positive,
-            stiffness[0],
-            stiffness[1],
-            band[0],
-            band[1],
-            band[2],
-            r,
-            c,
+        stop = min(n, first + _ROWS)
+        rows = values[first * d : stop * d]
+        total += _rows_block(
+            rows, codes[first:stop], weight[first:stop], w, intercept, positive, stiffness, band, pull, work, part
         )
-        pull[d] += r[:m].sum()
-        for i in range(m):
-            row, ri = block[i * d : (i + 1) * d], r[i]
-            for j in range(d):
-                pull[j] += ri * row[j]
     return total

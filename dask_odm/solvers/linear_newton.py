@@ -27,7 +27,7 @@ FRACTIONS = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False),
 REFINEMENTS = 3
 FORCING = 1e-2  # most of the gradient that conjugate gradients may leave
 SLOW = 0.25
-CREEP = 0.1  # a step that lowers P by less, and the gap hardly, is one that float32 has no digits for
+CREEP = 0.1  # a step that lowers P by less, and the gap hardly, is of a Hessian or a float too coarse
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,15 @@ class NewtonState:
     w : ndarray of shape (k,)
     precise : bool
         Whether passes are in float64 by now.
+    every : int
+        Of how many rows one is taken for the Hessian.
     steps : int
     history : list of dict
     """
 
     w: Array
     precise: bool
+    every: int
     steps: int
     history: list[dict[str, Any]]
 
@@ -146,6 +149,7 @@ class _Newton:
         self._problem, self._exact, self._tol, self._on_step = problem, exact, tol, on_step
         self._on_state = on_state
         self._precise = precise
+        self._every = 1 if precise else problem.every
         self._steps = 0
         self._stuck = False  # float64 has no more digits to give
         self._passes = 0
@@ -156,7 +160,7 @@ class _Newton:
         """Go on where another run was lost; its last pass is done again."""
         *self._history, last = state.history
         self._passes, self._began = last["passes"] - 1, self._began - last["seconds"]
-        self._precise, self._steps = state.precise, state.steps
+        self._precise, self._every, self._steps = state.precise, state.every, state.steps
         return state.w
 
     def run(self, w: Array, max_iter: int, start: PrimalSums | None) -> LinearSolution:
@@ -168,7 +172,7 @@ class _Newton:
                     break
             at = self._step(at)
             self._steps += 1
-            self._on_state(NewtonState(at.w, self._precise, self._steps, self._history))
+            self._on_state(NewtonState(at.w, self._precise, self._every, self._steps, self._history))
         else:
             at = self._certified(at)
         return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history, self._steps, at.sums)
@@ -177,7 +181,8 @@ class _Newton:
         """One pass at ``w``, unless its sums are known; it is remembered as a step."""
         if known is None:
             self._passes += 1
-            known = self._problem.sums(w, "full" if self._exact else "diagonal", precise=self._precise)
+            kind = "full" if self._exact else "diagonal"
+            known = self._problem.sums(w, kind, precise=self._precise, every=self._every)
         at = Iterate.of(w, known)
         self._note(at)
         return at
@@ -198,10 +203,10 @@ class _Newton:
         if self._precise:
             return at
         self._passes += 1
-        exact = Iterate.of(at.w, self._problem.sums(at.w, "none", precise=True))
+        exact = Iterate.of(at.w, self._problem.sums(at.w, "none", precise=True, every=1))
         self._history[-1] |= {"gap": exact.gap, "objective": exact.primal, "passes": self._passes}
         if exact.gap > self._tol:
-            self._precise = True
+            self._precise, self._every = True, 1
         return Iterate.of(at.w, replace(exact.sums, curvature=at.curvature))
 
     def _step(self, at: Iterate) -> Iterate:
@@ -212,10 +217,13 @@ class _Newton:
             after = self._at(at.w + self._length(at, direction) * direction)
         kept = after if after.primal <= at.primal or after.gap < at.gap else at
         still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < CREEP * at.primal
-        if not self._precise and (kept is at or (still and after.gap > self._tol)):
-            # float32 has no more digits to give: the same w again, in float64
-            self._precise = True
-            return self._at(kept.w)
+        if kept is at or (still and after.gap > self._tol):
+            if self._every > 1:
+                self._every = 1  # a sample of the rows has too few of the active ones: the same w again, of all
+                return self._at(kept.w)
+            if not self._precise:
+                self._precise = True  # float32 has no more digits to give: the same w again, in float64
+                return self._at(kept.w)
         self._stuck = kept is at
         return kept
 

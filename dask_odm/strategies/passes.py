@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dask_odm.data.store import Store
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.linear import BLOCK_BYTES, FeatureMap, LinearLoss, PrimalSums, Query, RowsBlock
+from dask_odm.problems.linear import BLOCK_BYTES, FeatureMap, LinearLoss, PrimalSums, Query, RowsBlock, hessian_share
 from dask_odm.strategies.cluster import Cluster, return_free_memory
 
 Array = NDArray[Any]
@@ -86,8 +86,12 @@ class StoreProblem:
     def k(self) -> int:
         return self.features.k
 
-    def sums(self, w: Array, curvature: str, *, precise: bool = False) -> PrimalSums:
-        total: PrimalSums = self._pass("newton-pass", w, precise, Query.sums, curvature)
+    @property
+    def every(self) -> int:
+        return hessian_share(self.store.rows, self.k)
+
+    def sums(self, w: Array, curvature: str, *, precise: bool = False, every: int = 1) -> PrimalSums:
+        total: PrimalSums = self._pass("newton-pass", w, precise, Query.sums, curvature, every)
         return total
 
     def product(self, w: Array, v: Array, *, precise: bool = False) -> Array:

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 import reference
 from dask_odm.data.scaling import Scaling
 from dask_odm.problems import linear, linear_arrays
-from dask_odm.problems.linear import FeatureMap, LinearLoss, Query, RowsBlock, block_rows
+from dask_odm.problems.linear import FeatureMap, LinearLoss, Query, RowsBlock, block_rows, hessian_share
 from dask_odm.problems.linear_arrays import ArrayProblem, group_count
 from dask_odm.problems.linear_loops import MOST_FEATURES
 from dask_odm.problems.odm import ODMSettings
@@ -343,3 +343,25 @@ def test_a_block_is_bounded_and_so_are_the_partial_sums():
     for k in (1, 100, 2048, 10**6):
         assert 2 <= group_count(k) <= linear_arrays.MOST_GROUPS
     assert group_count(2048) * 8 * 2048**2 <= linear_arrays.PARTIAL_BYTES
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [255, 10_000, 70_001])
+def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype, n):
+    rng = np.random.default_rng(n)
+    X, codes = rng.normal(size=(n, 5)).astype(dtype), rng.integers(0, 2, n).astype(np.int8)
+    problem = ArrayProblem(FeatureMap(5, 1.0), LinearLoss(ODMSettings(1e3, 0.3, 0.2), n), X, codes, np.zeros(0))
+    w = rng.normal(size=6)
+    whole, sampled = problem.sums(w, "full"), problem.sums(w, "full", every=8)
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    assert sampled.loss == pytest.approx(whole.loss, rel=tolerance)
+    np.testing.assert_allclose(sampled.pull, whole.pull, rtol=0, atol=tolerance * np.abs(whole.pull).max())
+    size = np.abs(whole.curvature).max()
+    np.testing.assert_allclose(sampled.curvature, whole.curvature, rtol=0, atol=5 * size / np.sqrt(max(n / 8, 256)))
+    if n > 10_000:
+        assert not np.allclose(sampled.curvature, whole.curvature, rtol=1e-9)
+
+
+def test_rows_are_sampled_for_a_hessian_where_they_are_many():
+    assert [hessian_share(n, 19) for n in (1000, 400_000, 1_000_000, 50_000_000)] == [1, 1, 4, 32]
+    assert hessian_share(1_000_000, 100) == 1

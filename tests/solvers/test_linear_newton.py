@@ -333,3 +333,23 @@ def test_a_run_that_is_taken_up_ends_with_the_same_bits(dtype, after):
     assert rest.w.tobytes() == whole.w.tobytes()
     assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
     assert [r["iteration"] for r in rest.history] == list(range(len(whole.history)))
+
+
+class Sampled(ArrayProblem):
+    """Rows of which one in eight is taken for the Hessian, though they are few."""
+
+    every = 8
+
+
+@pytest.mark.parametrize("active", [0.5, 0.002])
+def test_a_sampled_hessian_ends_at_the_same_weights(active):
+    """Also where it is no good, since few rows are active: then all rows are taken from there on."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(30_000, 6))
+    scores = X @ rng.normal(size=6)
+    codes = (scores + rng.normal(size=30_000) * (1.0 if active > 0.1 else 0.01) > 0).astype(np.int8)
+    features, loss = FeatureMap(6, 1.0), LinearLoss(ODMSettings(1e4, 0.0, 0.2), 30_000.0)
+    whole = solve_newton(ArrayProblem(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
+    sampled = solve_newton(Sampled(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
+    assert sampled.converged
+    np.testing.assert_allclose(sampled.w, whole.w, rtol=0, atol=1e-4 * np.abs(whole.w).max())
