@@ -275,9 +275,11 @@ class Query:
 
     def _pieces(self, blocks: Iterable[RowsBlock]) -> Iterable[tuple[Any, Array, Array]]:
         """Features of every block, a bounded number of rows at a time, with codes and weights."""
+        whole = self.features.d <= MOST_FEATURES and self.features.scaling is None and not self.precise
         for block in blocks:
             n = len(block.codes)
-            step = block_rows(self.features.d, block.X)
+            # rows that are taken as they are, and cut by the loops themselves, come in one piece
+            step = n if whole and not issparse(block.X) else block_rows(self.features.d, block.X)
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
                 X = block.X if n <= step else block.X[rows]

@@ -2,7 +2,9 @@
 
 minimise    ``P(w) = ½‖w‖² + Σ_i loss_i(y_i w·φ_i)``, piecewise quadratic
 step        ``(I + Σ c_i φ_i φ_iᵀ) Δ = −∇P(w)`` with c the curvature of the rows' losses: by Cholesky up to
-            `EXACT_FEATURES` weights, by conjugate gradients with a diagonal preconditioner beyond
+            `EXACT_FEATURES` weights, by conjugate gradients with a diagonal preconditioner beyond;
+            of very many rows the Hessian is that of a sample, value and gradient are of all (subsampled Newton:
+            Roosta-Khorasani and Mahoney, 2019); where that is too coarse, of all rows from there on
 line search where the full step does not lower P: exact but for rounding, from a few passes
 stop        ``½‖∇P(w)‖² ≤ tol · P(w)``, which is the duality gap, summed in float64
 """
