@@ -305,10 +305,13 @@ def _npy_part(path: str, label: str | int | bool | None, weight: str | int | Non
 
 
 def _npz_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:
+    file = open(path, "rb")  # noqa: SIM115 — closed with the archive, whenever the last reader of it goes
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(file)
     except (OSError, zipfile.BadZipFile) as error:
+        file.close()
         raise InputError(f"{path}: the file is damaged ({error}).") from error
+    weakref.finalize(archive, file.close)
     names = [os.path.splitext(name)[0] for name in archive.namelist() if name.endswith(".npy")]
     if {"indices", "indptr"} <= set(names):
         raise InputError(f"{path}: a sparse matrix; write it as LIBSVM text (sklearn.datasets.dump_svmlight_file).")
