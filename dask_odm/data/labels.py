@@ -15,7 +15,7 @@ from dask_odm.data.layout import Label
 from dask_odm.errors import InputError
 
 MAX_LABELS = 32767
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")  # more digits are no class, and may be too many for Python
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 
 
@@ -79,7 +79,10 @@ def text_values(labels: list[Any]) -> list[Label]:
     words = [str(label).strip() for label in labels]
     if all(_WHOLE.fullmatch(word) for word in words):
         return [int(word) for word in words]
-    return [float(word) for word in words] if all(_NUMBER.fullmatch(word) for word in words) else list(words)
+    numbers = [float(word) for word in words] if all(_NUMBER.fullmatch(word) for word in words) else [math.inf]
+    if all(map(math.isfinite, numbers)):
+        return list(numbers)
+    return list(words)
 
 
 def _plain(value: Any) -> Label | None:
