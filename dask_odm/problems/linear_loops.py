@@ -3,6 +3,9 @@
 The pass for few features keeps a block of rows feature by feature, so that scores, losses and sums are vector
 instructions, and adds up the Hessian in squares of four by four features: sums of a block are in the dtype of
 the rows, those of blocks in float64.
+
+What a row's loss weighs (class, weight, unknown label) is written out in every loop: as a function of its own it
+keeps `row_losses` from becoming vector instructions, 13 ns a row against 0.9.
 """
 
 from __future__ import annotations
