@@ -1,5 +1,6 @@
 # make test, make demo: each builds .venv, installs what it needs (again when pyproject.toml changes) and runs.
 #   make test ARGS="-k layers"     pass arguments on
+#   make test ARGS="-n 0"          in one process, as for --pdb
 #   make test PYTHON=python3.12    choose the Python that .venv is built with
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ help:
 	@echo "make clean    remove .venv and caches"
 
 test: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 demo: $(VENV)/.installed-plot
 	@$(BIN)/dask-odm demo $(ARGS)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import lzma
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
+
+from quick_workers import QUICK
 
 # Published feature counts: some files do not reach their last index.
 N_FEATURES = {
@@ -31,6 +34,24 @@ N_FEATURES = {
 }
 
 Rows = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Do not wait for the disk in this process: only a power cut would show whether data got there.
+
+    A fifth of the time of what writes stores is such waits. Processes that tests start do wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which, too, refuses what is no open file
+        yield
+
+
+@pytest.fixture
+def quick_workers() -> Iterator[None]:
+    """Workers start as `QUICK` has it."""
+    with dask.config.set(QUICK):
+        yield
 
 
 @pytest.fixture(scope="session")

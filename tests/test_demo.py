@@ -48,6 +48,7 @@ def test_it_leaves_what_it_says(tmp_path):
     assert model.score(str(tmp_path / "d/larger-test.zarr")) == result["larger"]["accuracy"]
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_the_command_runs_again_into_the_same_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "Size", lambda: SMALL)
     (tmp_path / "mine.txt").write_text("stays")
@@ -59,6 +60,7 @@ def test_the_command_runs_again_into_the_same_folder(tmp_path, monkeypatch):
     assert "accuracy" in result.stderr
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch):
     def unavailable(*args):
         raise demo.PlottingUnavailableError("Plotting needs matplotlib.")

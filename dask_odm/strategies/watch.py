@@ -55,7 +55,7 @@ class Watch:
         waiting = as_completed(futures)
         while not waiting.is_empty():
             yield from waiting.next_batch(block=False)
-            if not waiting.has_ready():
+            if not waiting.has_ready() and not waiting.is_empty():
                 with waiting.thread_condition:
                     waiting.thread_condition.wait(0.1)
                 self.check()

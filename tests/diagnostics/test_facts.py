@@ -44,7 +44,7 @@ def test_a_model(tmp_path):
         (np.float32(0.5), 0.5),
         (np.array([1, 2]), [1, 2]),
         ({1: (np.int64(2), float("inf"))}, {"1": [2, None]}),
-        (np.random.default_rng, str(np.random.default_rng)),
+        pytest.param(np.random.default_rng, str(np.random.default_rng), id="function"),
         (True, True),
     ],
 )

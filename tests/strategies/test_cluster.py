@@ -21,7 +21,7 @@ from dask_odm.events import LevelFinished, PartitionSolved, Progress
 from dask_odm.kernels import from_parameters
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.cluster import ADVICE, USABLE, Cluster, active_client
+from dask_odm.strategies.cluster import ADVICE, USABLE, Cluster
 from dask_odm.strategies.tree import TreeJob, _check_memory, projected_bytes
 from dask_odm.strategies.watch import Watch, warn_of_settings
 from small_problems import blobs
@@ -43,10 +43,10 @@ def path(rows, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def in_process(path, rows):
-    """The model of this process, made before any worker starts."""
-    assert active_client() is None
-    return bits(ODMClassifier(**SETTINGS).fit(path), rows[0])
+def in_process(path, rows, without_workers):
+    """The model of this process."""
+    with without_workers():
+        return bits(ODMClassifier(**SETTINGS).fit(path), rows[0])
 
 
 def bits(model: ODMClassifier, X: np.ndarray) -> dict[str, bytes]:
@@ -58,12 +58,10 @@ def bits(model: ODMClassifier, X: np.ndarray) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_same_bits_on_one_two_and_three_workers(in_process, path, rows, start_workers):
-    with start_workers(1) as client:
+def test_same_bits_on_one_two_and_three_workers(in_process, path, rows, start_workers, scale_workers):
+    with start_workers(1, **{"distributed.worker.multiprocessing-method": "spawn"}) as client:
         for count in (1, 2, 3):
-            client.cluster.scale(count)
-            client.wait_for_workers(count, timeout=60)
-            assert len(client.nthreads()) == count
+            scale_workers(client, count)
             heard = []
             model = ODMClassifier(**SETTINGS, callbacks=[heard.append]).fit(path)
             assert bits(model, rows[0]) == in_process, count
@@ -116,7 +114,7 @@ def test_rows_in_memory_keep_their_feature_names(client, rows):
 )
 def test_rows_in_memory_keep_the_type_of_their_labels(client, rows, labels):
     y = labels[(rows[1][:300] == "yes").astype(int)]
-    fitted = ODMClassifier(**SETTINGS).fit(rows[0][:300], y)
+    fitted = ODMClassifier(**SETTINGS | {"n_partitions": 2}).fit(rows[0][:300], y)
     assert fitted.classes_.tolist() == labels.tolist()
     assert fitted.classes_.dtype == fitted.predict(rows[0]).dtype == labels.dtype
 

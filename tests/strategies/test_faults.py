@@ -39,8 +39,9 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def in_process(path):
-    return bits(ODMClassifier(**SETTINGS).fit(path))
+def in_process(path, without_workers):
+    with without_workers():
+        return bits(ODMClassifier(**SETTINGS).fit(path))
 
 
 def bits(model: ODMClassifier) -> list[bytes]:
@@ -260,7 +261,8 @@ with Client(address) as client:
 
 @pytest.mark.slow
 def test_interrupts_leave_no_tasks_and_no_files(client, path, tmp_path):
-    arguments = [client.scheduler.address, path, str(tmp_path), repr(SETTINGS), "1", "8"]
+    settings = repr({**SETTINGS, "n_partitions": 4})
+    arguments = [client.scheduler.address, path, str(tmp_path), settings, "1", "8"]
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, *arguments], timeout=PATIENCE, capture_output=True, text=True
     )
