@@ -1,19 +1,58 @@
 """What a kernel is: values on blocks of rows, the diagonal, a name and parameters.
 
-A kernel splits its work so that BLAS does most of it: ``pack_left(X) @ pack_right(Z).T`` is a matrix
-product, and ``finish`` turns it into kernel values in place. Labels and Dask are unknown here.
+A kernel sees its rows packed: in the layout that its own way of computing tiles wants, on the left or the right.
+Here the work is split so that BLAS does most of it: a tile is a matrix product of packed rows, which ``finish``
+turns into kernel values in place. Labels and Dask are unknown here.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.kernels.loops import BACKWARD, FORWARD, STORED, tile_loop
+
 Array = NDArray[Any]
+BLOCK = 512  # rows and columns of a tile that is not kept
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Rows in a kernel's layout, at the front of a flat buffer.
+
+    Attributes
+    ----------
+    values : ndarray
+        The buffer, flat; it may be larger than what the rows take.
+    n, d : int
+        How many rows of how many features.
+    width : int
+        Columns of a packed row. Rows packed for the left lie one after the other.
+    """
+
+    values: Array
+    n: int
+    d: int
+    width: int
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def matrix(self) -> Array:
+        """Rows packed for the left, or for BLAS, (n, width)."""
+        return self.values[: self.n * self.width].reshape(self.n, self.width)
+
+    def __getitem__(self, chosen: slice | Array) -> Packed:
+        """Some of the rows of `matrix`, as a view where they are a slice."""
+        rows = self.matrix[chosen]
+        return Packed(rows.reshape(-1), len(rows), self.d, self.width)
 
 
 @dataclass(frozen=True)
@@ -29,17 +68,35 @@ class Kernel(ABC):
     bias: float = 0.0
     name: ClassVar[str]
 
-    @abstractmethod
     def width(self, d: int) -> int:
         """Columns k of packed rows of ``d`` features."""
+        return d
+
+    def packed_size(self, n: int, d: int) -> int:
+        """Elements that ``n`` packed rows of ``d`` features take on the side that takes more."""
+        return n * self.width(d)
+
+    def room(self, n: int, d: int, dtype: Any) -> Packed:
+        """A buffer for up to ``n`` rows of ``d`` features: an ``out`` of packing."""
+        return Packed(np.empty(self.packed_size(n, d), dtype), n, d, self.width(d))
+
+    def _room_for(self, X: Array, out: Packed | None) -> Packed:
+        (n, d), width = X.shape, self.width(X.shape[1])
+        values = np.empty(self.packed_size(n, d), X.dtype) if out is None else out.values
+        return Packed(values, n, d, width)
+
+    def _copied(self, X: Array, out: Packed | None) -> Packed:
+        packed = self._room_for(X, out)
+        np.copyto(packed.matrix, X)
+        return packed
 
     @abstractmethod
-    def pack_left(self, X: Array, out: Array | None = None) -> Array:
-        """Rows ``X`` (n, d) as the left factor (n, k) of the matrix product, C-contiguous."""
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        """Rows ``X`` (n, d) as the left of a tile; ``out``, packed before, lends its buffer."""
 
     @abstractmethod
-    def pack_right(self, X: Array, out: Array | None = None) -> Array:
-        """Rows ``X`` (n, d) as the right factor (n, k), C-contiguous."""
+    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
+        """Rows ``X`` (n, d) as the right of a tile."""
 
     @abstractmethod
     def finish(self, tile: Array) -> None:
@@ -53,12 +110,100 @@ class Kernel(ABC):
         """κ(X, Z), shape (len(X), len(Z)), in the dtype of ``X``; ``out`` must be C-contiguous."""
         return self.tile_packed(self.pack_left(X), self.pack_right(Z), out)
 
-    def tile_packed(self, left: Array, right: Array, out: Array | None = None) -> Array:
+    def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
         """As `tile`, of rows packed before."""
-        out = np.matmul(left, right.T, out=out)
+        out = np.matmul(left.matrix, right.matrix.T, out=out)
         self.finish(out)
         return out
+
+    def forward(self, left: Packed, right: Packed, v: Array, out: Array) -> None:
+        """``out += K v`` for ``v`` (m,) and float64 ``out`` (n,), without keeping K.
+
+        Products are in the dtype of the rows, and so are their sums over a few hundred columns; the rest is float64.
+        """
+        self.products(left, right, None, v, out, None)
+
+    def backward(self, left: Packed, right: Packed, u: Array, out: Array) -> None:
+        """``out += K.T u`` for ``u`` (n,) and float64 ``out`` (m,); rows where u is 0 are skipped."""
+        active = np.flatnonzero(u)
+        if 2 * len(active) < len(u):
+            left, u = left[active], u[active]
+        self.products(left, right, u, None, None, out)
+
+    def products(
+        self,
+        left: Packed,
+        right: Packed,
+        u: Array | None,
+        v: Array | None,
+        by_row: Array | None,
+        by_column: Array | None,
+    ) -> None:
+        """``by_row += K v`` and ``by_column += K.T u`` in one go; either may be left out, with its vector.
+
+        Of at most BLOCK rows and columns, the bits are those of `multiply` with the tile.
+        """
+        for i in range(0, len(left), BLOCK):
+            rows = slice(i, min(i + BLOCK, len(left)))
+            if v is None and u is not None and not u[rows].any():
+                continue
+            for j in range(0, len(right), BLOCK):
+                columns = slice(j, min(j + BLOCK, len(right)))
+                with _tile_buffer(left.values.dtype) as buffer:
+                    shape = rows.stop - i, columns.stop - j
+                    tile = buffer[: shape[0] * shape[1]].reshape(shape)
+                    self.tile_packed(left[rows], right[columns], tile)
+                    sides = (u, rows), (v, columns), (by_row, rows), (by_column, columns)
+                    some = (None if x is None else x[where] for x, where in sides)
+                    self.multiply(tile, left.d, *some)
+
+    def multiply(
+        self, tile: Array, d: int, u: Array | None, v: Array | None, by_row: Array | None, by_column: Array | None
+    ) -> None:
+        """As `products`, with a C-contiguous ``tile`` (n, m) that was computed before from rows of ``d`` features."""
+        none = np.empty(0, tile.dtype)
+        loop = tile_loop(1, False, tile.dtype == np.float32)
+        run_loop(loop, STORED, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
 
     def parameters(self) -> dict[str, Any]:
         """Name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""
         return {"name": self.name, **asdict(self)}
+
+
+def run_loop(
+    loop: Any,
+    mode: int,
+    left: Array,
+    right: Array,
+    shape: tuple[int, int],
+    bias: float,
+    tile: Array | None,
+    u: Array | None,
+    v: Array | None,
+    by_row: Array | None,
+    by_column: Array | None,
+) -> None:
+    """Call a `tile_loop` for what is not None, with everything in the one type it is compiled for."""
+    dtype, (n, m) = left.dtype, shape
+    mode |= (FORWARD if v is not None else 0) | (BACKWARD if u is not None else 0)
+    vectors = (np.array([] if x is None else x, dtype) for x in (u, v))
+    sums = (np.empty(0) if x is None else x for x in (by_row, by_column))
+    tile = np.empty(0, dtype) if tile is None else tile
+    loop(mode, left, right, n, m, dtype.type(bias), tile, *vectors, *sums)
+
+
+_free_buffers: dict[str, list[Array]] = {"float32": [], "float64": []}
+
+
+@contextmanager
+def _tile_buffer(dtype: np.dtype[Any]) -> Iterator[Array]:
+    """Room for BLOCK × BLOCK entries that no other thread uses meanwhile; kept, since fresh pages are slow."""
+    free = _free_buffers[dtype.name]
+    try:
+        buffer = free.pop()
+    except IndexError:
+        buffer = np.empty(BLOCK * BLOCK, dtype)
+    try:
+        yield buffer
+    finally:
+        free.append(buffer)

@@ -1,27 +1,29 @@
 """The Gram matrix of one partition as an operator: tiles kept in memory, or recomputed where they do not fit.
 
-The matrix is symmetric, so only tiles on and above the diagonal are ever computed; each serves its mirror
-image as its transpose. Whether a tile is kept or recomputed changes no bit of any result, and neither does
-the number of threads: sums run over fixed groups of tiles and are added in order.
+The matrix is symmetric, so one tile of every pair of blocks is computed and serves its mirror image as its
+transpose. Row i of tiles has those at distance 0 to half of all blocks to the right, wrapped round, so that all
+rows are the same work. Rows of tiles are cut into groups, whose sums are added pair by pair: whether tiles are kept
+or recomputed, by how many threads, and whether one `Gram` holds all groups or many hold some, changes no bit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from dask_odm.kernels.base import Array, Kernel
-from dask_odm.kernels.jit import compiled
-from dask_odm.kernels.threads import run_threads
+from dask_odm.kernels.base import BLOCK, Array, Kernel, Packed
+from dask_odm.kernels.sums import tree_sum
+from dask_odm.kernels.threads import run_threads, stream_threads
 
-TILE_ROWS = 512
+TILE_ROWS = BLOCK
 PANEL_BYTES = 16 << 20
-GROUPS = 8
+RUN_BYTES = 1 << 20  # of blocks that wait, packed, for one that is read once for all of them
+GROUPS = 32
 
 
 class Rows(Protocol):
@@ -60,53 +62,9 @@ class ArrayRows:
         return self.X[start:stop]
 
 
-@compiled
-def _symmetric(tile: Array, vi: Array, vj: Array, yi: Array, yj: Array) -> None:
-    """``yi += tile @ vj`` and ``yj += tile.T @ vi`` in one pass; sums in the tile's dtype, then float64."""
-    rows, columns = tile.shape
-    back = np.zeros(columns, tile.dtype)
-    for i in range(rows):
-        row = tile[i]
-        total = vj[0] * 0
-        v = vi[i]
-        for j in range(columns):
-            total += row[j] * vj[j]
-            back[j] += v * row[j]
-        yi[i] += total
-    for j in range(columns):
-        yj[j] += back[j]
-
-
-@compiled
-def _forward(tile: Array, vj: Array, yi: Array) -> None:
-    """``yi += tile @ vj``."""
-    rows, columns = tile.shape
-    for i in range(rows):
-        row = tile[i]
-        total = vj[0] * 0
-        for j in range(columns):
-            total += row[j] * vj[j]
-        yi[i] += total
-
-
-@compiled
-def _backward(tile: Array, vi: Array, yj: Array) -> None:
-    """``yj += tile.T @ vi``, skipping the zeros of ``vi``."""
-    rows, columns = tile.shape
-    back = np.zeros(columns, tile.dtype)
-    for i in range(rows):
-        v = vi[i]
-        if v != 0:
-            row = tile[i]
-            for j in range(columns):
-                back[j] += v * row[j]
-    for j in range(columns):
-        yj[j] += back[j]
-
-
 @dataclass(frozen=True)
 class Tiling:
-    """How ``n`` rows of ``d`` features are cut into equal blocks; depends on nothing else."""
+    """How ``n`` rows of ``d`` features are cut into equal blocks, and these into groups; depends on nothing else."""
 
     n: int
     d: int
@@ -114,55 +72,107 @@ class Tiling:
 
     @property
     def count(self) -> int:
+        """Blocks."""
         panel = max(64, PANEL_BYTES // max(1, self.d * self.itemsize))
         return max(1, math.ceil(self.n / min(TILE_ROWS, panel)))
 
     @property
     def size(self) -> int:
+        """Rows of a block; the last may have fewer."""
         return math.ceil(self.n / self.count)
 
     @property
-    def padded(self) -> int:
-        return self.size * self.count
+    def groups(self) -> int:
+        """Groups of rows of tiles, a power of two; some may be empty."""
+        return min(GROUPS, 1 << (self.count - 1).bit_length())
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes of all tiles on and above the diagonal."""
-        return self.count * (self.count + 1) // 2 * self.size**2 * self.itemsize
-
-    def scratch_bytes(self, threads: int) -> int:
-        """Bytes that passes need besides kept tiles: buffers of every thread, partial sums."""
-        panel = self.size * (self.d + 2) * self.itemsize
-        return threads * (3 * panel + self.size**2 * self.itemsize) + GROUPS * self.padded * 8
+    def run(self) -> int:
+        """Rows of tiles that are recomputed together."""
+        return max(1, min(4, RUN_BYTES // max(1, self.size * self.d * self.itemsize)))
 
     def span(self, block: int) -> tuple[int, int]:
+        """First row of a block, and the one after its last."""
         return block * self.size, min(self.n, (block + 1) * self.size)
+
+    def group(self, g: int) -> range:
+        """Rows of tiles of group ``g``."""
+        return range(self.count * g // self.groups, self.count * (g + 1) // self.groups)
+
+    def rows(self, part: tuple[int, int]) -> range:
+        """Rows of tiles of part (i, of): an aligned run of groups."""
+        i, of = part
+        return range(self.count * i // of, self.count * (i + 1) // of)
+
+    def row(self, i: int) -> list[int]:
+        """Blocks j that row ``i`` has a tile (i, j) of, the diagonal one first."""
+        return [(i + k) % self.count for k in range(self._before(i + 1) - self._before(i))]
+
+    def _before(self, i: int) -> int:
+        """Tiles of the rows before ``i``."""
+        return i * (self.count // 2) + (i if self.count % 2 else min(i, self.count // 2))
+
+    def index(self, i: int, j: int) -> int:
+        """Number of tile (i, j) among all."""
+        return self._before(i) + (j - i) % self.count
+
+    def owns(self, i: int, j: int) -> bool:
+        """Whether there is a tile (i, j), or else one (j, i)."""
+        return (j - i) % self.count < self._before(i + 1) - self._before(i)
+
+    def tiles(self, part: tuple[int, int] = (0, 1)) -> int:
+        """Tiles of a part."""
+        rows = self.rows(part)
+        return self._before(rows.stop) - self._before(rows.start)
+
+    def kept_bytes(self, part: tuple[int, int] = (0, 1)) -> int:
+        """Bytes of all tiles of a part."""
+        return self.tiles(part) * self.size**2 * self.itemsize
+
+    def scratch_bytes(self, threads: int) -> int:
+        """Bytes that passes need besides kept tiles: buffers of every thread, sums of groups."""
+        panel = (self.size + 256) * (self.d + 10) * self.itemsize
+        sums = 3 * threads + self.groups.bit_length() + 2
+        return threads * ((self.run + 3) * panel + self.size**2 * self.itemsize) + sums * self.n * 8
 
 
 class Scratch:
-    """Buffers of one thread for packing and for a tile that is not kept: allocated once, since fresh pages are slow."""
+    """Buffers of one thread for reading and packing: allocated once, since fresh pages are slow."""
 
-    def __init__(self, kernel: Kernel, tiling: Tiling, dtype: np.dtype[Any]) -> None:
-        width = kernel.width(tiling.d)
-        self._kernel, self._tiling = kernel, tiling
-        self.panel = np.empty((tiling.size, tiling.d), dtype)
-        self._left = np.empty((tiling.size, width), dtype)
-        self._right = np.empty((tiling.size, width), dtype)
-        self.tile = np.empty((tiling.size, tiling.size), dtype)
+    def __init__(self, kernel: Kernel, rows: Rows, tiling: Tiling) -> None:
+        self._kernel, self._rows, self._tiling = kernel, rows, tiling
+        self.panel = np.empty((tiling.size, tiling.d), rows.dtype)
+        self._lefts = [self._room() for _ in range(tiling.run)]
+        self._right = self._room()
 
-    def left(self, rows: Rows, block: int) -> Array:
-        """Rows of ``block`` packed for the left, padded by the first; valid until the next call."""
-        return self._pack(rows, block, self._left, self._kernel.pack_left)
+    def _room(self) -> Packed:
+        return self._kernel.room(self._tiling.size, self._tiling.d, self._rows.dtype)
 
-    def right(self, rows: Rows, block: int) -> Array:
-        """Rows of ``block`` packed for the right."""
-        return self._pack(rows, block, self._right, self._kernel.pack_right)
+    def read(self, block: int) -> Array:
+        return self._rows.read(*self._tiling.span(block), self.panel)
 
-    def _pack(self, rows: Rows, block: int, out: Array, pack: Any) -> Array:
-        start, stop = self._tiling.span(block)
-        pack(rows.read(start, stop, self.panel), out[: stop - start])
-        out[stop - start :] = out[0]  # rows like any other: zeros may be none to a kernel
-        return out
+    def left(self, block: int, which: int = 0) -> Packed:
+        """Rows of ``block`` packed for the left, valid until the next call for ``which`` of `Tiling.run` buffers."""
+        return self._kernel.pack_left(self.read(block), self._lefts[which])
+
+    def right(self, block: int) -> Packed:
+        """Rows of ``block`` packed for the right, valid until the next call."""
+        return self._kernel.pack_right(self.read(block), self._right)
+
+
+class Room:
+    """Memory that one Gram matrix after the other keeps its tiles in, since fresh pages are slow."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def take(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+        """Uninitialised memory for an array; more is allocated only where there is too little."""
+        nbytes = shape[0] * shape[1] * dtype.itemsize
+        if len(self._bytes) < nbytes:
+            self._bytes = np.empty(0, np.uint8)  # or both would be held for a moment
+            self._bytes = np.empty(nbytes, np.uint8)
+        return self._bytes[:nbytes].view(dtype).reshape(shape)
 
 
 @dataclass(eq=False)
@@ -178,22 +188,32 @@ class Gram:
         Bytes the tiles may take. They are kept if all of them fit, else recomputed on every pass.
     threads : int
         Threads for every pass. BLAS should be limited to one thread around the calls.
+    part : (int, int)
+        (i, of) holds the tiles of the i-th of ``of`` aligned runs of groups, for `partial`; ``of`` is a power of two,
+        at most `Tiling.groups`. (0, 1), the whole, answers everything.
+    room : Room, optional
+        Where tiles are kept.
     """
 
     kernel: Kernel
     rows: Rows
     budget: int
     threads: int = 1
+    part: tuple[int, int] = (0, 1)
+    room: Room | None = None
     tiling: Tiling = field(init=False)
     _tiles: Array | None = field(init=False, default=None)
     _free: list[Scratch] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.tiling = Tiling(self.rows.n, self.rows.d, self.rows.dtype.itemsize)
+        i, of = self.part
+        if not (0 <= i < of and self.tiling.groups % of == 0):
+            raise ValueError(f"a Gram matrix of {self.tiling.groups} groups has no part {i} of {of}")
         if self.keeps:
-            blocks, size = self.tiling.count, self.tiling.size
-            self._tiles = np.empty((blocks * (blocks + 1) // 2, size, size), self.dtype)
-            run_threads(self._fill, range(blocks), self.threads)
+            shape = self.tiling.tiles(self.part), self.tiling.size**2
+            self._tiles = np.empty(shape, self.dtype) if self.room is None else self.room.take(shape, self.dtype)
+            run_threads(self._fill, self.tiling.rows(self.part), self.threads)
 
     @property
     def n(self) -> int:
@@ -206,15 +226,12 @@ class Gram:
     @property
     def keeps(self) -> bool:
         """Whether the tiles are kept in memory."""
-        return self.tiling.kept_bytes <= self.budget
+        return self.tiling.kept_bytes(self.part) <= self.budget
 
     def diagonal(self) -> Array:
         """κ(x_i, x_i), float64 (n,)."""
         spans = (self.tiling.span(b) for b in range(self.tiling.count))
         return np.concatenate([self.kernel.diagonal(self.rows.read(*span)) for span in spans])
-
-    def _index(self, i: int, j: int) -> int:
-        return i * self.tiling.count - i * (i - 1) // 2 + j - i
 
     @contextmanager
     def _scratch(self) -> Iterator[Scratch]:
@@ -222,92 +239,115 @@ class Gram:
         try:
             scratch = self._free.pop()
         except IndexError:
-            scratch = Scratch(self.kernel, self.tiling, self.dtype)
+            scratch = Scratch(self.kernel, self.rows, self.tiling)
         try:
             yield scratch
         finally:
             self._free.append(scratch)
 
-    def _fill(self, i: int) -> None:
-        assert self._tiles is not None
-        with self._scratch() as scratch:
-            left = scratch.left(self.rows, i)
-            for j in range(i, self.tiling.count):
-                self.kernel.tile_packed(left, scratch.right(self.rows, j), self._tiles[self._index(i, j)])
+    def _slice(self, block: int) -> slice:
+        return slice(*self.tiling.span(block))
 
-    def _row_tiles(self, i: int, columns: Iterable[int]) -> Iterator[tuple[int, Array]]:
-        """Tiles (i, j) on or above the diagonal; a recomputed one is overwritten by the next."""
+    def _kept(self, i: int, j: int) -> Array:
+        """The kept tile (i, j)."""
+        assert self._tiles is not None
+        (a, b), (c, d) = self.tiling.span(i), self.tiling.span(j)
+        first = self.tiling.index(self.tiling.rows(self.part).start, self.tiling.rows(self.part).start)
+        flat: Array = self._tiles[self.tiling.index(i, j) - first]
+        return flat[: (b - a) * (d - c)].reshape(b - a, d - c)
+
+    def _fill(self, i: int) -> None:
+        with self._scratch() as scratch:
+            left = scratch.left(i)
+            for j in self.tiling.row(i):
+                self.kernel.tile_packed(left, scratch.right(j), self._kept(i, j))
+
+    def _row_tiles(self, i: int) -> Iterator[tuple[int, Array]]:
+        """Tiles (i, j) of row ``i`` with their j."""
         if self._tiles is not None:
-            for j in columns:
-                yield j, self._tiles[self._index(i, j)]
+            yield from ((j, self._kept(i, j)) for j in self.tiling.row(i))
             return
         with self._scratch() as scratch:
-            left = scratch.left(self.rows, i)
-            for j in columns:
-                yield j, self.kernel.tile_packed(left, scratch.right(self.rows, j), scratch.tile)
-
-    def _blocks(self, v: Array) -> Array:
-        padded = np.zeros(self.tiling.padded, self.dtype)
-        padded[: self.n] = v
-        return padded.reshape(self.tiling.count, self.tiling.size)
+            left = scratch.left(i)
+            for j in self.tiling.row(i):
+                yield j, self.kernel.tile_packed(left, scratch.right(j))
 
     def matvec(self, v: Array) -> Array:
-        """``K @ v``, float64 (n,); products in the dtype of the rows, sums in float64."""
-        blocks = self._blocks(v)
-        shape = (self.tiling.count, self.tiling.size)
+        """``K @ v``, float64 (n,); products and short sums in the dtype of the rows, the rest in float64."""
+        assert self.part == (0, 1), "a part has no products of its own, see partial"
+        return self.partial(v)
 
-        def group(g: int) -> Array:
-            y = np.zeros(shape)
-            for i in range(g, shape[0], GROUPS):
-                for j, tile in self._row_tiles(i, range(i, shape[0])):
-                    if i == j:
-                        _forward(tile, blocks[j], y[i])
-                    else:
-                        _symmetric(tile, blocks[i], blocks[j], y[i], y[j])
-            return y
+    def partial(self, v: Array) -> Array:
+        """What this part adds to ``K @ v``, float64 (n,): `tree_sum` of those of all parts has the bits of `matvec`."""
+        (i, of), w = self.part, v.astype(self.dtype)
+        each = self.tiling.groups // of
+        sums = stream_threads(lambda g: self._group(g, w), range(i * each, (i + 1) * each), self.threads)
+        total: Array = tree_sum(sums)
+        return total
 
-        # zeros are touched by the kernel only where a group has work
-        parts = run_threads(group, range(min(GROUPS, shape[0])), self.threads)
-        total = parts[0]
-        for part in parts[1:]:
-            total += part
-        return total.reshape(-1)[: self.n]
+    def _group(self, g: int, v: Array) -> Array:
+        y, rows, step = np.zeros(self.n), self.tiling.group(g), self.tiling.run
+        for start in range(0, len(rows), step):
+            self._add_rows(rows[start : start + step], v, y)
+        return y
+
+    def _add_rows(self, run: range, v: Array, y: Array) -> None:
+        """Add to ``y`` what the tiles of the rows of ``run`` contribute, column of tiles by column."""
+        columns = dict.fromkeys(j for i in run for j in self.tiling.row(i))
+        if self._tiles is not None:
+            for j in columns:
+                for i in run:
+                    if self.tiling.owns(i, j):
+                        self.kernel.multiply(self._kept(i, j), self.rows.d, *self._sides(i, j, v, y))
+            return
+        with self._scratch() as scratch:
+            lefts = [scratch.left(i, which) for which, i in enumerate(run)]
+            for j in columns:
+                right = scratch.right(j)
+                for i, left in zip(run, lefts, strict=True):
+                    if self.tiling.owns(i, j):
+                        self.kernel.products(left, right, *self._sides(i, j, v, y))
+
+    def _sides(self, i: int, j: int, v: Array, y: Array) -> tuple[Array | None, Array, Array, Array | None]:
+        """What tile (i, j) multiplies and adds to: both ways but on the diagonal."""
+        rows, columns = self._slice(i), self._slice(j)
+        if i == j:
+            return None, v[columns], y[rows], None
+        return v[rows], v[columns], y[rows], y[columns]
 
     def block(self, b: int) -> Array:
-        """The diagonal tile of block ``b`` without its padding, as a copy."""
-        start, stop = self.tiling.span(b)
-        for _, tile in self._row_tiles(b, [b]):
-            return tile[: stop - start, : stop - start].copy()
-        raise AssertionError
+        """The diagonal tile of block ``b``, as a copy."""
+        if self._tiles is not None:
+            return self._kept(b, b).copy()
+        with self._scratch() as scratch:
+            return self.kernel.tile_packed(scratch.left(b), scratch.right(b))
 
     def add_columns(self, b: int, v: Array, y: Array) -> None:
         """``y += K[:, block b] @ v`` for float64 ``y`` (n,), in place."""
-        w = np.zeros(self.tiling.size, self.dtype)
-        w[: len(v)] = v
+        w, groups = v.astype(self.dtype), self.tiling.groups
 
-        def update(group: int) -> None:
-            for i, tile in self._tiles_beside(b, range(group, self.tiling.count, GROUPS)):
-                part = np.zeros(self.tiling.size)
-                if i < b:
-                    _forward(tile, w, part)
-                else:
-                    _backward(tile, w, part)
-                start, stop = self.tiling.span(i)
-                y[start:stop] += part[: stop - start]
+        def update(g: int) -> None:
+            mine = range(g, self.tiling.count, groups)
+            if self._tiles is not None:
+                for i in mine:
+                    tile = self._kept(i, b) if self.tiling.owns(i, b) else self._kept(b, i)
+                    self.kernel.multiply(tile, self.rows.d, *self._column(i, b, w, y))
+                return
+            with self._scratch() as scratch:
+                for i in mine:  # block b is packed anew on the side it is needed: little beside a tile
+                    left, right = (i, b) if self.tiling.owns(i, b) else (b, i)
+                    sides = scratch.left(left), scratch.right(right)
+                    self.kernel.products(*sides, *self._column(i, b, w, y))
 
         # kept tiles are read faster than threads start
-        run_threads(update, range(GROUPS), self.threads if self._tiles is None else 1)
+        run_threads(update, range(groups), self.threads if self._tiles is None else 1)
 
-    def _tiles_beside(self, b: int, blocks: Iterable[int]) -> Iterator[tuple[int, Array]]:
-        """For each of ``blocks`` its tile with block ``b``, the one on or above the diagonal."""
-        if self._tiles is not None:
-            for i in blocks:
-                yield i, self._tiles[self._index(min(i, b), max(i, b))]
-            return
-        with self._scratch() as scratch:
-            for i in blocks:  # block b is packed anew on the side it is needed: little beside a tile
-                left, right = scratch.left(self.rows, min(i, b)), scratch.right(self.rows, max(i, b))
-                yield i, self.kernel.tile_packed(left, right, scratch.tile)
+    def _column(
+        self, i: int, b: int, v: Array, y: Array
+    ) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+        """What the tile of blocks ``i`` and ``b``, whichever way it lies, multiplies and adds to."""
+        target = y[self._slice(i)]
+        return (None, v, target, None) if self.tiling.owns(i, b) else (v, None, None, target)
 
     def columns(self, index: Array) -> Array:
         """``K[index, :]`` of ascending ``index``, shape (len(index), n), in the dtype of the rows."""
@@ -315,9 +355,7 @@ class Gram:
         with self._scratch() as scratch:
             chosen = self.kernel.pack_left(self._take(index, scratch))
             for b in range(self.tiling.count):
-                start, stop = self.tiling.span(b)
-                right = scratch.right(self.rows, b)[: stop - start]
-                out[:, start:stop] = self.kernel.tile_packed(chosen, right)
+                out[:, self._slice(b)] = self.kernel.tile_packed(chosen, scratch.right(b))
         return out
 
     def _take(self, index: Array, scratch: Scratch) -> Array:
@@ -327,24 +365,22 @@ class Gram:
             start, stop = self.tiling.span(b)
             at = np.flatnonzero((index >= start) & (index < stop))
             if len(at):
-                out[at] = self.rows.read(start, stop, scratch.panel)[index[at] - start]
+                out[at] = scratch.read(b)[index[at] - start]
         return out
 
     def dense(self) -> Array:
         """The whole matrix, (n, n), exactly symmetric."""
-        size, padded = self.tiling.size, self.tiling.padded
-        K = np.empty((padded, padded), self.dtype)
+        K = np.empty((self.n, self.n), self.dtype)
         for i in range(self.tiling.count):
-            rows = slice(i * size, (i + 1) * size)
-            for j, tile in self._row_tiles(i, range(i, self.tiling.count)):
-                columns = slice(j * size, (j + 1) * size)
-                K[columns, rows] = tile.T
-                K[rows, columns] = tile if i < j else np.triu(tile) + np.triu(tile, 1).T
-        return K[: self.n, : self.n]
+            rows = self._slice(i)
+            for j, tile in self._row_tiles(i):
+                K[self._slice(j), rows] = tile.T
+                K[rows, self._slice(j)] = tile if i != j else np.triu(tile) + np.triu(tile, 1).T
+        return K
 
     def in_float64(self) -> Gram:
         """The same operator with float64 entries, recomputed on every pass: what certifies a gap."""
-        return Gram(self.kernel, _Float64Rows(self.rows), budget=0, threads=self.threads)
+        return Gram(self.kernel, _Float64Rows(self.rows), budget=0, threads=self.threads, part=self.part)
 
 
 @dataclass(frozen=True, eq=False)

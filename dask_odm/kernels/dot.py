@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dask_odm.kernels.base import Array, Kernel
+from dask_odm.kernels.base import Array, Kernel, Packed
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,8 @@ class Linear(Kernel):
 
     name: ClassVar[str] = "linear"
 
-    def width(self, d: int) -> int:
-        return d
-
-    def pack_left(self, X: Array, out: Array | None = None) -> Array:
-        return _copied(X, out)
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        return self._copied(X, out)
 
     pack_right = pack_left
 
@@ -41,14 +38,13 @@ class Polynomial(Kernel):
     degree: int = 3
     name: ClassVar[str] = "poly"
 
-    def width(self, d: int) -> int:
-        return d
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        packed = self._room_for(X, out)
+        np.multiply(X, X.dtype.type(self.gamma), out=packed.matrix)
+        return packed
 
-    def pack_left(self, X: Array, out: Array | None = None) -> Array:
-        return np.multiply(X, X.dtype.type(self.gamma), out=out, order="C")
-
-    def pack_right(self, X: Array, out: Array | None = None) -> Array:
-        return _copied(X, out)
+    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
+        return self._copied(X, out)
 
     def finish(self, tile: Array) -> None:
         tile += tile.dtype.type(self.coef0)
@@ -61,10 +57,3 @@ class Polynomial(Kernel):
     def diagonal(self, X: Array) -> Array:
         norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
         return (self.gamma * norms + self.coef0) ** self.degree + self.bias
-
-
-def _copied(X: Array, out: Array | None) -> Array:
-    if out is None:
-        return np.ascontiguousarray(X)
-    np.copyto(out, X)
-    return out

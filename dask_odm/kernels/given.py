@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Array, Kernel
+from dask_odm.kernels.base import Array, Kernel, Packed
 
 _DIAGONAL_ROWS = 64
 _SYMMETRY_ROWS = 256
@@ -24,14 +24,8 @@ _ASYMMETRY = 1e-4
 class _Given(Kernel):
     """What the two share: rows are passed on as they are."""
 
-    def width(self, d: int) -> int:
-        return d
-
-    def pack_left(self, X: Array, out: Array | None = None) -> Array:
-        if out is None:
-            return np.ascontiguousarray(X)
-        np.copyto(out, X)
-        return out
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        return self._copied(X, out)
 
     pack_right = pack_left
 
@@ -42,9 +36,9 @@ class _Given(Kernel):
     def _values(self, left: Array, right: Array) -> Array:
         raise NotImplementedError
 
-    def tile_packed(self, left: Array, right: Array, out: Array | None = None) -> Array:
-        out = np.empty((len(left), len(right)), left.dtype) if out is None else out
-        out[...] = self._values(left, right)
+    def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
+        out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
+        out[...] = self._values(left.matrix, right.matrix)
         self.finish(out)
         return out
 

@@ -7,3 +7,5 @@ from typing import Any
 import numba
 
 compiled: Any = numba.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
+# a helper whose constant arguments must be known to the compiler where it is called
+inlined: Any = numba.njit(nogil=True, fastmath=True, error_model="numpy", forceinline=True)

@@ -1,209 +1,168 @@
 """Kernels of the distance between two rows: the Gaussian radial basis function (RBF) and the Laplacian.
 
-What is left of a tile once distances are known is one vectorised pass of `exp2`. NumPy's ``exp`` takes
-0.36 ns (float32) and about 2 ns (float64) an element on the machine this was written on; the loops here
-take a fraction of that.
+Both have tiles of `loops.tile_loop`, where the distance never leaves the cache before it becomes a kernel value;
+`RBF` of many features goes by BLAS, which is faster there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.kernels.base import Array, Kernel
-from dask_odm.kernels.jit import compiled
+from dask_odm.kernels.base import Array, Kernel, Packed, run_loop
+from dask_odm.kernels.loops import COLUMNS, LOG2, STORE, STORED, exp2_float32, exp2_float64, padded, step_of, tile_loop
 
-# 2**f on [-1/2, 1/2]: Taylor polynomials, log(2)**k / k!. The first term left out is below half a unit
-# in the last place of 1: 1.5e-8 after degree 6 in float32, 1e-17 after degree 13 in float64.
-_LOG2 = 0.6931471805599453
-_P32 = tuple(np.float32(_LOG2**k / np.prod(np.arange(1.0, k + 1))) for k in range(7))
-_P64 = tuple(float(_LOG2**k / np.prod(np.arange(1.0, k + 1))) for k in range(14))
-
-
-@compiled
-def _exp2_float32(t: Array, bias: np.float32) -> None:
-    """``t <- 2**min(t, 0) + bias`` for a flat float32 array; smaller than 2**-126 becomes that."""
-    c0, c1, c2, c3, c4, c5, c6 = _P32
-    low = np.float32(-126.0)
-    half = np.float32(0.5)
-    zero = np.float32(0.0)
-    for i in range(t.size):
-        x = min(max(t[i], low), zero)
-        n = np.int32(x - half)
-        f = x - np.float32(n)
-        p = np.float32(((((((c6 * f + c5) * f + c4) * f + c3) * f + c2) * f + c1) * f) + c0)
-        bits = np.int32(p.view(np.int32) + (n << np.int32(23)))
-        t[i] = bits.view(np.float32) + bias
-
-
-@compiled
-def _exp2_float64(t: Array, bias: float) -> None:
-    """``t <- 2**min(t, 0) + bias`` for a flat float64 array."""
-    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _P64
-    for i in range(t.size):
-        x = min(max(t[i], -1022.0), 0.0)
-        n = np.int64(x - 0.5)
-        f = x - np.float64(n)
-        p = c13 * f + c12
-        p = p * f + c11
-        p = p * f + c10
-        p = p * f + c9
-        p = p * f + c8
-        p = p * f + c7
-        p = p * f + c6
-        p = p * f + c5
-        p = p * f + c4
-        p = p * f + c3
-        p = p * f + c2
-        p = p * f + c1
-        p = p * f + c0
-        bits = np.int64(np.float64(p).view(np.int64) + (n << 52))
-        t[i] = bits.view(np.float64) + bias
-
-
-def _finish(tile: Array, bias: float) -> None:
-    """``tile <- 2**tile + bias`` for exponents that are not positive but for rounding."""
-    flat = tile.reshape(-1)
-    if flat.dtype == np.float32:
-        _exp2_float32(flat, np.float32(bias))
-    else:
-        _exp2_float64(flat, bias)
+WIDE = 128  # features from which on BLAS makes RBF tiles sooner than the loop
 
 
 @dataclass(frozen=True)
-class RBF(Kernel):
+class _Radial(Kernel):
+    """What the two share: packing for the loop, and the loop itself.
+
+    Packed rows have zeros for features up to a whole number of the loop's steps. On the right they are in panels of
+    COLUMNS rows, feature by feature.
+    """
+
+    gamma: float = 1.0
+    _manhattan: ClassVar[bool]
+    _constants: ClassVar[int]  # columns of a packed row besides its features
+
+    def width(self, d: int) -> int:
+        return padded(d + self._constants)
+
+    def _by_loop(self, d: int) -> bool:
+        """Whether tiles are the loop's; depends on nothing but ``d``, so that bits do not."""
+        return True
+
+    def packed_size(self, n: int, d: int) -> int:
+        return (-(-n // COLUMNS) * COLUMNS if self._by_loop(d) else n) * self.width(d)
+
+    def _panels(self, X: Array, out: Packed | None) -> tuple[Packed, Array]:
+        """Room for ``X`` on the right, its features filled in, and the panels (panels, width, COLUMNS)."""
+        packed, (n, d) = self._room_for(X, out), X.shape
+        size = packed.width * COLUMNS
+        panels = packed.values[: -(-n // COLUMNS) * size].reshape(-1, packed.width, COLUMNS)
+        panels[-1:] = 0.0
+        panels[:, d:] = 0.0
+        for panel, start in zip(panels, range(0, n, COLUMNS), strict=True):
+            rows = X[start : start + COLUMNS]
+            panel[:d, : len(rows)] = rows.T
+        return packed, panels
+
+    def _loop(self, width: int, dtype: Any) -> Callable[..., None]:
+        return tile_loop(step_of(width), self._manhattan, dtype == np.float32)
+
+    def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
+        if not self._by_loop(left.d):
+            return super().tile_packed(left, right, out)
+        out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
+        self._run(STORE, left, right, out.reshape(-1), None, None, None, None)
+        return out
+
+    def products(
+        self,
+        left: Packed,
+        right: Packed,
+        u: Array | None,
+        v: Array | None,
+        by_row: Array | None,
+        by_column: Array | None,
+    ) -> None:
+        if not self._by_loop(left.d):
+            super().products(left, right, u, v, by_row, by_column)
+            return
+        self._run(STORE, left, right, None, u, v, by_row, by_column)
+
+    def _run(self, mode: int, left: Packed, right: Packed, tile: Array | None, *vectors: Array | None) -> None:
+        loop, shape = self._loop(left.width, left.values.dtype), (len(left), len(right))
+        run_loop(loop, mode, left.matrix.reshape(-1), right.values, shape, self.bias, tile, *vectors)
+
+    def multiply(
+        self, tile: Array, d: int, u: Array | None, v: Array | None, by_row: Array | None, by_column: Array | None
+    ) -> None:
+        if not self._by_loop(d):
+            super().multiply(tile, d, u, v, by_row, by_column)
+            return
+        loop, none = self._loop(self.width(d), tile.dtype), np.empty(0, tile.dtype)
+        run_loop(loop, STORED, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
+
+    def finish(self, tile: Array) -> None:
+        exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64
+        exp2(tile.reshape(-1), tile.dtype.type(self.bias))
+
+    def diagonal(self, X: Array) -> Array:
+        return np.full(len(X), 1.0 + self.bias)
+
+
+@dataclass(frozen=True)
+class RBF(_Radial):
     """κ(x, z) = exp(−gamma ‖x − z‖²) + bias.
 
     Rows should be centred before they come here (the kernel does not mind): the squared distance is
     expanded into norms and a dot product, which cancel.
     """
 
-    gamma: float = 1.0
     name: ClassVar[str] = "rbf"
+    _manhattan: ClassVar[bool] = False
+    _constants: ClassVar[int] = 2
 
     @property
     def _scale(self) -> float:
-        return 2.0 * self.gamma / _LOG2
+        return 2.0 * self.gamma / LOG2
 
     def _norms(self, X: Array) -> Array:
         return -0.5 * self._scale * np.einsum("ij,ij->i", X, X)
 
+    def _by_loop(self, d: int) -> bool:
+        return d < WIDE
+
     def width(self, d: int) -> int:
-        return d + 2
+        return padded(d + 2) if self._by_loop(d) else d + 2
 
-    def pack_left(self, X: Array, out: Array | None = None) -> Array:
-        n, d = X.shape
-        packed = np.empty((n, d + 2), X.dtype) if out is None else out
-        np.multiply(X, X.dtype.type(self._scale), out=packed[:, :d])
-        packed[:, d] = self._norms(X)
-        packed[:, d + 1] = 1.0
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        packed, d = self._room_for(X, out), X.shape[1]
+        rows = packed.matrix
+        np.multiply(X, X.dtype.type(self._scale), out=rows[:, :d])
+        rows[:, d] = self._norms(X)
+        rows[:, d + 1] = 1.0
+        rows[:, d + 2 :] = 0.0
         return packed
 
-    def pack_right(self, X: Array, out: Array | None = None) -> Array:
-        n, d = X.shape
-        packed = np.empty((n, d + 2), X.dtype) if out is None else out
-        packed[:, :d] = X
-        packed[:, d] = 1.0
-        packed[:, d + 1] = self._norms(X)
+    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
+        (n, d), norms = X.shape, self._norms(X)
+        if not self._by_loop(d):
+            packed = self._room_for(X, out)
+            rows = packed.matrix
+            rows[:, :d], rows[:, d], rows[:, d + 1] = X, 1.0, norms
+            return packed
+        packed, panels = self._panels(X, out)
+        for panel, start in zip(panels, range(0, n, COLUMNS), strict=True):
+            some = norms[start : start + COLUMNS]
+            panel[d, : len(some)] = 1.0
+            panel[d + 1, : len(some)] = some
         return packed
-
-    def finish(self, tile: Array) -> None:
-        _finish(tile, self.bias)
-
-    def diagonal(self, X: Array) -> Array:
-        return np.full(len(X), 1.0 + self.bias)
-
-
-_FEATURES = 6  # of a step of the loop below: so many are unrolled
-_COLUMNS = 256  # of a step: four rows of sums stay in the first-level cache
-
-
-@cache
-def _manhattan(step: int) -> Callable[[Array, Array, Array], None]:
-    """The loop ``out <- −Σ_k |left_ik − right_jk|`` for a number of features that ``step`` divides.
-
-    Four rows at a time against a block of columns laid out feature by feature: only so, with ``step`` known
-    to the compiler, does the inner loop become vector instructions. One function, since a compiled one that it
-    called would keep it from being found on disk by the next process.
-    """
-
-    @compiled
-    def fill(left: Array, right: Array, out: Array) -> None:
-        (n, width), m = left.shape, right.shape[0]
-        rows = np.zeros(4 * width, left.dtype)
-        turned = np.zeros(width * _COLUMNS, left.dtype)
-        sums = np.empty(4 * _COLUMNS, left.dtype)
-        for first in range(0, m, _COLUMNS):
-            columns = min(_COLUMNS, m - first)
-            for j in range(columns):
-                for k in range(width):
-                    turned[k * _COLUMNS + j] = right[first + j, k]
-            for i in range(0, n, 4):
-                some = min(4, n - i)
-                for r in range(some):
-                    for k in range(width):
-                        rows[r * width + k] = left[i + r, k]
-                sums[:] = 0
-                for start in range(0, width, step):
-                    a, b = rows[start:], turned[start * _COLUMNS :]
-                    for j in range(_COLUMNS):
-                        t0, t1, t2, t3 = sums[j], sums[_COLUMNS + j], sums[2 * _COLUMNS + j], sums[3 * _COLUMNS + j]
-                        for k in range(step):
-                            v = b[k * _COLUMNS + j]
-                            t0 -= abs(a[k] - v)
-                            t1 -= abs(a[width + k] - v)
-                            t2 -= abs(a[2 * width + k] - v)
-                            t3 -= abs(a[3 * width + k] - v)
-                        sums[j], sums[_COLUMNS + j], sums[2 * _COLUMNS + j], sums[3 * _COLUMNS + j] = t0, t1, t2, t3
-                for r in range(some):
-                    source, target = sums[r * _COLUMNS :], out[i + r]
-                    for j in range(columns):
-                        target[first + j] = source[j]
-
-    return fill
 
 
 @dataclass(frozen=True)
-class Laplacian(Kernel):
-    """κ(x, z) = exp(−gamma ‖x − z‖₁) + bias.
+class Laplacian(_Radial):
+    """κ(x, z) = exp(−gamma ‖x − z‖₁) + bias."""
 
-    The distance is no matrix product: `tile_packed` sums it feature by feature. Packed rows are padded with
-    zero features to a multiple of what its loop unrolls.
-    """
-
-    gamma: float = 1.0
     name: ClassVar[str] = "laplacian"
+    _manhattan: ClassVar[bool] = True
+    _constants: ClassVar[int] = 0
 
-    @staticmethod
-    def _step(d: int) -> int:
-        return -(-d // -(-d // _FEATURES))
+    def _scaled(self, X: Array) -> Array:
+        return np.multiply(X, X.dtype.type(self.gamma / LOG2))
 
-    def width(self, d: int) -> int:
-        step = self._step(d)
-        return step * -(-d // step)
-
-    def pack_left(self, X: Array, out: Array | None = None) -> Array:
-        n, d = X.shape
-        packed = np.empty((n, self.width(d)), X.dtype) if out is None else out
-        np.multiply(X, X.dtype.type(self.gamma / _LOG2), out=packed[:, :d])
-        packed[:, d:] = 0.0
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        packed, d = self._room_for(X, out), X.shape[1]
+        rows = packed.matrix
+        np.multiply(X, X.dtype.type(self.gamma / LOG2), out=rows[:, :d])
+        rows[:, d:] = 0.0
         return packed
 
-    pack_right = pack_left
-
-    def tile_packed(self, left: Array, right: Array, out: Array | None = None) -> Array:
-        out = np.empty((len(left), len(right)), left.dtype) if out is None else out
-        width = left.shape[1]
-        _manhattan(self._step(width))(left, right, out)
-        self.finish(out)
-        return out
-
-    def finish(self, tile: Array) -> None:
-        _finish(tile, self.bias)
-
-    def diagonal(self, X: Array) -> Array:
-        return np.full(len(X), 1.0 + self.bias)
+    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
+        return self._panels(self._scaled(X), out)[0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from threadpoolctl import OpenBLASController, threadpool_limits
 
 T = TypeVar("T")
+MOST_THREADS = 64
 
 
 class _SingleThreadedBlas:
@@ -49,10 +52,62 @@ def _take_control() -> None:
 single_threaded_blas = _SingleThreadedBlas()
 
 
+# Threads wait here for work, since starting them anew takes as long as a pass over a few thousand rows.
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _pool() -> ThreadPoolExecutor:
+    """This process's; a forked child has no threads of its parent's."""
+    pool = _pools.get(os.getpid())
+    return pool or _pools.setdefault(os.getpid(), ThreadPoolExecutor(MOST_THREADS, "dask-odm"))
+
+
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> list[T]:
-    """``[function(item) for item in items]`` on up to ``threads`` threads, results in order."""
+    """``[function(item) for item in items]`` on up to ``threads`` threads, the caller's among them, in order."""
     work: Sequence[Any] = list(items)
     if threads <= 1 or len(work) <= 1:
         return [function(item) for item in work]
-    with ThreadPoolExecutor(min(threads, len(work))) as pool:
-        return list(pool.map(function, work))
+    results: list[Any] = [None] * len(work)
+    numbers = iter(range(len(work)))  # which item is next, shared by all
+
+    def take() -> None:
+        try:
+            for i in numbers:
+                results[i] = function(work[i])
+        except BaseException:
+            for _ in numbers:  # let the others end
+                pass
+            raise
+
+    helpers = [_pool().submit(take) for _ in range(min(threads, len(work), MOST_THREADS) - 1)]
+    try:
+        take()
+    finally:
+        # one that has not begun is not waited for: within a task of the same pool, it might never begin
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
+    return results
+
+
+def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> Iterator[T]:
+    """As `run_threads`, one after the other: no more than ``threads`` results wait to be taken."""
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    waiting: deque[tuple[Any, Future[T]]] = deque()
+    try:
+        for item in items:
+            if len(waiting) == min(threads, MOST_THREADS):
+                yield _taken(function, *waiting.popleft())
+            waiting.append((item, _pool().submit(function, item)))
+        while waiting:
+            yield _taken(function, *waiting.popleft())
+    finally:
+        wait([future for _, future in waiting if not future.cancel()])
+
+
+def _taken(function: Callable[[Any], T], item: Any, future: Future[T]) -> T:
+    """The result; computed here if no thread has begun with it, and perhaps never would."""
+    return function(item) if future.cancel() else future.result()

@@ -1,4 +1,4 @@
-"""Passes over a store by Dask: the linear problem's sums, added up chunk by chunk where the workers read them.
+"""Passes over a store by Dask: sums over rows, added up chunk by chunk where the workers read them.
 
 A pass is a few long tasks, one a worker thread, each over a run of chunks; only sums travel. Chunks belong to
 fixed groups whose sums are added pair by pair, a tree that does not depend on how many tasks there are: so the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -18,8 +19,21 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.store import Store
+from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.linear import BLOCK_BYTES, FeatureMap, LinearLoss, PrimalSums, Query, RowsBlock, hessian_share
+from dask_odm.problems.linear import (
+    BLOCK_BYTES,
+    Affine,
+    FeatureMap,
+    LinearLoss,
+    PrimalSums,
+    Query,
+    RowsBlock,
+    hessian_share,
+)
+from dask_odm.problems.sample import PrioritySample
+from dask_odm.problems.span import TILE_BYTES, Draw, SpanQuery, SpanSums
+from dask_odm.problems.span_loops import span_product
 from dask_odm.strategies.cluster import Cluster, return_free_memory
 
 Array = NDArray[Any]
@@ -103,29 +117,61 @@ class StoreProblem:
         return total
 
     def _pass(self, name: str, w: Array, precise: bool, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Start the tasks of a pass, wait, and add up their sums."""
         query = Query(self.features, self.loss, w, precise)
-        groups = chunk_groups(self.store.n_chunks)
-        count = task_count(len(groups), self.cluster.workers * self.cluster.threads)
-        each = len(groups) // count
-        run = delayed(sum_groups, pure=False)
-        serial = uuid4().hex  # tasks of two fits at the same time are not the same, though they ask for the same w
-        tasks = [
-            run(self.store, part, query, method, arguments, dask_key_name=f"{name}-{serial}-{i}")
-            for i, part in enumerate(groups[i : i + each] for i in range(0, len(groups), each))
-        ]
-        parts = dict(self.cluster.results(tasks))
-        return _tree_sum([parts[i] for i in range(count)])
+        return run_pass(self.cluster, self.store, name, query, method, arguments)
+
+
+def run_pass(
+    cluster: Cluster,
+    store: Store,
+    name: str,
+    query: Any,
+    method: Callable[..., Any],
+    arguments: Sequence[Any],
+    of_groups: Sequence[Any] = (),
+) -> Any:
+    """What ``method(query, blocks, *arguments)`` sums over all chunks: the tasks of a pass, and their sum.
+
+    ``of_groups`` has one more argument for every one of `chunk_groups`, if there is one.
+    """
+    groups = chunk_groups(store.n_chunks)
+    count = task_count(len(groups), cluster.workers * cluster.threads)
+    each = len(groups) // count
+    run = delayed(sum_groups, pure=False)
+    serial = uuid4().hex  # tasks of two fits at the same time are not the same, though they ask for the same
+    tasks = [
+        run(
+            store,
+            groups[i : i + each],
+            query,
+            method,
+            arguments,
+            of_groups[i : i + each],
+            dask_key_name=f"{name}-{serial}-{i}",
+        )
+        for i in range(0, len(groups), each)
+    ]
+    parts = dict(cluster.results(tasks))
+    return tree_sum([parts[i] for i in range(count)])
 
 
 def sum_groups(
-    store: Store, groups: Sequence[range], query: Query, method: Callable[..., Any], arguments: Sequence[Any]
+    store: Store,
+    groups: Sequence[range],
+    query: Any,
+    method: Callable[..., Any],
+    arguments: Sequence[Any],
+    of_groups: Sequence[Any] = (),
 ) -> Any:
     """What ``method`` of ``query`` sums over groups of chunks, added up pair by pair: a pass's task."""
     buffer = store.buffer()
+    more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
     try:
         with single_threaded_blas:
-            return _tree_sum(method(query, _blocks(store, group, buffer), *arguments) for group in groups)
+            return tree_sum(
+                method(query, _blocks(store, group, buffer), *arguments, *argument)
+                for group, argument in zip(groups, more, strict=True)
+            )
     finally:
         return_free_memory()
 
@@ -135,16 +181,111 @@ def _blocks(store: Store, chunks: range, buffer: NDArray[np.uint8]) -> Iterator[
     for i in chunks:
         block = store.read(i, buffer)
         assert block.y is not None
-        yield RowsBlock(block.X, block.y, nothing if block.weight is None else block.weight)
+        yield RowsBlock(block.X, block.y, nothing if block.weight is None else block.weight, block.first)
 
 
-def _tree_sum(parts: Iterable[Any]) -> Any:
-    """The sum of a power of two of parts, pair by pair; of a sequence made on the way, few are held at a time."""
-    held: list[tuple[int, Any]] = []  # sums of 2**level parts, the level falling
-    for part in parts:
-        level, total = 0, part
-        while held and held[-1][0] == level:
-            level, total = level + 1, held.pop()[1] + total
-        held.append((level, total))
-    ((_, total),) = held
-    return total
+@dataclass(frozen=True, eq=False)
+class SpanPass:
+    """What is asked of raw rows in blocks about the span of landmarks: a `SpanQuery` and how rows come to it."""
+
+    query: SpanQuery
+    scaling: Affine
+
+    def sums(self, blocks: Iterable[RowsBlock], a: Array, draw: Draw | None) -> SpanSums:
+        """The sums at ``a``; curvatures as a list, for every block which rows are active, on which side of the band."""
+        loss, pull, sides = 0.0, np.zeros(self.query.r), []
+        sample: PrioritySample | None = None
+        for block in blocks:
+            curvature = np.empty(len(block.codes))
+            for rows, K in self._tiles(block.X):
+                codes, weight = block.codes[rows], block.weight[rows]
+                loss = self.query.add_sums(K, codes, weight, a, pull, curvature[rows], loss)
+            sides.append(self._pack(block, curvature))
+            if draw is not None:
+                read = partial(self._rows, block.X)
+                drawn = PrioritySample.draw(curvature, block.codes, block.first, read, draw.size, draw.seed)
+                sample = drawn if sample is None else sample + drawn
+        return SpanSums(loss, pull, (sides,), sample)
+
+    def product(self, blocks: Iterable[RowsBlock], p: Array, sides: Sequence[Array]) -> Array:
+        """``Kᵀ (c ∘ K p)`` over the blocks, of their active rows alone."""
+        out, buffer, step = np.zeros(self.query.r), self.query.buffer(), self.query.tile_rows
+        for block, packed in zip(blocks, sides, strict=True):
+            curvature = self._unpack(block, packed)
+            active = np.flatnonzero(curvature)
+            for i in range(0, len(active), step):
+                rows = active[i : i + step]
+                span_product(self.query.tile(self._rows(block.X, rows), buffer), curvature[rows], p, out)
+        return out
+
+    def slopes(self, blocks: Iterable[RowsBlock], a: Array, direction: Array, steps: Array) -> Array:
+        """Derivatives of the blocks' losses along ``direction``."""
+        total = np.zeros(len(steps))
+        for block in blocks:
+            for rows, K in self._tiles(block.X):
+                total += self.query.slopes(K, block.codes[rows], block.weight[rows], a, direction, steps)
+        return total
+
+    def _rows(self, X: Array, rows: slice | Array) -> Array:
+        """Some of raw rows as the kernel sees them."""
+        return self.scaling(X[rows].astype(self.query.landmarks.dtype, copy=False))
+
+    def _tiles(self, X: Array) -> Iterator[tuple[slice, Array]]:
+        buffer, step = self.query.buffer(), self.query.tile_rows
+        for start in range(0, len(X), step):
+            rows = slice(start, min(len(X), start + step))
+            yield rows, self.query.tile(self._rows(X, rows), buffer)
+
+    def _pack(self, block: RowsBlock, curvature: Array) -> Array:
+        """Two bits a row: active; and below the band, or as stiff above it."""
+        full = curvature == self.query.loss.row_stiffness(block.codes, block.weight)
+        return np.stack([np.packbits(curvature > 0), np.packbits(full)])
+
+    def _unpack(self, block: RowsBlock, packed: Array) -> Array:
+        n = len(block.codes)
+        active, full = np.unpackbits(packed, axis=1, count=n).astype(bool)
+        stiffness = self.query.loss.row_stiffness(block.codes, block.weight)
+        return np.where(active, np.where(full, stiffness, self.query.loss.settings.upsilon * stiffness), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class StoreSpan:
+    """A `Span` over the rows of a store, with labels: kernel values are computed anew in every pass.
+
+    Parameters
+    ----------
+    query : SpanQuery
+    scaling : Affine
+    store : Store
+    cluster : Cluster
+    """
+
+    query: SpanQuery
+    scaling: Affine
+    store: Store
+    cluster: Cluster
+
+    def require(self, draw_size: int) -> None:
+        """Raise MemoryLimitError, with both figures, unless a pass that draws so many rows fits."""
+        r, d = self.query.landmarks.shape
+        row = self.query.landmarks.itemsize * d + 16
+        held = HELD_SUMS * (8 * r + 2 * draw_size * row) + 3 * self.query.landmarks.nbytes
+        chunk = self.store.chunk_nbytes + 40 * self.store.chunk_rows
+        tiles = 2 * TILE_BYTES + 3 * row * self.query.tile_rows
+        tasks = self.cluster.workers * self.cluster.threads
+        self.cluster.require(held + chunk + tiles, tasks, f"A pass over the store for {r} landmarks")
+
+    def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
+        total: SpanSums = self._pass("span-pass", SpanPass.sums, (a, draw))
+        return total
+
+    def product(self, at: SpanSums, p: Array) -> Array:
+        total: Array = self._pass("span-product", SpanPass.product, (p,), at.curvatures)
+        return total
+
+    def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
+        total: Array = self._pass("span-line-search", SpanPass.slopes, (a, direction, steps))
+        return total
+
+    def _pass(self, name: str, method: Callable[..., Any], arguments: Sequence[Any], groups: Sequence[Any] = ()) -> Any:
+        return run_pass(self.cluster, self.store, name, SpanPass(self.query, self.scaling), method, arguments, groups)

@@ -83,7 +83,7 @@ class Predictor:
         with single_threaded_blas:
             for right, coefficients in self._support_blocks(dtype):
 
-                def add(start: int, right: Array = right, coefficients: Array = coefficients) -> None:
+                def add(start: int, right: Any = right, coefficients: Array = coefficients) -> None:
                     rows = slice(start, start + TILE_ROWS)
                     block = X[rows].toarray() if issparse(X) else X[rows]
                     left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))

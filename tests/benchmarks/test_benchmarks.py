@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 import fuzz_readers
+import kernel_tiles
+import landmarks
 import linear_rivals
 import linear_store
 import numpy as np
@@ -35,6 +37,7 @@ def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
 def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     size = ["--rows", "600", "--features", "200", "--worker-memory", "1GB", "--n-partitions", "8", "--stop-at", "2"]
     assert out_of_core.main([*size, "--folder", str(tmp_path), "--json"]) == 0
@@ -125,6 +128,7 @@ def test_fuzzing_keeps_what_fails(monkeypatch, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
 def test_stress_kills_and_finds_the_same_bits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     size = ["--rows", "1200", "--kills", "2", "--limit", "200", "--folder", str(tmp_path), "--json"]
     assert stress.main(size) == 0
@@ -148,6 +152,7 @@ def test_stress_tells_wrong_bits_and_errors_from_the_rest(capsys: pytest.Capture
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
 def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
     assert ring.main(["--rows", "4000", "--partitions", "4", "--repeat", "2"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -156,8 +161,12 @@ def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_linear_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "4000000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
+@pytest.mark.usefixtures("quick_workers")
+def test_linear_store_measures_the_fit_beside_bare_reads(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dask_odm.estimators.linear.is_small", lambda store: False)  # it goes the way of large ones
+    size = ["--rows", "400000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
     linear_store.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["gap"] <= 1e-6
@@ -172,3 +181,34 @@ def test_linear_rivals_learn_the_same_rows(capsys: pytest.CaptureFixture[str], m
     found = {row["rival"]: row for row in json.loads(capsys.readouterr().out)}
     assert {"dask_odm", "LinearSVC"} <= set(found)
     assert abs(found["dask_odm"]["accuracy"] - found["LinearSVC"]["accuracy"]) < 0.02
+
+
+def test_landmarks_of_either_kind_are_measured(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert landmarks.main(["svmguide1", "--data", str(data_dir), "--sizes", "60", "--json"]) == 0
+    found = {row["method"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert set(found) == {"uniform", "rp", "rp/20"}
+    assert found["rp"]["share"] < found["uniform"]["share"]
+    assert all(row["gap"] <= 1e-3 and row["accuracy"] > 0.95 for row in found.values())
+
+
+def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    size = [
+        "--rows",
+        "256",
+        "--columns",
+        "256",
+        "--repeat",
+        "1",
+        "--features",
+        "3",
+        "--threads",
+        "1",
+        "--dtypes",
+        "float32",
+    ]
+    kernel_tiles.main([*size, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [row["kernel"] for row in found] == ["rbf", "laplacian"]
+    assert all(row[what]["ours"] > 0 for row in found for what in kernel_tiles.WHAT)
+    kernel_tiles.main(size)
+    assert "laplacian" in capsys.readouterr().out

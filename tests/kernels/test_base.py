@@ -55,13 +55,86 @@ def test_tile_into_a_buffer_and_from_packed_rows_are_the_same_bits(kernel):
 
 @EVERY_KERNEL
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_packing_leaves_the_rows_alone_and_is_contiguous(kernel, dtype):
+def test_packing_leaves_the_rows_alone_and_knows_their_number(kernel, dtype):
     X = np.asfortranarray(rows(9, 4, 5, dtype))
     X.flags.writeable = False
     for packed in (kernel.pack_left(X), kernel.pack_right(X)):
-        assert packed.flags.c_contiguous
-        assert packed.dtype == dtype
-    kernel.tile(X, X)  # would raise if it wrote to its input
+        assert (len(packed), packed.d, packed.values.dtype) == (9, 4, dtype)
+        packed.values[:] = 0.0  # a copy, or it would raise
+
+
+@EVERY_KERNEL
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_packing_into_a_used_buffer_leaves_nothing_of_what_was_there(kernel, dtype):
+    X, Z = rows(13, 6, 8, dtype), rows(300, 6, 9, dtype)
+    left, right = kernel.room(40, 6, dtype), kernel.room(600, 6, dtype)
+    left.values[:], right.values[:] = np.nan, np.nan
+    tile = kernel.tile_packed(kernel.pack_left(X, left), kernel.pack_right(Z, right))
+    assert np.shares_memory(kernel.pack_right(Z, right).values, right.values)
+    np.testing.assert_array_equal(tile, kernel.tile(X, Z))
+    total = np.zeros(13)
+    kernel.forward(kernel.pack_left(X, left), kernel.pack_right(Z, right), np.ones(300), total)
+    assert np.isfinite(total).all()
+
+
+@EVERY_KERNEL
+def test_some_of_the_rows_of_a_left_side(kernel):
+    X, Z = rows(40, 5, 3), rows(30, 5, 4)
+    left, right = kernel.pack_left(X), kernel.pack_right(Z)
+    whole = kernel.tile_packed(left, right)
+    for chosen in (slice(7, 19), np.array([3, 3, 39, 0])):
+        assert_close(kernel.tile_packed(left[chosen], right), whole[chosen], 1e-14)
+
+
+@EVERY_KERNEL
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "m", "d"), [(1, 1, 1), (6, 257, 3), (515, 700, 8), (33, 31, 300)])
+def test_products_are_those_of_the_matrix(kernel, dtype, n, m, d):
+    """Forward, backward and both at once, added to what is there; rows where u is 0 do not matter."""
+    X, Z = rows(n, d, 1, dtype), rows(m, d, 2, dtype) / 2
+    left, right, K = kernel.pack_left(X), kernel.pack_right(Z), matrix(kernel, X, Z)
+    u, v = rows(1, n, 3)[0], rows(1, m, 4)[0]
+    for zeros in (0, n // 3, n - n // 4, n):
+        u[np.random.default_rng(zeros).permutation(n)[:zeros]] = 0.0
+        for both in (False, True):
+            by_row, by_column = np.full(n, 2.0), np.full(m, 3.0)
+            if both:
+                kernel.products(left, right, u, v, by_row, by_column)
+            else:
+                kernel.forward(left, right, v, by_row)
+                kernel.backward(left, right, u, by_column)
+            scale = (np.abs(K) @ np.abs(v)).max(), (np.abs(K.T) @ np.abs(u)).max() + 1.0
+            assert np.abs(by_row - 2.0 - K @ v).max() <= TOLERANCE[dtype] * (scale[0] + 2.0)
+            assert np.abs(by_column - 3.0 - K.T @ u).max() <= TOLERANCE[dtype] * (scale[1] + 3.0)
+
+
+@EVERY_KERNEL
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [2, 9, 300])
+def test_products_have_the_bits_of_the_tile_times_the_vector(kernel, dtype, d):
+    X, Z = rows(301, d, 1, dtype), rows(511, d, 2, dtype) / 2
+    left, right = kernel.pack_left(X), kernel.pack_right(Z)
+    tile, u, v = kernel.tile_packed(left, right), rows(1, 301, 3, dtype)[0], rows(1, 511, 4, dtype)[0]
+    u[::3] = 0.0
+    for some_u, some_v in ((u, v), (u, None), (None, v)):
+        sums = [np.zeros(301), np.zeros(511), np.zeros(301), np.zeros(511)]
+        kernel.products(left, right, some_u, some_v, *sums[:2])
+        kernel.multiply(tile, d, some_u, some_v, *sums[2:])
+        np.testing.assert_array_equal(sums[0], sums[2])
+        np.testing.assert_array_equal(sums[1], sums[3])
+
+
+def test_long_sums_of_narrow_rows_do_not_stall():
+    """Ones added up in float32 alone would be wrong in the third digit."""
+    X = np.zeros((1, 3), np.float32)
+    Z = np.zeros((1 << 17, 3), np.float32)
+    v = np.full(len(Z), np.float32(0.1))
+    exact = float(v[0]) * len(v)
+    for kernel in (RBF(), Laplacian()):
+        forward, backward = np.zeros(1), np.zeros(1)
+        kernel.forward(kernel.pack_left(X), kernel.pack_right(Z), v, forward)
+        kernel.backward(kernel.pack_left(Z), kernel.pack_right(X), v, backward)
+        np.testing.assert_allclose([forward[0], backward[0]], exact, rtol=5e-6)
 
 
 @EVERY_KERNEL

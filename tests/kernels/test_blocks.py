@@ -143,7 +143,7 @@ def test_an_error_while_reading_is_passed_on_and_does_no_harm():
 
 def test_tiles_are_used_exactly_up_to_the_budget():
     X = ArrayRows(rows(700))
-    needed = Tiling(700, 4, 8).kept_bytes
+    needed = Tiling(700, 4, 8).kept_bytes()
     assert Gram(RBF(), X, needed).keeps
     assert not Gram(RBF(), X, needed - 1).keeps
     kept = Gram(RBF(), X, needed)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import reference
-from dask_odm.kernels.radial import _LOG2, RBF, _exp2_float32, _exp2_float64
+from dask_odm.kernels.loops import LOG2, exp2_float32, exp2_float64
+from dask_odm.kernels.radial import RBF, WIDE
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])
@@ -21,7 +22,7 @@ def test_tile_is_the_slow_formula(dtype, tolerance, bias):
 
 @pytest.mark.parametrize(
     ("exp2", "dtype", "lowest", "unit"),
-    [(_exp2_float32, np.float32, -126.0, 2.0**-23), (_exp2_float64, np.float64, -1022.0, 2.0**-52)],
+    [(exp2_float32, np.float32, -126.0, 2.0**-23), (exp2_float64, np.float64, -1022.0, 2.0**-52)],
 )
 def test_exp2_is_right_to_two_units_in_the_last_place(exp2, dtype, lowest, unit):
     t = np.concatenate([np.linspace(lowest, 0.0, 100_001), -np.geomspace(1e-12, 1.0, 10_000)]).astype(dtype)
@@ -31,7 +32,7 @@ def test_exp2_is_right_to_two_units_in_the_last_place(exp2, dtype, lowest, unit)
     assert np.abs(out / exact - 1.0).max() < 2 * unit
 
 
-@pytest.mark.parametrize(("exp2", "dtype"), [(_exp2_float32, np.float32), (_exp2_float64, np.float64)])
+@pytest.mark.parametrize(("exp2", "dtype"), [(exp2_float32, np.float32), (exp2_float64, np.float64)])
 def test_exp2_at_the_ends(exp2, dtype):
     t = np.array([0.0, 1e-7, 5.0, -0.5, -1.0, -1.5, -1e30], dtype)
     exp2(t, dtype(0.0))
@@ -44,7 +45,7 @@ def test_exp2_at_the_ends(exp2, dtype):
 
 
 def test_log2_is_the_constant():
-    assert np.log(2.0) == _LOG2
+    assert np.log(2.0) == LOG2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -75,3 +76,12 @@ def test_rows_away_from_zero_lose_only_the_digits_of_the_expansion(dtype, tolera
 def test_shift_invariance():
     X, Z = np.random.default_rng(3).normal(size=(2, 20, 3))
     np.testing.assert_allclose(RBF(gamma=0.5).tile(X + 3.0, Z + 3.0), RBF(gamma=0.5).tile(X, Z), atol=1e-13)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("float64", 1e-14)])
+@pytest.mark.parametrize("d", [*range(1, 16), 22, 123, WIDE - 1, WIDE, WIDE + 1])
+def test_every_number_of_features(d, dtype, tolerance):
+    """Every way the loop unrolls, and both sides of where BLAS takes over."""
+    rng = np.random.default_rng(d)
+    X, Z = (rng.uniform(-1.0, 1.0, (n, d)).astype(dtype) for n in (7, 260))
+    np.testing.assert_allclose(RBF(1.0, 1.0 / d).tile(X, Z), reference.rbf(X, Z, 1.0 / d) + 1.0, rtol=0, atol=tolerance)

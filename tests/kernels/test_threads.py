@@ -7,7 +7,7 @@ import threading
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.kernels.threads import MOST_THREADS, run_threads, single_threaded_blas, stream_threads
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -40,3 +40,22 @@ def test_blas_is_limited_by_whoever_is_inside_and_restored_after():
         assert blas_threads() == {1}, "a limit set by another thread holds for the process"
         single_threaded_blas.__exit__()
         assert blas_threads() == before
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_streams_keep_the_order_hold_few_results_and_pass_errors_on(threads):
+    begun: list[int] = []
+    stream = stream_threads(lambda i: (begun.append(i), i)[1], range(40), threads)
+    for i in range(20):
+        assert next(stream) == i
+        assert len(begun) <= i + 1 + threads
+    stream.close()
+    with pytest.raises(ZeroDivisionError):
+        list(stream_threads(lambda i: 1 // i, [1, 0, 1], threads))
+
+
+def test_threads_within_threads_end():
+    def inner(i: int) -> int:
+        return sum(run_threads(lambda j: i * j, range(4), 3)) + sum(stream_threads(lambda j: i * j, range(4), 3))
+
+    assert run_threads(inner, range(300), MOST_THREADS) == [12 * i for i in range(300)]

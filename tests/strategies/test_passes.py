@@ -100,21 +100,14 @@ def test_groups_and_tasks():
             assert len(groups) % tasks == 0
 
 
-def test_tree_sum_is_the_same_tree_however_it_is_cut():
-    parts = np.random.default_rng(0).normal(size=64) * 10.0 ** np.arange(-32, 32)
-    whole = passes._tree_sum(parts.tolist())
-    for cut in (1, 2, 8, 32):
-        some = [passes._tree_sum(part.tolist()) for part in np.split(parts, cut)]
-        assert passes._tree_sum(some) == whole
-    assert whole == pytest.approx(parts.sum())
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 3])
-def test_same_bits_on_any_number_of_workers(store, start_workers, count):
-    here = bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path))
-    with start_workers(count):
-        assert bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path)) == here
+def test_same_bits_on_any_number_of_workers(store, start_workers, scale_workers, without_workers):
+    with without_workers():
+        here = bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path))
+    with start_workers(1) as client:
+        for count in (1, 3):
+            scale_workers(client, count)
+            assert bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path)) == here, count
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")

@@ -1,0 +1,80 @@
+"""Parts of a Gram matrix, as tasks on other machines hold them: together they are the whole, to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels import RBF, Laplacian, Polynomial, blocks
+from dask_odm.kernels.blocks import ArrayRows, Gram, Tiling
+from dask_odm.kernels.sums import tree_sum
+from dask_odm.kernels.threads import single_threaded_blas
+from small_problems import matrix
+
+PLENTY = 1 << 30
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "TILE_ROWS", 24)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.3), Laplacian(0.0, 0.3), Polynomial()], ids=lambda k: k.name)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [24 * 6, 24 * 37 + 5, 24 * 64 + 1])
+def test_parts_add_up_to_the_bits_of_the_whole(n, dtype, kernel):
+    rng = np.random.default_rng(n)
+    X, v = ArrayRows(rng.normal(size=(n, 4)).astype(dtype)), rng.normal(size=n)
+    with single_threaded_blas:
+        whole = Gram(kernel, X, PLENTY).matvec(v)
+        K = matrix(kernel, X.X)
+        assert np.abs(whole - K @ v).max() <= {"float32": 1e-5, "float64": 1e-12}[dtype] * (np.abs(K) @ np.abs(v)).max()
+        for of in (1, 2, 4, 8):
+            for threads in (1, 2):
+                for budget in (0, PLENTY):
+                    parts = (Gram(kernel, X, budget, threads, (i, of)).partial(v) for i in range(of))
+                    assert tree_sum(parts).tobytes() == whole.tobytes()
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_a_part_keeps_only_its_tiles():
+    n, of = 24 * 40, 8
+    X = ArrayRows(np.random.default_rng(0).normal(size=(n, 3)))
+    bytes_of = [Tiling(n, 3, 8).kept_bytes((i, of)) for i in range(of)]
+    assert sum(bytes_of) == Tiling(n, 3, 8).kept_bytes()
+    assert max(bytes_of) <= 1.15 * min(bytes_of), "parts are the same work"
+    for i, needed in enumerate(bytes_of):
+        kept = Gram(RBF(), X, needed, part=(i, of))
+        assert kept.keeps
+        assert kept._tiles is not None
+        assert kept._tiles.nbytes == needed
+        assert not Gram(RBF(), X, needed - 1, part=(i, of)).keeps
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_a_part_in_float64_is_a_part():
+    X = ArrayRows(np.random.default_rng(0).normal(size=(24 * 9, 3)).astype(np.float32))
+    v = np.random.default_rng(1).normal(size=X.n)
+    parts = [Gram(RBF(), X, 0, part=(i, 4)).in_float64().partial(v) for i in range(4)]
+    np.testing.assert_array_equal(tree_sum(parts), Gram(RBF(), X, 0).in_float64().matvec(v))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("count", [*range(1, 12), 31, 32, 33, 100])
+def test_every_pair_of_blocks_has_one_tile_and_every_row_the_same_work(count):
+    tiling = Tiling(24 * count, 1, 8)
+    assert tiling.count == count
+    pairs = [(i, j) for g in range(tiling.groups) for i in tiling.group(g) for j in tiling.row(i)]
+    assert [tiling.index(i, j) for i, j in pairs] == list(range(count * (count + 1) // 2))
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs) == tiling.tiles()
+    assert {(i, j) for i in range(count) for j in range(count) if tiling.owns(i, j)} == set(pairs)
+    lengths = {len(tiling.row(i)) for i in range(count)}
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_there_is_no_such_part():
+    X = ArrayRows(np.zeros((10, 2)))
+    for part in ((1, 1), (0, 2), (-1, 1)):
+        with pytest.raises(ValueError, match="1 groups has no part"):
+            Gram(RBF(), X, 0, part=part)
