@@ -1,4 +1,4 @@
-"""Landmarks: a few rows that stand for all, and the strata they make.
+"""Landmarks: a few rows that stand for all; the strata they make, and what of the kernel they leave out.
 
 Source: SODM, section on stratified partitions. The first landmark is the row of largest κ(x, x); every next
 one the row of largest Schur complement ``κ(z, z) − k_z K⁻¹ k_zᵀ`` given those chosen, which is the pivoted
@@ -8,34 +8,164 @@ Cholesky factorisation of the Gram matrix. A row's stratum is its nearest landma
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
+from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
 
 Array = NDArray[Any]
-_RANK_TOLERANCE = 1e-10
+BLOCK = 512  # rows whose kernel values are held at a time
+_PANEL = 128  # landmarks that a step of solving with the factor takes
+RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # a feature's rounding must stay small beside it
+_GREEDY_TOLERANCE = 1e-10
+VANISHES = (
+    "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Landmarks:
-    """Landmark rows as the kernel sees them.
+    """Landmark rows z_1 … z_r and, computed when first asked for, their Gram matrix: what strata, the landmark solver,
+    preconditioners and certificates share.
 
-    Attributes
+    Pickles as kernel, rows and index: a factor is computed sooner than sent.
+
+    Parameters
     ----------
+    kernel : Kernel
     rows : ndarray of shape (r, d)
+        As the kernel sees them, float32 or float64.
+    index : int64 ndarray of shape (r,)
+        Their numbers in the data, or the caller's; ascending, but for greedy ones, which are in order of choice.
     """
 
+    kernel: Kernel
     rows: Array
+    index: NDArray[np.int64]
 
-    def strata(self, kernel: Kernel, X: Array) -> NDArray[np.int32]:
+    @classmethod
+    def of(cls, kernel: Kernel, candidates: Array, index: Array | None = None) -> Landmarks:
+        """The independent ones of ``candidates`` (m, d) as far as their dtype tells, by pivoted Cholesky in float64.
+
+        Parameters
+        ----------
+        candidates : ndarray of shape (m, d)
+        index : int64 ndarray of shape (m,), optional
+            Their numbers; 0 … m−1 without.
+
+        Raises
+        ------
+        InputError
+            The kernel overflows, or is zero.
+        """
+        numbers = np.arange(len(candidates)) if index is None else np.asarray(index, np.int64)
+        everyone = cls(kernel, np.ascontiguousarray(candidates), numbers)
+        K = everyone.gram
+        with single_threaded_blas:
+            _, pivots, rank, _ = lapack.dpstrf(K, tol=rank_floor(K.diagonal(), candidates.dtype, len(K)), lower=1)
+        if rank >= len(K):
+            return everyone
+        chosen = np.sort(pivots[: max(1, rank)] - 1)
+        return cls(kernel, everyone.rows[chosen], numbers[chosen])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"kernel": self.kernel, "rows": self.rows, "index": self.index}
+
+    @cached_property
+    def gram(self) -> Array:
+        """G, κ between landmarks, float64 (r, r), symmetric; depends on nothing but kernel and rows.
+
+        Raises
+        ------
+        InputError
+            The kernel overflows, or is zero.
+        """
+        X = self.rows.astype(np.float64)
+        with single_threaded_blas:
+            K = self.kernel.tile(X, X)
+        K += K.T.copy()
+        K *= 0.5
+        if not (np.isfinite(K).all() and K.diagonal().max(initial=0.0) > 0):
+            raise InputError(VANISHES)
+        return K
+
+    @cached_property
+    def factor(self) -> Array:
+        """Lower L with ``L Lᵀ = G``, float64 (r, r), zero above the diagonal."""
+        with single_threaded_blas:
+            return cholesky(self.gram)
+
+    def strata(self, X: Array) -> NDArray[np.int32]:
         """Index of the landmark nearest to each row of ``X`` (n, d), ``argmin_s ‖φ(x) − φ(z_s)‖²``; int32 (n,)."""
         with single_threaded_blas:
-            similarity = kernel.tile(X, self.rows).astype(np.float64)
-        return np.argmin(kernel.diagonal(self.rows) - 2.0 * similarity, axis=1).astype(np.int32)
+            similarity = self.kernel.tile(X, self.rows).astype(np.float64)
+        return np.argmin(self.kernel.diagonal(self.rows) - 2.0 * similarity, axis=1).astype(np.int32)
+
+    @cached_property
+    def _packed(self) -> Any:
+        return self.kernel.pack_right(self.rows.astype(np.float64))
+
+    @cached_property
+    def _panels(self) -> list[tuple[Array, Array]]:
+        """Rows of L left of its diagonal blocks, and the inverses of these, both transposed."""
+        L, r = np.ascontiguousarray(self.factor), len(self)
+        spans = [slice(start, min(start + _PANEL, r)) for start in range(0, r, _PANEL)]
+        return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
+
+    def features(self, X: Array) -> Array:
+        """``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r): what the kernel's space sees of it here.
+
+        By matrix products, for SciPy's triangular solve would keep other threads waiting.
+        """
+        values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self._packed)
+        start = 0
+        for left, inverse in self._panels:
+            panel = values[:, start : start + len(inverse)]
+            panel[...] = (panel - values[:, :start] @ left if start else panel) @ inverse
+            start += len(inverse)
+        return values
+
+    def residual(self, X: Any, threads: int = 1) -> NDArray[np.float64]:
+        """``κ(x, x) − ‖L⁻¹ k(x)‖²`` of every row of ``X`` (n, d), dense or sparse: what the landmarks leave of it.
+
+        Float64 (n,), never negative, in O(n r²); holds O(BLOCK · (r + d)) numbers a thread besides.
+        """
+
+        def block(start: int) -> Array:
+            rows = np.ascontiguousarray(X[start : start + BLOCK], dtype=np.float64)
+            white = self.features(rows)
+            return np.maximum(self.kernel.diagonal(rows) - np.einsum("ij,ij->i", white, white), 0.0)
+
+        with single_threaded_blas:
+            _ = self._panels, self._packed  # before threads ask for them
+            parts = run_threads(block, range(0, len(X), BLOCK), threads)
+        return np.concatenate(parts) if parts else np.empty(0)
+
+
+def rank_floor(diagonal: Array, dtype: np.dtype[Any], count: int) -> float:
+    """Residual below which a row of ``dtype`` is no more than the rounding of ``count`` others."""
+    return RANK_TOLERANCE[np.dtype(dtype).name] * count * float(diagonal.max(initial=0.0))
+
+
+def cholesky(matrix: Array) -> Array:
+    """Lower Cholesky factor, with as much added to the diagonal as it takes; ValueError where nothing helps."""
+    jitter = 0.0
+    while np.isfinite(jitter):
+        factor, info = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)) if jitter else matrix, lower=1)
+        if info == 0:
+            return np.asarray(factor)
+        trace = float(matrix.trace())
+        jitter = max(100 * jitter, 1e-14 * trace) if np.isfinite(trace) and trace > 0 else np.inf
+    raise ValueError("the landmarks' matrix is not positive definite")
 
 
 def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.int64], Array, Array]:
@@ -52,7 +182,7 @@ def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.in
     """
     X = X.astype(np.float64)
     residual = kernel.diagonal(X)
-    floor = _RANK_TOLERANCE * residual.max(initial=0.0)
+    floor = _GREEDY_TOLERANCE * residual.max(initial=0.0)
     packed = kernel.pack_right(X)
     factor = np.zeros((len(X), min(rank, len(X))))
     pivots: list[int] = []
@@ -70,7 +200,8 @@ def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.in
 
 
 def choose_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
-    """The greedy landmarks of a ``sample`` of rows (m, d): at most ``count``, at least one."""
+    """The greedy landmarks of a ``sample`` of rows (m, d), in order of choice: at most ``count``, at least one."""
     with single_threaded_blas:
         pivots, _, _ = pivoted_cholesky(kernel, sample, count)
-    return Landmarks(np.ascontiguousarray(sample[pivots if len(pivots) else [0]]))
+    chosen = pivots if len(pivots) else np.zeros(1, np.int64)
+    return Landmarks(kernel, np.ascontiguousarray(sample[chosen]), chosen)

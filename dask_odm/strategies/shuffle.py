@@ -74,7 +74,7 @@ def strata_of_arrays(
     sample = X[np.sort(rng.choice(len(X), count, replace=False))]
     landmarks = choose_landmarks(kernel, sample, n_landmarks)
     step = 1 << 14
-    strata = np.concatenate([landmarks.strata(kernel, X[i : i + step]) for i in range(0, len(X), step)])
+    strata = np.concatenate([landmarks.strata(X[i : i + step]) for i in range(0, len(X), step)])
     return strata, len(landmarks.rows)
 
 
@@ -137,16 +137,17 @@ class StrataOf:
     kernel: Kernel
 
     def __call__(self, X: Array) -> Array:
-        scaling, landmarks = _load(self.path)
+        scaling, landmarks = _load(self.path, self.kernel)
         step = max(1, (16 << 20) // X[:1].nbytes)
-        parts = [landmarks.strata(self.kernel, scaling(X[i : i + step])) for i in range(0, len(X), step)]
+        parts = [landmarks.strata(scaling(X[i : i + step])) for i in range(0, len(X), step)]
         return np.concatenate(parts)
 
 
 @lru_cache(maxsize=4)
-def _load(path: str) -> tuple[Scaling, Landmarks]:
+def _load(path: str, kernel: Kernel) -> tuple[Scaling, Landmarks]:
     with np.load(path) as arrays:
-        return Scaling(arrays["shift"], arrays["factor"]), Landmarks(arrays["rows"])
+        landmarks = Landmarks(kernel, arrays["rows"], arrays["index"])
+        return Scaling(arrays["shift"], arrays["factor"]), landmarks
 
 
 def _assign_strata(
@@ -169,7 +170,7 @@ def _assign_strata(
         raise InputError("no row has both a label and a positive weight.")
     landmarks = choose_landmarks(kernel, sample, settings.n_landmarks)
     path = landmarks_path(folder)
-    np.savez(path, rows=landmarks.rows, shift=scaling.shift, factor=scaling.factor)
+    np.savez(path, rows=landmarks.rows, index=landmarks.index, shift=scaling.shift, factor=scaling.factor)
     strata_of = StrataOf(path, kernel)
     arguments = [(store, labelling, strata_of, len(landmarks.rows), folder, c) for c in range(store.n_chunks)]
     return np.array(cluster.map_chunks(count_strata, arguments, "strata"))

@@ -1,0 +1,321 @@
+"""Which rows become landmarks: uniformly drawn ones, or a randomly pivoted Cholesky's, in blocks with rejection.
+
+Sources: Chen, Epperly, Tropp and Webber, *Randomly pivoted Cholesky* (2023); Epperly, Tropp and Webber, *Embrace
+rejection* (2024). The next pivot is drawn in proportion to what the pivots so far leave of each row's κ(x, x). A
+block of proposals is drawn by the same residuals; each in turn is accepted with probability (what is left of it by
+then)/(what it was drawn by). The law of the pivots does not depend on the size of a block, so it is large: proposals
+cost little beside the pass over all rows that the next block takes. Departure: a block is drawn without replacement,
+by a race of exponential variates, so that chunks of rows run it apart from each other; a rejected row gets its second
+chance in the next block, not in its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.errors import InputError
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import VANISHES, Landmarks, rank_floor
+from dask_odm.kernels.threads import single_threaded_blas
+
+Array = NDArray[Any]
+CHUNK_ROWS = 1 << 14
+CHUNK_BYTES = 64 << 20
+METHODS = ("uniform", "rp")
+_STREAM, _SHARE_STREAM = 4, 5  # of random numbers, apart from those of shuffles and stochastic steps
+_FIRST = 64  # pivots of the first block where their number is to be found; each block then doubles it
+_MOST = 8192  # proposals of a block, unless more are to be pivots: their features are held
+_PANEL = 128  # proposals that are decided before the others hear of it
+
+
+@dataclass(frozen=True, eq=False)
+class Proposals:
+    """Rows drawn: keys of the race (ascending) and the rows' numbers, both (b,); rows and residual of each chunk."""
+
+    keys: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    seen: int
+    totals: tuple[float, ...]
+
+    @classmethod
+    def merged(cls, parts: Sequence[Proposals], most: int) -> Proposals:
+        """The ``most`` first of all; whichever way chunks are grouped, it is the same."""
+        keys = np.concatenate([part.keys for part in parts])
+        numbers = np.concatenate([part.numbers for part in parts])
+        first = np.lexsort((numbers, keys))[:most]
+        totals = tuple(total for part in parts for total in part.totals)
+        return cls(keys[first], numbers[first], sum(part.seen for part in parts), totals)
+
+    @property
+    def total(self) -> float:
+        """Residual of all rows, rounded once: chunks may come in any order."""
+        return math.fsum(self.totals)
+
+
+@dataclass(frozen=True, eq=False)
+class Race:
+    """One block of proposals, run chunk by chunk.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    landmarks : Landmarks or None
+        Those so far.
+    method : str
+        "uniform" draws all rows alike, "rp" in proportion to what the landmarks leave of them.
+    most : int
+        Proposals.
+    floor : float
+        Residuals up to this are rounding.
+    seed, turn : int
+    share : float
+        Of all rows, what takes part, the same rows in every turn; less than 1 for "rp" alone.
+    """
+
+    kernel: Kernel
+    landmarks: Landmarks | None
+    method: str
+    most: int
+    floor: float
+    seed: int
+    turn: int
+    share: float = 1.0
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether chances depend on features; else `chunk` takes rows of none, (n, 0)."""
+        return self.method != "uniform"
+
+    def random(self, *key: int) -> np.random.Generator:
+        """Random numbers of this turn and ``key``."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_STREAM, self.turn, *key)))
+
+    def chunk(self, X: Array, numbers: Array, chunk: int, threads: int = 1) -> Proposals:
+        """Proposals among the rows ``X`` (n, d) of a chunk, which have ``numbers`` (n,)."""
+        seen = len(X)
+        if self.share < 1:
+            part = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_SHARE_STREAM, chunk)))
+            here = np.flatnonzero(part.random(seen) < self.share)
+            X, numbers = X[here], numbers[here]
+        weight = self._weight(X, threads)
+        open_to = np.flatnonzero(weight > self.floor)
+        with np.errstate(over="ignore"):  # last of all
+            keys = self.random(chunk).standard_exponential(len(X))[open_to] / weight[open_to]
+        first = np.argsort(keys, kind="stable")[: self.most]
+        return Proposals(keys[first], numbers[open_to[first]], seen, (float(weight.sum()),))
+
+    def _weight(self, X: Array, threads: int) -> Array:
+        if not self.reads_rows:
+            return np.ones(len(X))
+        if self.landmarks is None:
+            return self.kernel.diagonal(X)
+        return self.landmarks.residual(X, threads)
+
+
+class Source(Protocol):
+    """Rows that landmarks are chosen from."""
+
+    @property
+    def n(self) -> int:
+        """About how many rows there are; no fewer."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def run(self, race: Race) -> Proposals: ...
+    def take(self, numbers: Array) -> Array:
+        """Rows at ``numbers`` as the kernel sees them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MemorySource:
+    """Rows ``X`` (n, d) in memory, scaled, dense or sparse, in chunks that the choice depends on."""
+
+    X: Any
+    threads: int = 1
+    chunk_rows: int | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.X)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.X.dtype)
+
+    def run(self, race: Race) -> Proposals:
+        n, d = self.X.shape
+        step = self.chunk_rows or max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * d)))
+        parts = []
+        for i, start in enumerate(range(0, n, step)):
+            numbers = np.arange(start, min(n, start + step))
+            X = self.X[start : start + step] if race.reads_rows else np.empty((len(numbers), 0))
+            parts.append(race.chunk(X, numbers, i, self.threads))
+        return Proposals.merged(parts, race.most)
+
+    def take(self, numbers: Array) -> Array:
+        rows: Array = self.X[numbers]
+        return rows
+
+
+def choose_uniform(kernel: Kernel, X: Any, count: int, seed: int) -> Landmarks:
+    """The independent ones of ``count`` rows drawn uniformly from ``X`` (n, d), dense or sparse; see `choose`."""
+    return choose(kernel, MemorySource(X), count, method="uniform", seed=seed)
+
+
+def choose_randomly(
+    kernel: Kernel,
+    X: Any,
+    count: int,
+    seed: int,
+    *,
+    trace: float = 0.0,
+    rows: int | None = None,
+    threads: int = 1,
+) -> Landmarks:
+    """``count`` rows of ``X`` (n, d), dense or sparse, by a randomly pivoted Cholesky; see `choose`."""
+    return choose(kernel, MemorySource(X, threads), count, method="rp", seed=seed, trace=trace, rows=rows)
+
+
+def choose(
+    kernel: Kernel,
+    source: Source,
+    count: int,
+    *,
+    method: str = "uniform",
+    seed: int = 0,
+    trace: float = 0.0,
+    rows: int | None = None,
+) -> Landmarks:
+    """At most ``count`` landmarks, at least one; their index ascending.
+
+    Parameters
+    ----------
+    source : Source
+        `MemorySource`, or a strategy's over a store.
+    count : int
+        Fewer are chosen where the numerical rank is reached.
+    method : str
+        "uniform": drawn alike, dependent ones left out. "rp": by a randomly pivoted Cholesky.
+    trace : float
+        Of "rp": stop at the first block that leaves at most this share of the kernel's trace.
+    rows : int, optional
+        Of "rp": pivots are sought among about so many rows, drawn uniformly, and no fewer than ``count``; among all
+        rows without. Twenty for each landmark leave hardly more, and a pass costs O(rows · count²).
+
+    Raises
+    ------
+    InputError
+        No rows; the kernel overflows, or is zero.
+    """
+    with single_threaded_blas:
+        if method == "uniform":
+            numbers = np.sort(_drawn(source, Race(kernel, None, method, count, 0.0, seed, 0)).numbers)
+            return Landmarks.of(kernel, source.take(numbers), numbers)
+        share = 1.0 if rows is None else min(1.0, max(rows, count) / max(1, source.n))
+        return _by_residual(Race(kernel, None, method, 0, 0.0, seed, 0, share), source, count, trace)
+
+
+def most_proposals(count: int) -> int:
+    """Most proposals of a block on the way to ``count`` pivots."""
+    return max(count, min(_MOST, 4 * count + _FIRST))
+
+
+def choosing_bytes(count: int, d: int) -> int:
+    """Bytes held while a block of proposals of ``d`` features is decided on, `Source` apart."""
+    return 8 * most_proposals(count) * (2 * count + 3 * _PANEL + 4 * d) + 8 * count * (4 * count + 4 * d)
+
+
+def _drawn(source: Source, race: Race) -> Proposals:
+    proposals = source.run(race)
+    if not proposals.seen:
+        raise InputError("no row has both a label and a positive weight.")
+    return proposals
+
+
+def _by_residual(race: Race, source: Source, count: int, trace: float) -> Landmarks:
+    whole, held, rate = 0.0, 0, 1.0
+    while True:
+        room = min(count - held, max(held, _FIRST)) if trace else count - held
+        race = replace(race, most=min(math.ceil(2 * room / rate) + _FIRST, most_proposals(count)))
+        proposals = _drawn(source, race)
+        whole = whole or proposals.total
+        if not (np.isfinite(whole) and whole > 0):
+            raise InputError(VANISHES)
+        if race.landmarks is not None and (not len(proposals.numbers) or proposals.total <= trace * whole):
+            return race.landmarks
+        landmarks = _extended(race, source.take(proposals.numbers), proposals.numbers, room)
+        if len(landmarks) in (held, count):
+            return landmarks
+        rate, held = (len(landmarks) - held) / len(proposals.numbers), len(landmarks)
+        floor = rank_floor(landmarks.gram.diagonal(), source.dtype, count)
+        race = replace(race, landmarks=landmarks, floor=floor, turn=race.turn + 1)
+
+
+def _extended(race: Race, rows: Array, numbers: Array, room: int) -> Landmarks:
+    """The landmarks of ``race`` with at most ``room`` of its proposals, in the order of their numbers."""
+    held, X = race.landmarks, rows.astype(np.float64)
+    floor = race.floor or rank_floor(race.kernel.diagonal(X), rows.dtype, len(rows))
+    known = np.empty((len(X), 0)) if held is None else held.features(X)
+    chosen = accepted(race.kernel, X, known, race.random().random(len(X)), floor, room)
+    rows, numbers = rows[chosen], numbers[chosen]
+    if held is not None:
+        rows, numbers = np.concatenate([held.rows, rows]), np.concatenate([held.index, numbers])
+    order = np.argsort(numbers)
+    return Landmarks(race.kernel, rows[order], numbers[order])
+
+
+def accepted(kernel: Kernel, X: Array, known: Array, chance: Array, floor: float, most: int) -> NDArray[np.int64]:
+    """Which proposals become pivots, in order.
+
+    Parameters
+    ----------
+    X : float64 ndarray of shape (b, d)
+        Proposals in turn.
+    known : ndarray of shape (b, r)
+        Their features, rows of L, at earlier pivots.
+    chance : ndarray of shape (b,)
+        Uniform random numbers; a proposal is accepted where what is left of it by then is more than this share.
+    floor : float
+        A proposal of which no more is left is never accepted.
+    most : int
+    """
+    least = np.maximum(floor, chance * (kernel.diagonal(X) - np.einsum("ij,ij->i", known, known)))
+    packed, (b, width) = kernel.pack_left(X), known.shape
+    features = np.empty((b, width + min(b, most + _PANEL)))
+    features[:, :width] = known
+    chosen: list[int] = []
+    for start in range(0, b, _PANEL):
+        stop = min(start + _PANEL, b)
+        own = features[start:stop, :width]
+        left = kernel.tile(X[start:stop], X[start:stop]) - own @ own.T
+        pivots, factor = _panel_pivots(left, least[start:stop])
+        chosen += (start + pivots).tolist()
+        if len(chosen) >= most or stop == b:
+            break
+        values = kernel.tile_packed(packed[stop:], kernel.pack_right(X[start + pivots]))
+        values -= features[stop:, :width] @ own[pivots].T
+        features[stop:, width : width + len(pivots)] = values @ np.linalg.inv(factor).T
+        width += len(pivots)
+    return np.array(chosen[:most], dtype=np.int64)
+
+
+def _panel_pivots(left: Array, least: Array) -> tuple[NDArray[np.int64], Array]:
+    """In turn, rows of which more than ``least`` (m,) is left, and the Cholesky factor of ``left`` (m, m) at them."""
+    columns = np.empty((len(left), len(left)), order="F")
+    chosen: list[int] = []
+    for i in range(len(left)):
+        k = len(chosen)
+        rest = left[i, i] - columns[i, :k] @ columns[i, :k]
+        if rest > least[i]:
+            columns[:, k] = (left[i] - columns[:, :k] @ columns[i, :k]) / np.sqrt(rest)
+            chosen.append(i)
+    pivots = np.array(chosen, dtype=np.int64)
+    return pivots, np.tril(columns[pivots, : len(pivots)])
