@@ -2,8 +2,9 @@
 
 Coordinate descent removes what oscillates from row to row in a sweep or two and is slow at what is smooth over
 many rows, the more so the larger λ; conjugate gradients preconditioned by landmarks remove just that. The two
-take turns until the relative gap is at most ``tol``; neither ever lowers the dual. Partitions of up to
-`DENSE_ROWS` rows, and the linear kernel of few features, end at the optimum to rounding instead, by Newton.
+take turns until the relative gap is at most ``tol``; neither ever lowers the dual. What `SWEEPS` of them leave is for
+Newton over all rows (`dask_odm.solvers.exact`), which no λ slows down. Partitions of up to `DENSE_ROWS` rows, and the
+linear kernel of few features, end at the optimum to rounding instead, by Newton, too.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from dask_odm.kernels.blocks import ArrayRows, Gram, LowRankGram, Rows, Tiling, 
 from dask_odm.kernels.radial import RBF
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.odm import KernelProblem, ODMSettings, Point, RowLosses
+from dask_odm.problems.products import RangedRows, RowProducts
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual_cd import sweep
+from dask_odm.solvers.exact import solve_exact
 from dask_odm.solvers.newton import solve_dense, solve_features
 from dask_odm.solvers.pcg import LandmarkPreconditioner, face_step
 
@@ -29,6 +32,7 @@ Array = NDArray[Any]
 DENSE_ROWS = 1024
 PRECONDITIONER_ROWS = 1024
 SLOW = 0.25
+SWEEPS = 24  # what they leave above the tolerance is left to Newton
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,12 @@ class _Run:
         Where rounds of both gain little as well, the next climb is solved more exactly.
         """
         climbed = False
-        while self.sweeps < self.settings.max_iter:
+        while self.sweeps < min(self.settings.max_iter, SWEEPS):
             last = point.gap
             sweep(self.problem, self.u, self.rng)
             self.sweeps += 1
             point = self.problem.evaluate(self.u)
-            if point.gap <= self.settings.tol or self.sweeps == self.settings.max_iter:
+            if point.gap <= self.settings.tol or self.sweeps == min(self.settings.max_iter, SWEEPS):
                 break
             if climbed and point.gap > 0.5 * last:
                 self.enough = max(0.5 * self.enough, 1e-6)
@@ -199,6 +203,8 @@ def _solve_tiled(
     exact = certify and rows.dtype == np.float32
     start = point = run.certify() if exact and dual.any() else problem.evaluate(run.u)
     while point.gap > settings.tol and run.sweeps < settings.max_iter:
+        if run.sweeps >= SWEEPS:
+            return _hand_over(run, kernel, rows, start, spare, resources.threads, certify)
         point = run.until(point)
         if exact:
             point = run.certify()
@@ -212,6 +218,21 @@ def _solve_tiled(
         run.face_steps,
         point.gap <= settings.tol,
     )
+
+
+def _hand_over(
+    run: _Run, kernel: Kernel, rows: Rows, start: Point, spare: int, threads: int, certify: bool
+) -> Solution:
+    """Go on by Newton over all rows, from where descent got to."""
+    losses, a, left = run.problem.losses, run.u[0], run.settings.max_iter - run.sweeps
+    source: Any = rows.X if isinstance(rows, ArrayRows) else RangedRows(rows)
+    products = RowProducts(kernel, source, max(0, spare), threads)
+    run.preconditioner, run.problem.gram._tiles = None, None
+    settings = replace(run.settings, max_iter=left)
+    found = solve_exact(losses, products, settings, start=a, threads=threads, certify=certify)
+    steps = run.face_steps + len(found.history) - 1
+    s, reached = losses.y * found.coefficients, found.converged
+    return Solution(s[None], losses.total_weight, rows.n, start, found.point, run.sweeps, steps, reached)
 
 
 def warm_up() -> None:

@@ -7,7 +7,8 @@ rises, so that a step never lowers it. Coordinate descent changes the face. This
 GPCG (*On the solution of large quadratic programming problems with bound constraints*, 1991) with descent in
 the place of projected gradients.
 
-The preconditioner is ``(L_S L_Sᵀ + D_S)⁻¹`` by Woodbury, with ``L Lᵀ ≈ K`` from r landmark rows (Nyström).
+The preconditioner is ``(L_S L_Sᵀ + D_S)⁻¹`` by Woodbury, with ``L Lᵀ ≈ K`` from r landmark rows (Nyström). Newton
+on the primal (`dask_odm.solvers.exact`) solves the same systems to more digits, with `Woodbury`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 
 from dask_odm.kernels.blocks import Gram
+from dask_odm.kernels.jit import compiled
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.odm import KernelProblem
 
 Array = NDArray[Any]
@@ -75,18 +79,126 @@ class LandmarkPreconditioner:
         return apply
 
 
+FEATURE_ROWS = 1024
+GROUPS = 8
+
+
+class Woodbury:
+    """``(I + √c L Lᵀ √c)⁻¹`` on any active rows, exact in float64 for the float32 features L that it is made of.
+
+    At a stiffness c of 10⁷ digits cancel that float32 does not have. The inner matrix ``I + Lᵀ diag(c) L`` follows c by
+    the rows whose c changed.
+
+    Parameters
+    ----------
+    features : float32 ndarray of shape (n, r)
+        L, with ``L Lᵀ ≈ K``.
+    threads : int
+    inner, stiffness : ndarrays of shape (r, r) and (n,), optional
+        The state of another one to go on from.
+    """
+
+    def __init__(
+        self, features: Array, threads: int, inner: Array | None = None, stiffness: Array | None = None
+    ) -> None:
+        n, r = features.shape
+        self._features, self._threads = features, threads
+        self.inner = np.eye(r) if inner is None else inner
+        self.stiffness = np.zeros(n) if stiffness is None else stiffness
+
+    def follow(self, stiffness: Array) -> None:
+        """Make ``stiffness`` (n,) the c of the inner matrix."""
+        change = stiffness - self.stiffness
+        moved = np.flatnonzero(change)
+        if 2 * len(moved) > np.count_nonzero(stiffness):
+            self.inner, change, moved = np.eye(len(self.inner)), stiffness, np.flatnonzero(stiffness)
+
+        def group(rows: Array) -> Array:
+            total = np.zeros_like(self.inner)
+            for start in range(0, len(rows), FEATURE_ROWS):
+                some = rows[start : start + FEATURE_ROWS]
+                values = self._features[some].astype(np.float64)
+                total += (values * change[some, None]).T @ values
+            return total
+
+        for part in run_threads(group, np.array_split(moved, GROUPS // 2), self._threads):
+            self.inner = self.inner + part
+        self.stiffness = stiffness
+
+    def on(self, face: Array) -> Callable[[Array], Array]:
+        """The preconditioner as a function of residuals on the rows ``face``."""
+        factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[face])
+        spans = [slice(len(face) * g // GROUPS, len(face) * (g + 1) // GROUPS) for g in range(GROUPS)]
+
+        def apply(v: Array) -> Array:
+            w = root * v
+
+            def gather(span: slice) -> Array:
+                out = np.zeros(len(self.inner))
+                _gather(self._features, face[span], w[span], out)
+                return out
+
+            inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
+            run_threads(lambda s: _spread(self._features, face[s], inside, w[s]), spans, self._threads)
+            return v - root * w
+
+        return apply
+
+
+@compiled
+def _gather(features: Array, index: Array, v: Array, out: Array) -> None:
+    """``out += features[index].T @ v`` in float64."""
+    for i in range(index.size):
+        row, x = features[index[i]], v[i]
+        for j in range(row.size):
+            out[j] += x * row[j]
+
+
+@compiled
+def _spread(features: Array, index: Array, c: Array, out: Array) -> None:
+    """``out <- features[index] @ c`` in float64."""
+    for i in range(index.size):
+        row, total = features[index[i]], 0.0
+        for j in range(row.size):
+            total += c[j] * row[j]
+        out[i] = total
+
+
+def nystrom_features(landmarks: Landmarks, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
+    """L of all n rows, float32 (n, r), with ``L Lᵀ`` the Nyström approximation of the Gram matrix."""
+    whitening = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).T
+    right = landmarks.kernel.pack_right(landmarks.rows)
+    whitening = whitening.astype(landmarks.rows.dtype)
+    features = np.empty((n, len(landmarks)), np.float32)
+
+    def fill(start: int) -> None:
+        index = np.arange(start, min(n, start + FEATURE_ROWS))
+        tile = landmarks.kernel.tile_packed(landmarks.kernel.pack_left(rows(index)), right)
+        features[index[0] : index[-1] + 1] = tile @ whitening
+
+    run_threads(fill, range(0, n, FEATURE_ROWS), threads)
+    return features
+
+
 def conjugate_gradients(
-    apply: Callable[[Array], tuple[Array, Array]], b: Array, precondition: Callable[[Array], Array], enough: float = 0.1
+    apply: Callable[[Array], tuple[Array, Array]],
+    b: Array,
+    precondition: Callable[[Array], Array],
+    enough: float = 0.1,
+    *,
+    least: float | None = None,
+    most: int = MAX_STEPS,
 ) -> tuple[Array, Array, int]:
     """Solve ``A x = b`` until a step gains at most ``enough`` of the best one; returns x, ``K x`` and the steps.
 
-    ``apply(p)`` returns ``A p`` and ``K p``, the scores of p on all rows.
+    ``apply(p)`` returns ``A p`` and ``K p``, the scores of p on all rows. With ``least``, until the residual's square
+    is at most that instead.
     """
     x, r = np.zeros_like(b), b.copy()
     z = precondition(r)
     p, rz, best, steps = z, float(r @ z), 0.0, 0
     scores: Array = np.zeros(1)
-    while steps < MAX_STEPS and rz > 0:
+    while steps < most and rz > 0 and not (least is not None and float(r @ r) <= least):
         Ap, Kp = apply(p)
         alpha = rz / float(p @ Ap)
         x += alpha * p
@@ -95,7 +207,7 @@ def conjugate_gradients(
         steps += 1
         gain = 0.5 * alpha * rz
         best = max(best, gain)
-        if not gain > enough * best:
+        if least is None and not gain > enough * best:
             break
         z = precondition(r)
         rz, last = float(r @ z), rz

@@ -109,7 +109,7 @@ SLOW_ENDS = pytest.mark.xfail(reason="200 sweeps are not enough: each face step 
     [
         *((RBF(1.0, 2.0), lam) for lam in (1e-6, 1.0, 1e6, 1e7)),
         pytest.param(RBF(1.0, 2.0), 1e9, marks=SLOW_ENDS),
-        pytest.param(Polynomial(1.0, 0.2), 1e5, marks=SLOW_ENDS),
+        (Polynomial(1.0, 0.2), 1e5),
     ],
     ids=str,
 )

@@ -1,0 +1,148 @@
+"""Kernels by Newton over all rows, to a certified gap: in this process, or with its products spread over workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from numpy.typing import NDArray
+
+from dask_odm.data.memory_rows import MemoryPartitions
+from dask_odm.data.partitioned import Labelling
+from dask_odm.data.scaling import Scaling
+from dask_odm.data.store import Store
+from dask_odm.errors import InputError
+from dask_odm.estimators.checkpoints import find_checkpoint
+from dask_odm.estimators.linear import report_step, rescaling_advised
+from dask_odm.estimators.products import Purpose, row_products, store_products
+from dask_odm.estimators.rows import TrainingRows
+from dask_odm.estimators.training import (
+    FitSettings,
+    Trained,
+    _finish,
+    _finish_precomputed,
+    _named,
+    _precomputed,
+    is_small,
+    plain_parameters,
+    read_store,
+    store_statistics,
+)
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.given import Precomputed
+from dask_odm.persistence import save_state
+from dask_odm.problems.odm import RowLosses
+from dask_odm.problems.products import Products
+from dask_odm.solvers.exact import ExactSolution, ExactState, solve_exact, solver_bytes
+from dask_odm.strategies.cluster import Cluster
+from dask_odm.strategies.tree import TreeJob, TreeResult
+
+Array = NDArray[Any]
+logger = logging.getLogger("dask_odm")
+WORKER_ROWS = 8192  # in memory: more go to the workers, if there are any
+SAVED = ("bound", "certified", "exactness", "passes", "double_since", "history")
+NEWTON = Purpose("Newton", solver_bytes)
+
+
+def train_exact_arrays(
+    X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
+) -> Trained:
+    """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
+    _require_kernel(settings)
+    rows, given = TrainingRows.of(X, y, weight, class_weights), settings.kernel == "precomputed"
+    rows = rows if given else rows.merged()
+    kernel, scaling, scaled = (_precomputed if given else _named)(X, rows, settings)
+    losses = RowLosses(settings.odm, rows.y, rows.total_weights)
+    with row_products(kernel, scaled, settings, NEWTON) as products:
+        solution = _solve(losses, products, settings, rows.fingerprint)
+    return _finished(kernel, scaling, losses, solution, rows.raw, rows.kept, settings)
+
+
+def train_exact_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+    """Train on a store: a small one in memory; of any other, the rows go to a file that workers map into memory."""
+    _require_kernel(settings)
+    if settings.kernel == "precomputed":
+        settings.require_named_kernel("a store")
+    if is_small(store):
+        return train_exact_arrays(*read_store(store, labelling, settings), settings)
+    settings.require_named_kernel("a store of this size")
+    cluster = Cluster.current(settings.memory_limit)
+    statistics = store_statistics(store, labelling, cluster)
+    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
+    with store_products(store, labelling, scaling, kernel, cluster, settings, NEWTON) as (products, losses, kept):
+        solution = _solve(losses, products, settings, lambda: f"{store.digest} {labelling}")
+    return _finished(kernel, scaling, losses, solution, lambda chosen: store.read_rows(kept[chosen]).X, kept, settings)
+
+
+def _require_kernel(settings: FitSettings) -> None:
+    if settings.kernel == "linear":
+        raise InputError("solver='exact' is for kernels other than 'linear', which solver='newton' learns exactly.")
+
+
+def _solve(losses: RowLosses, products: Products, settings: FitSettings, data: Callable[[], str]) -> ExactSolution:
+    """Solve, with checkpoints if they are asked for; ``data`` tells one which rows these are."""
+    resume: ExactState | None = None
+    save: Callable[[ExactState], object] = lambda state: None  # noqa: E731
+    if settings.checkpoint is not None:
+        resume, save = _checkpoint(settings, f"exact {data()}")
+    with rescaling_advised():
+        return solve_exact(
+            losses,
+            products,
+            settings.solver,
+            resume=resume,
+            threads=CPU_COUNT,
+            on_step=report_step,
+            on_state=save,
+        )
+
+
+def _checkpoint(settings: FitSettings, data: str) -> tuple[ExactState | None, Callable[[ExactState], object]]:
+    """Where to go on from, if a fit of the same data and parameters was lost, and what saves a state."""
+    path, plain, seed = str(settings.checkpoint), plain_parameters(settings), settings.solver.seed
+    fit, found = find_checkpoint(path, data, plain, seed, resume=settings.resume)
+
+    def save(state: ExactState) -> None:
+        rows = {name: getattr(state, name)[None] for name in ("coefficients", "scores", "stiffness")}
+        attributes = {name: getattr(state, name) for name in SAVED}
+        save_state(path, {**rows, "inner": state.inner}, {**attributes, "fit": fit, "seed": seed})
+
+    if found is None:
+        return None, save
+    arrays, attributes = found
+    values: dict[str, Any] = {name: arrays[name][0] for name in ("coefficients", "scores", "stiffness")}
+    values |= {name: attributes[name] for name in SAVED}
+    return ExactState(inner=arrays["inner"], **values), save
+
+
+def _finished(
+    kernel: Kernel,
+    scaling: Scaling,
+    losses: RowLosses,
+    solution: ExactSolution,
+    raw: Callable[[Array], Any],
+    kept: Array,
+    settings: FitSettings,
+) -> Trained:
+    """The model of a solution; ``raw`` gives raw rows by their numbers among those that count, which are ``kept``."""
+    y, n = losses.y, len(losses.y)
+    whole = MemoryPartitions(np.empty((n, len(scaling.factor))), y, losses.weight, np.arange(n), (n,))
+    job = TreeJob(whole, scaling, kernel, settings.odm, settings.solver)
+    result = TreeResult((y * solution.coefficients)[None], solution.point.gap, [], [])
+    if isinstance(kernel, Precomputed):
+        trained = _finish_precomputed(job, result, kept, settings)
+    else:
+        trained = _finish(job, scaling, result, raw, kept, settings)
+    warning = None
+    if not solution.converged:
+        start = f"The solver stopped at a relative gap of {solution.point.gap:.1e}, above tol={settings.solver.tol:g}."
+        if len(solution.history) > settings.solver.max_iter:
+            advice = f"Increase max_iter ({settings.solver.max_iter} steps), scale the features, or decrease lam."
+        else:
+            advice = "It gets no closer in floating point: scale the features, or decrease lam."
+        warning = f"{start} {advice}"
+    return replace(trained, history=solution.history, n_iter=max(1, len(solution.history) - 1), warning=warning)

@@ -1,0 +1,206 @@
+"""Products of a Gram matrix with rows that are chosen anew all the time: what the exact solver asks of a kernel.
+
+A *face* is the symmetric matrix of some rows among themselves, a *cross* product goes from some rows to others.
+Neither forms the whole matrix, and neither depends on memory or threads but in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Gram, Room, Rows
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.problems.odm import Operator
+
+Array = NDArray[Any]
+CROSS_ROWS = 512  # rows of a tile of a cross product
+CROSS_BYTES = 8 << 20  # most of a tile's packed sides
+QUICK_FEATURES = 16  # up to so many, entries are computed as fast as they are read
+
+
+class Products(Protocol):
+    """The Gram matrix K of n rows, as far as the exact solver needs it; indices ascend, results are float64."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def rows(self, index: Array) -> Array:
+        """Rows at ``index`` as the kernel sees them, dense."""
+        ...
+
+    def face(self, index: Array, *, precise: bool = False) -> Operator:
+        """``K[index, index]``; ``precise`` has float64 entries, else they are in the rows' dtype.
+
+        Valid until the next face is asked for, which may keep its tiles in the same memory.
+        """
+        ...
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
+        """``K[targets, sources] @ v``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenRows:
+    """Rows at ``index`` of an array, in memory or mapped from a file, or of others that are gathered when read."""
+
+    source: Any
+    index: Array
+    precise: bool = False
+
+    @property
+    def n(self) -> int:
+        return len(self.index)
+
+    @property
+    def d(self) -> int:
+        return int(self.source.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float64 if self.precise else self.source.dtype)
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RangedRows:
+    """Rows that are read by range, as `ChosenRows` wants them: gathered from the range that ascending numbers span."""
+
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.n, self.rows.d
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.rows.dtype
+
+    def __getitem__(self, index: Array) -> Array:
+        if not len(index):
+            return np.empty((0, self.rows.d), self.dtype)
+        first = int(index[0])
+        found: Array = self.rows.read(first, int(index[-1]) + 1)[index - first]
+        return found
+
+
+def worth_keeping(kernel: Kernel, d: int, budget: int) -> int:
+    """Bytes to keep tiles in: none where entries are computed as fast as they are read."""
+    return 0 if kernel.name in ("rbf", "laplacian") and d <= QUICK_FEATURES else budget
+
+
+def cross_blocks(n: int) -> int:
+    """Blocks of ``n`` targets, which depend on nothing else; a task of a cross product is a run of them."""
+    return -(-n // CROSS_ROWS)
+
+
+def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
+    """``κ(targets, sources) @ v`` for the targets of ``blocks``; products in the rows' dtype, sums in float64."""
+    weights, parts = v.astype(sources.dtype), []
+    step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
+    for b in blocks:
+        start, stop = b * CROSS_ROWS, min(targets.n, (b + 1) * CROSS_ROWS)
+        left, total = kernel.pack_left(targets.read(start, stop)), np.zeros(stop - start)
+        for first in range(0, sources.n, step):
+            right = kernel.pack_right(sources.read(first, min(sources.n, first + step)))
+            kernel.forward(left, right, weights[first : first + step], total)
+        parts.append(total)
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class RowProducts:
+    """`Products` by threads of this process.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    source : ndarray or SparseRows of shape (n, d)
+    budget : int
+        Bytes that the tiles of a face may take; more of them are recomputed in every product.
+    threads : int
+    """
+
+    kernel: Kernel
+    source: Any
+    budget: int
+    threads: int = 1
+    _room: Room = field(default_factory=Room)
+
+    @property
+    def n(self) -> int:
+        return int(self.source.shape[0])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.source.dtype)
+
+    def rows(self, index: Array) -> Array:
+        return ChosenRows(self.source, index).read(0, len(index))
+
+    def face(self, index: Array, *, precise: bool = False) -> Operator:
+        rows = ChosenRows(self.source, index, precise)
+        budget = 0 if precise else worth_keeping(self.kernel, rows.d, self.budget)
+        return Gram(self.kernel, rows, budget, self.threads, room=self._room)
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
+        there, here = (ChosenRows(self.source, index, precise) for index in (targets, sources))
+        with single_threaded_blas:
+            blocks = ([b] for b in range(cross_blocks(len(targets))))
+            parts = run_threads(lambda b: cross_part(self.kernel, there, here, v, b), blocks, self.threads)
+        return np.concatenate(parts) if parts else np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """The `Products` of the rows at ``index`` of another."""
+
+    whole: Products
+    index: Array
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.whole.kernel
+
+    @property
+    def n(self) -> int:
+        return len(self.index)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.whole.dtype
+
+    def rows(self, index: Array) -> Array:
+        return self.whole.rows(self.index[index])
+
+    def face(self, index: Array, *, precise: bool = False) -> Operator:
+        return self.whole.face(self.index[index], precise=precise)
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
+        return self.whole.cross(self.index[targets], self.index[sources], v, precise=precise)
+
+
+def scores_of(products: Products, a: Array, *, precise: bool = False) -> Array:
+    """``K a`` on all rows (n,): the rows with a coefficient among themselves, and from them to the rest."""
+    scores, support, rest = np.zeros(products.n), np.flatnonzero(a), np.flatnonzero(a == 0)
+    if len(support):
+        scores[support] = products.face(support, precise=precise).matvec(a[support])
+        scores[rest] = products.cross(rest, support, a[support], precise=precise)
+    return scores
+
+
+def quadratic(products: Products, index: Array, v: Array) -> float:
+    """``vᵀ K[index, index] v`` with entries in float64: |index|²/2 of them, none kept."""
+    return float(v @ products.face(index, precise=True).matvec(v)) if len(index) else 0.0

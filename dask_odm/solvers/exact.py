@@ -1,0 +1,365 @@
+"""Newton on the primal over all rows: the exact kernel machine, without ever forming the whole Gram matrix.
+
+The loss is piecewise quadratic, so a step solves a ridge system over the rows S outside the band,
+
+    (K_SS + D_S) a_S = t_S,   a = 0 elsewhere,   D = ρ by side,   t_i = y_i (1 ∓ θ),
+
+by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`). A line search on P
+follows, so that P never rises. The step's accuracy is what the gap asks for: with residual r of the system, the
+gap that its inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the rows' dtype; where the gap so found is at
+most ``tol``, the scores are computed in float64 and it is held against these, and later steps correct them
+(iterative refinement). The dual bound is the best of all steps', each scaled to where D is largest.
+
+Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.odm import Point, RowLosses
+from dask_odm.problems.products import Products, Subset, quadratic, scores_of
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.newton import _line_search, solve_dense
+from dask_odm.solvers.pcg import Woodbury, conjugate_gradients, nystrom_features
+
+Array = NDArray[Any]
+DENSE_ROWS = 1024  # up to so many are solved by Cholesky, to rounding
+LANDMARKS = 1024  # most rows the preconditioner is made of
+SUBSET = 4  # a start is the solution of one row in so many
+ROUGH = 0.03  # the gap it is solved to
+FORCING = 0.3  # of min(0.1, √gap) · gap: the gap that a step's inexactness may leave
+LITTLE = 0.01  # of the gap: a step that gains less is poor
+MOST_PRODUCTS = 400  # of one system
+PATIENCE = 10  # steps that may pass without a smaller gap
+
+
+@dataclass(frozen=True, eq=False)
+class ExactState:
+    """Where a solve is after a step: enough to go on from to the same bits.
+
+    Attributes
+    ----------
+    coefficients, scores : ndarrays of shape (n,)
+    inner, stiffness : ndarrays of shape (r, r) and (n,)
+        Of the preconditioner, see `Woodbury`.
+    bound, certified : float
+        Largest value of the dual found so far; that of the kernel in float64.
+    exactness : float
+        What the accuracy that the gap asks for is multiplied by.
+    passes : float
+        Kernel entries used so far, by those of the whole matrix.
+    double_since : int
+        The step since which products have entries in float64, float32 having got no further; −1 before.
+    history : list of dict
+    """
+
+    coefficients: Array
+    scores: Array
+    inner: Array
+    stiffness: Array
+    bound: float = 0.0
+    certified: float = 0.0
+    exactness: float = 1.0
+    passes: float = 0.0
+    double_since: int = -1
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def double(self) -> bool:
+        return self.double_since >= 0
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSolution:
+    """Coefficients and scores (n,), P, D and their relative gap, and one record a step."""
+
+    coefficients: Array
+    scores: Array
+    point: Point
+    converged: bool
+    history: list[dict[str, Any]]
+
+
+def landmark_count(n: int) -> int:
+    """Rows that the preconditioner of ``n`` rows is made of."""
+    return min(LANDMARKS, n // 12 + 64, n)
+
+
+def solver_bytes(n: int, d: int, itemsize: int) -> int:
+    """Peak bytes of a solve where it runs; rows, and what products take, aside."""
+    if n <= DENSE_ROWS:
+        return 5 * 8 * n * n
+    r = landmark_count(n)
+    return 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 40 * 8 * n
+
+
+def solve_exact(
+    losses: RowLosses,
+    products: Products,
+    settings: SolverSettings,
+    *,
+    start: Array | None = None,
+    resume: ExactState | None = None,
+    threads: int = 1,
+    certify: bool = True,
+    on_step: Callable[[dict[str, Any]], object] = lambda record: None,
+    on_state: Callable[[ExactState], object] = lambda state: None,
+) -> ExactSolution:
+    """Minimise P over all rows until the relative gap is at most ``settings.tol``.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    products : Products
+        Of the n rows' kernel.
+    settings : SolverSettings
+        ``max_iter`` bounds the steps; the seed chooses the rows of start and preconditioner.
+    start : ndarray of shape (n,), optional
+        Coefficients to start from.
+    resume : ExactState, optional
+        Go on after that step.
+    threads : int
+        For what is not a kernel product.
+    certify : bool
+        Hold the last gap against the kernel in float64. Without it the gap is that of the kernel as computed in the
+        dtype of the rows.
+    on_step, on_state : callable
+        Called with the record and with the state of every step.
+    """
+    with single_threaded_blas:
+        if products.n <= DENSE_ROWS:
+            return _solve_dense(losses, products, settings, on_step)
+        run = _Run(losses, products, settings, threads, certify)
+        state = run.begin(start, resume)
+        while True:
+            if resume is None or len(state.history) > len(resume.history):
+                on_step(state.history[-1])
+                on_state(state)
+            if run.finished(state):
+                return run.solution(state)
+            state = run.step(state)
+
+
+class _Run:
+    """One solve; what changes from step to step is in its `ExactState`."""
+
+    def __init__(
+        self, losses: RowLosses, products: Products, settings: SolverSettings, threads: int, certify: bool
+    ) -> None:
+        self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
+        self.certify = certify
+        self.began = time.perf_counter()
+
+    def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
+        """Make the preconditioner, and the state to start from unless there is one to go on from."""
+        n, rng = self.products.n, np.random.default_rng(self.settings.seed)
+        index = np.sort(rng.choice(n, landmark_count(n), replace=False))
+        landmarks = Landmarks.of(self.products.kernel, self.products.rows(index), index)
+        features = nystrom_features(landmarks, self.products.rows, n, self.threads)
+        if resume is not None:
+            self.woodbury = Woodbury(features, self.threads, resume.inner, resume.stiffness)
+            return resume
+        self.woodbury = Woodbury(features, self.threads)
+        a = self._rough(rng) if start is None else start
+        share = float(np.count_nonzero(a) / n)
+        state = ExactState(a, scores_of(self.products, a), self.woodbury.inner, self.woodbury.stiffness)
+        if self.products.dtype == np.float64:
+            state = replace(state, double_since=0)
+        return self._recorded(replace(state, passes=share * (2 - share)))
+
+    def _rough(self, rng: np.random.Generator) -> Array:
+        """The solution of a few of the rows, as coefficients of all."""
+        n = self.products.n
+        index = np.sort(rng.choice(n, n // SUBSET, replace=False))
+        losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
+        settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
+        some = Subset(self.products, index)
+        a = np.zeros(n)
+        a[index] = solve_exact(losses, some, settings, threads=self.threads, certify=False).coefficients
+        return a
+
+    def finished(self, state: ExactState) -> bool:
+        """Whether the gap is small enough, the steps are used up, or float64 gets no further."""
+        enough = state.history[-1]["gap"] <= self.settings.tol or len(state.history) > self.settings.max_iter
+        return enough or (self._stalled(state) and (state.double or not self.certify))
+
+    def _stalled(self, state: ExactState) -> bool:
+        """Whether the gap has not shrunk for long."""
+        gaps = [record["gap"] for record in state.history[max(0, state.double_since) :]]
+        return len(gaps) > PATIENCE and min(gaps[-PATIENCE:]) >= min(gaps[:-PATIENCE])
+
+    def solution(self, state: ExactState) -> ExactSolution:
+        last = state.history[-1]
+        point = Point(last["objective"], state.bound, last["gap"])
+        return ExactSolution(state.coefficients, state.scores, point, point.gap <= self.settings.tol, state.history)
+
+    def _recorded(self, state: ExactState) -> ExactState:
+        """The state with one record more, held against the kernel in float64 where it would be the last."""
+        found = self._with_record(state)
+        stalled = self._stalled(found)
+        if not self.certify or not (stalled or self.finished(found)):
+            return found
+        share = np.count_nonzero(state.coefficients) / self.products.n
+        # scores are carried along from step to step: in float64, too, their rounding adds up
+        scores, passes = scores_of(self.products, state.coefficients, precise=True), state.passes + share * (2 - share)
+        found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
+        since = len(found.history) if stalled and not state.double else state.double_since
+        return replace(found, certified=found.bound, double_since=since)
+
+    def _with_record(self, state: ExactState) -> ExactState:
+        a, scores = state.coefficients, state.scores
+        primal = _primal(self.losses, np.stack([a, scores]))
+        if not np.isfinite(primal):
+            raise ValueError("the primal is not finite")
+        bound = max(state.bound, self._dual(a, scores))
+        record = {
+            "iteration": len(state.history),
+            "gap": float(max(0.0, primal - bound) / max(primal, np.finfo(float).tiny)),
+            "objective": primal,
+            "passes": float(state.passes),
+            "seconds": time.perf_counter() - self.began,
+        }
+        return replace(state, bound=bound, history=[*state.history, record])
+
+    def _dual(self, a: Array, scores: Array) -> float:
+        """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
+        s, square = self.losses.y * a, float(a @ scores)
+        if self.losses.settings.upsilon == 0:
+            wrong = np.flatnonzero(s < 0)
+            if len(wrong):
+                square -= 2 * float(a[wrong] @ scores[wrong]) - quadratic(self.products, wrong, a[wrong])
+                s = np.maximum(s, 0.0)
+        return scaled_dual(self.losses, s, square)
+
+    def step(self, state: ExactState) -> ExactState:
+        """Solve for the active rows; take the step as it is where it lowers P, else as far as P falls."""
+        here = np.stack([state.coefficients, state.scores])
+        new, passes = self._newton(state)
+        there, last = new, state.history[-1]
+        if not _primal(self.losses, new) < last["objective"]:
+            d = new - here
+            length = _line_search(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1]))
+            there = here + length * d
+        gained = last["objective"] - _primal(self.losses, there)
+        # hardly any descent: the system was not solved well enough
+        poor = gained < LITTLE * last["gap"] * last["objective"]
+        return self._recorded(
+            replace(
+                state,
+                coefficients=there[0],
+                scores=there[1],
+                inner=self.woodbury.inner,
+                stiffness=self.woodbury.stiffness,
+                bound=max(state.bound, self._dual(*new)),
+                exactness=max(1e-8, state.exactness * (0.1 if poor else 1.0)),
+                passes=state.passes + passes,
+            )
+        )
+
+    def _newton(self, state: ExactState) -> tuple[Array, float]:
+        """Coefficients and scores of the Newton step (2, n), and the passes it took."""
+        losses, products, a, scores = self.losses, self.products, state.coefficients, state.scores
+        margins = losses.y * scores
+        stiffness = losses.curvature(margins)
+        face = np.flatnonzero(stiffness)
+        leaving = np.flatnonzero((stiffness == 0) & (a != 0))
+        inside = scores[face] - products.cross(face, leaving, a[leaving], precise=state.double)
+        target = (losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high))[face]
+        x, Kx, count = self._solve(state, face, stiffness, target - inside - a[face] / stiffness[face])
+        new, after = np.zeros_like(a), np.empty_like(a)
+        new[face], after[face] = a[face] + x, inside + Kx
+        rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
+        after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], precise=state.double)
+        used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
+        return np.stack([new, after]), used / products.n**2
+
+    def _solve(self, state: ExactState, face: Array, stiffness: Array, residual: Array) -> tuple[Array, Array, int]:
+        """``(K_SS + D_S)⁻¹ residual``, its scores on S and the products it took."""
+        if not len(face):
+            return np.zeros(0), np.zeros(0), 0
+        self.woodbury.follow(stiffness)
+        gram, root = self.products.face(face, precise=state.double), np.sqrt(stiffness[face])
+
+        def apply(p: Array) -> tuple[Array, Array]:
+            Kp = gram.matvec(root * p)
+            return p + root * Kp, Kp
+
+        primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
+        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
+        x, Kx, count = conjugate_gradients(
+            apply, root * residual, self.woodbury.on(face), least=2.0 * primal * enough, most=MOST_PRODUCTS
+        )
+        return root * x, Kx if count else np.zeros(len(face)), count
+
+
+def _solve_dense(
+    losses: RowLosses, products: Products, settings: SolverSettings, on_step: Callable[[dict[str, Any]], object]
+) -> ExactSolution:
+    """Few rows, to rounding; no start is of use."""
+    began, everyone = time.perf_counter(), np.arange(products.n)
+    X = products.rows(everyone).astype(np.float64)
+    K = products.kernel.tile(X, X)
+    K = 0.5 * (K + K.T)
+    a, steps = solve_dense(losses, K, np.zeros(products.n))
+    scores = K @ a
+    s, margins = losses.y * a, losses.y * scores
+    primal = 0.5 * float(a @ scores) + float(losses.losses(margins).sum())
+    gap = float(losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny)
+    seconds = time.perf_counter() - began
+    record = {"iteration": 0, "gap": gap, "objective": primal, "passes": float(steps + 1), "seconds": seconds}
+    on_step(record)
+    return ExactSolution(a, scores, Point(primal, primal * (1 - gap), gap), gap <= settings.tol, [record])
+
+
+def _primal(losses: RowLosses, u: Array) -> float:
+    return 0.5 * float(u[0] @ u[1]) + float(losses.losses(losses.y * u[1]).sum())
+
+
+def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
+    """The largest D(c s), c ≥ 0, where ``square`` is ``sᵀQs``: a lower bound of P everywhere.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    s : ndarray of shape (n,)
+        Dual variables, not negative where υ = 0.
+    square : float
+    """
+    linear = float(losses.settings.low * np.maximum(s, 0.0).sum() - losses.settings.high * np.maximum(-s, 0.0).sum())
+    curved = square + 2.0 * (float(losses.conjugates(s).sum()) + linear)
+    return 0.5 * linear**2 / curved if linear > 0 and curved > 0 else 0.0
+
+
+def certified_gap(losses: RowLosses, margins: Array, square_norm: float, products: Products) -> Point:
+    """P of a model, a lower bound of every model's P, and their relative gap: for the kernel itself, in float64.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    margins : ndarray of shape (n,)
+        ``y f(x)`` of the model on all rows, from kernel values in float64.
+    square_norm : float
+        ``‖w‖²`` of the model.
+    products : Products
+        Of the rows; one precise face is asked for, of the rows outside the band.
+
+    Returns
+    -------
+    Point
+        The dual variables are those that the optimality conditions give at the margins.
+    """
+    s = losses.dual_candidate(margins)
+    support = np.flatnonzero(s)
+    square = quadratic(products, support, (losses.y * s)[support])
+    primal = 0.5 * square_norm + float(losses.losses(margins).sum())
+    bound = scaled_dual(losses, s, square)
+    return Point(primal, bound, max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))

@@ -1,0 +1,231 @@
+"""Kernel products by Dask: what the exact solver and certificates ask of all rows, spread over the workers.
+
+The rows are written once, scaled, to a file in the fit's scratch folder, which workers map into memory; what travels
+is a vector and its product. A face is cut into parts of `Gram`'s fixed groups, a task each, which prefers the same
+worker in every product and keeps its tiles there until another face or another fit begins. A worker that is lost
+costs its tiles: whoever takes its task computes them again, to the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Gram, Room, Tiling
+from dask_odm.kernels.sums import tree_sum
+from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.products import CROSS_BYTES, ChosenRows, cross_blocks, cross_part, worth_keeping
+from dask_odm.strategies.cluster import Cluster, return_free_memory
+from dask_odm.strategies.watch import Watch
+
+Array = NDArray[Any]
+ROWS = "rows.npy"
+ADVICE = "Use fewer threads a worker or more memory."
+CROSS_TASKS = 4  # a slot: targets' blocks cost the same, workers may not be as fast
+
+
+@dataclass(frozen=True)
+class Face:
+    """The symmetric matrix of some rows among themselves: what its tasks are told.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    folder, name : str
+        Where the rows are, and the file of the numbers of those that are meant.
+    precise : bool
+        Entries in float64, never kept.
+    of : int
+        Parts it is cut into, a power of two.
+    budget, threads : int
+        Bytes of tiles that a part may keep, and threads that it runs on.
+    """
+
+    kernel: Kernel
+    folder: str
+    name: str
+    precise: bool
+    of: int
+    budget: int
+    threads: int
+
+    def gram(self, part: int, room: Room | None = None) -> Gram:
+        """One part of the matrix; its tiles are computed if they are to be kept, in ``room``."""
+        rows = ChosenRows(read_rows(self.folder), np.load(os.path.join(self.folder, self.name)), self.precise)
+        return Gram(self.kernel, rows, 0 if self.precise else self.budget, self.threads, (part, self.of), room)
+
+
+class _Kept:
+    """Parts of the last face that were asked for in this process, with their tiles."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._face: Face | None = None
+        self._grams: dict[int, Gram] = {}
+        self._rooms: dict[int, Room] = {}
+
+    def part(self, face: Face, part: int) -> Gram:
+        with self._lock:
+            if self._face != face:
+                if self._face is None or self._face.folder != face.folder:
+                    self._rooms = {}
+                self._face, self._grams = face, {}
+            gram, room = self._grams.get(part), self._rooms.setdefault(part, Room())
+        if gram is None:
+            gram = face.gram(part, room)
+            with self._lock:
+                if self._face == face:
+                    self._grams[part] = gram
+        return gram
+
+    def drop(self, folder: str | None = None) -> None:
+        with self._lock:
+            if self._face is not None and folder in (None, self._face.folder):
+                self._face, self._grams, self._rooms = None, {}, {}
+
+
+_KEPT = _Kept()
+
+
+def read_rows(folder: str) -> Array:
+    """The rows of a fit, mapped into memory."""
+    rows: Array = np.load(os.path.join(folder, ROWS), mmap_mode="r")
+    return rows
+
+
+def face_part(face: Face, part: int, v: Array) -> Array:
+    """One part's share of a face's product with ``v``: a task."""
+    with single_threaded_blas:
+        if face.precise:
+            return face.gram(part).partial(v)
+        return _KEPT.part(face, part).partial(v)
+
+
+def cross_task(
+    kernel: Kernel, folder: str, targets: Array, sources: Array, v: Array, blocks: range, precise: bool
+) -> Array:
+    """Products from ``sources`` to the targets of ``blocks``: a task."""
+    X = read_rows(folder)
+    there, here = ChosenRows(X, targets, precise), ChosenRows(X, sources, precise)
+    with single_threaded_blas:
+        return cross_part(kernel, there, here, v, blocks)
+
+
+def forget(folder: str) -> None:
+    """Drop the tiles of a fit in the process this runs in."""
+    _KEPT.drop(folder)
+    return_free_memory()
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterFace:
+    """`Operator` of one face."""
+
+    face: Face
+    cluster: Cluster
+    n: int
+
+    def matvec(self, v: Array) -> Array:
+        arguments = [(self.face, part, v) for part in range(self.face.of)]
+        if self.face.precise:
+            return tree_sum(self.cluster.map_chunks(face_part, arguments, "certificate"))
+        return tree_sum(self.cluster.each(face_part, arguments, "kernel-product"))
+
+
+@dataclass(eq=False)
+class ClusterProducts:
+    """`Products` by the workers of a cluster.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    folder : str
+        Holds the rows in a file `ROWS`; all workers see it.
+    cluster : Cluster
+        With a client.
+    """
+
+    kernel: Kernel
+    folder: str
+    cluster: Cluster
+    _X: Array = field(init=False)
+    _faces: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._X = read_rows(self.folder)
+        slots = self.cluster.workers * self.cluster.threads
+        self.parts = 1
+        while self.parts < slots:
+            self.parts *= 2
+        n, d = self._X.shape
+        what = f"A product with the kernel of {n} rows of {d} features"
+        self.cluster.require(task_bytes(n, d, 8, self._share()[1]), self.parts, what, ADVICE)
+
+    @property
+    def n(self) -> int:
+        return len(self._X)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._X.dtype
+
+    def rows(self, index: Array) -> Array:
+        return np.asarray(self._X[index])
+
+    def _share(self) -> tuple[int, int]:
+        return self.cluster.share(self.parts)
+
+    def face(self, index: Array, *, precise: bool = False) -> ClusterFace:
+        name, old = f"face-{self._faces}.npy", f"face-{self._faces - 2}.npy"
+        np.save(os.path.join(self.folder, name), index)
+        with suppress(FileNotFoundError):
+            os.remove(os.path.join(self.folder, old))
+        self._faces += 1
+        memory, threads = self._share()
+        d = int(self._X.shape[1])
+        spare = memory - task_bytes(self.n, d, self.dtype.itemsize, threads)
+        budget = worth_keeping(self.kernel, d, max(0, spare))
+        groups = Tiling(len(index), d, self.dtype.itemsize).groups
+        parts = groups if precise else min(self.parts, groups)
+        face = Face(self.kernel, self.folder, name, precise, parts, budget, threads)
+        return ClusterFace(face, self.cluster, len(index))
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
+        blocks = cross_blocks(len(targets))
+        count = min(blocks, CROSS_TASKS * self.cluster.workers * self.cluster.threads)
+        bounds = [blocks * i // count for i in range(count + 1)] if count else [0]
+        arguments = [(self.kernel, self.folder, targets, sources, v, range(a, b), precise) for a, b in pairwise(bounds)]
+        parts = self.cluster.each(cross_task, arguments, "kernel-scores")
+        return np.concatenate(parts) if parts else np.empty(0)
+
+
+def task_bytes(n: int, d: int, itemsize: int, threads: int) -> int:
+    """Peak bytes of a task, tiles that are kept aside: the rows it reads, buffers and vectors."""
+    return n * d * itemsize + Tiling(n, d, itemsize).scratch_bytes(threads) + 2 * CROSS_BYTES + 6 * 8 * n
+
+
+@contextmanager
+def cluster_products(kernel: Kernel, folder: str, cluster: Cluster) -> Iterator[ClusterProducts]:
+    """Products over the rows in ``folder``, and nothing of them left on the workers afterwards."""
+    try:
+        yield ClusterProducts(kernel, folder, cluster)
+    finally:
+        assert cluster.client is not None
+        with suppress(Exception):  # of a cluster that is lost
+            Watch(cluster.client).ask_workers(forget, folder)
+
+
+def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: Callable[[Array], None]) -> None:
+    """Write the rows of a fit: ``fill`` is given the array to write to, of ``shape``."""
+    out = np.lib.format.open_memmap(os.path.join(folder, ROWS), mode="w+", dtype=dtype, shape=shape)
+    fill(out)
+    out.flush()

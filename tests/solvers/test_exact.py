@@ -1,0 +1,219 @@
+"""Newton over all rows: against Cholesky on the whole matrix, at both ends of λ, and a gap that bounds what is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.problems.products import RowProducts, quadratic
+from dask_odm.solvers import exact
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.exact import ExactSolution, ExactState, certified_gap, scaled_dual, solve_exact
+from dask_odm.solvers.newton import solve_dense
+from dask_odm.solvers.pcg import Woodbury
+from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
+
+KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
+EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+N = 300
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch):
+    """Small problems go the way of large ones, whose rough start is solved by Cholesky."""
+    monkeypatch.setattr(exact, "DENSE_ROWS", 100)
+
+
+def solve(p: SmallProblem, tol: float = 1e-6, **options) -> ExactSolution:
+    settings = SolverSettings(tol, options.pop("max_iter", 100), options.pop("seed", 0))
+    return solve_exact(p.losses, RowProducts(p.kernel, p.X, options.pop("budget", 0)), settings, **options)
+
+
+def best(p: SmallProblem) -> float:
+    """P of the optimum, to rounding."""
+    a, _ = solve_dense(p.losses, p.K, np.zeros(len(p.y)))
+    return p.primal(p.y * a)
+
+
+def assert_solved(p: SmallProblem, solution: ExactSolution, tol: float = 1e-6) -> None:
+    least = best(p)
+    assert solution.converged
+    assert solution.point.gap <= tol
+    found = p.primal(p.y * solution.coefficients)
+    assert found == pytest.approx(solution.point.primal, rel=1e-9)
+    assert least * (1 - 1e-9) <= found <= least * (1 + 2 * tol)
+    assert solution.point.dual <= least * (1 + 1e-9)
+    np.testing.assert_allclose(solution.scores, p.K @ solution.coefficients, atol=1e-6 * np.abs(p.K).max())
+
+
+@EVERY_SETTING
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+def test_is_the_whole_problem(setting, kernel, weighted):
+    p = small_problem(N, setting, kernel=kernel, weighted=weighted)
+    assert_solved(p, solve(p))
+
+
+@pytest.mark.parametrize("lam", [1e-4, 1e2, 1e5, 1e7])
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_at_both_ends_of_lam(lam, upsilon, dtype):
+    p = small_problem(500, (lam, upsilon, 0.2), dtype=dtype)
+    p = replace(p, kernel=RBF(1.0, 0.2))
+    solution = solve(p, 1e-4)
+    assert_solved(p, solution, 1e-4)
+    assert len(solution.history) < 60
+
+
+def test_float32_rows_reach_a_gap_that_float32_sums_do_not():
+    p = small_problem(2000, (1e6, 0.2, 0.2), dtype="float32")
+    solution = solve(p, 1e-9)
+    assert solution.converged
+    assert p.gap(p.y * solution.coefficients) <= 1e-8
+
+
+@EVERY_SETTING
+def test_gap_bounds_what_is_left_at_every_step(setting):
+    p = small_problem(N, setting, dtype="float32")
+    least = best(p)
+    for steps in range(1, 5):
+        solution = solve(p, 1e-12, max_iter=steps)
+        assert len(solution.history) <= steps + 1
+        found = p.primal(p.y * solution.coefficients)
+        assert (found - least) / found <= solution.point.gap + 1e-9
+        assert solution.point.dual <= least * (1 + 1e-9)
+
+
+def test_primal_never_rises():
+    p = small_problem(600, (1e6, 0.3, 0.1))
+    values = [record["objective"] for record in solve(p, 1e-8).history]
+    assert len(values) > 3
+    assert (np.diff(values) <= 1e-9 * values[0]).all()
+
+
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+def test_equal_and_contradicting_rows(upsilon):
+    p = small_problem(60, SETTINGS[1])
+    X, y = np.vstack([p.X] * 3), np.concatenate([p.y, p.y, -p.y])
+    p = SmallProblem(p.kernel, X, y, np.ones(180), 1e5, upsilon, 0.1)
+    assert_solved(p, solve(p, 1e-5), 1e-5)
+
+
+@pytest.mark.parametrize("positive", [0, 1, 5])
+def test_few_rows_of_a_class(positive):
+    """A rough start may not see the class at all."""
+    p = small_problem(N, SETTINGS[1])
+    y = np.where(np.arange(N) < positive, 1.0, -1.0)
+    p = SmallProblem(p.kernel, p.X, y, p.weight, *SETTINGS[1])
+    assert_solved(p, solve(p))
+
+
+def test_rows_that_are_all_the_same():
+    p = small_problem(N, SETTINGS[0])
+    p = SmallProblem(p.kernel, np.zeros((N, 3)), p.y, p.weight, *SETTINGS[0])
+    assert_solved(p, solve(p))
+
+
+def test_from_the_optimum_nothing_is_left_to_do():
+    p = small_problem(N, SETTINGS[1])
+    a, _ = solve_dense(p.losses, p.K, np.zeros(N))
+    solution = solve(p, start=a)
+    assert len(solution.history) == 1
+    np.testing.assert_array_equal(solution.coefficients, a)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3])
+def test_from_any_start(scale):
+    p = small_problem(N, SETTINGS[1])
+    assert_solved(p, solve(p, start=p.y * any_dual(p, 1, scale)))
+
+
+def test_goes_on_from_any_step_to_the_same_bits():
+    p = small_problem(900, (1e6, 0.3, 0.1), dtype="float32")
+    states: list[ExactState] = []
+    whole = solve(p, on_state=states.append)
+    assert len(states) == len(whole.history) > 3
+    for state in states:
+        records: list[dict] = []
+        again = solve(p, resume=state, on_step=records.append)
+        np.testing.assert_array_equal(again.coefficients, whole.coefficients)
+        assert [r["gap"] for r in again.history] == [r["gap"] for r in whole.history]
+        assert len(records) == len(whole.history) - len(state.history), "steps that were taken are not told again"
+
+
+def test_threads_and_memory_change_no_bit():
+    p = small_problem(1500, (1e5, 0.3, 0.1), dtype="float32")
+    found = {
+        solve(p, 1e-4, budget=budget, threads=threads).coefficients.tobytes()
+        for budget, threads in ((0, 1), (1 << 30, 1), (1 << 30, 3))
+    }
+    assert len(found) == 1
+
+
+def test_ends_where_the_gap_does_not_shrink(monkeypatch):
+    monkeypatch.setattr(exact, "PATIENCE", 3)
+    monkeypatch.setattr(exact, "MOST_PRODUCTS", 0)
+    p = small_problem(N, SETTINGS[1], dtype="float32")
+    solution = solve(p, 1e-9)
+    assert not solution.converged
+    assert len(solution.history) < 30
+    found = p.primal(p.y * solution.coefficients)
+    assert (found - best(p)) / found <= solution.point.gap
+
+
+def test_woodbury_follows_to_the_same_inverse():
+    rng = np.random.default_rng(0)
+    L = rng.normal(size=(80, 7)).astype(np.float32)
+    followed = Woodbury(L, 2)
+    for _ in range(6):
+        stiffness = rng.uniform(0, 1e7, 80) * (rng.random(80) < 0.7)
+        followed.follow(stiffness)
+        some = stiffness.copy()
+        some[:5] = 1.0
+        followed.follow(some)
+    face = np.flatnonzero(some)
+    B = np.sqrt(some[face])[:, None] * L[face].astype(np.float64)
+    v = rng.normal(size=len(face))
+    x = followed.on(face)(v)
+    np.testing.assert_allclose(x + B @ (B.T @ x), v, atol=1e-6 * np.abs(v).max())
+
+
+# Bounds ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_SETTING
+def test_scaled_dual_is_the_largest_of_its_ray(setting):
+    p = small_problem(80, setting)
+    for seed in range(3):
+        s = any_dual(p, seed)
+        square = float((p.y * s) @ p.K @ (p.y * s))
+        values = [p.dual(c * s) for c in np.concatenate([[0.0], np.geomspace(1e-9, 1e3, 2000)])]
+        bound = scaled_dual(p.losses, s, square)
+        assert bound >= max(values) - 1e-9 * abs(bound)
+        assert bound <= max(values) + 1e-3 * abs(bound) + 1e-12
+
+
+@EVERY_SETTING
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_certified_gap_is_no_less_than_the_distance(setting, dtype):
+    p = small_problem(200, setting, dtype=dtype, weighted=True)
+    products, least = RowProducts(p.kernel, p.X, 0), best(p)
+    optimal, _ = solve_dense(p.losses, p.K, np.zeros(200))
+    for start in (optimal, optimal * 0.9, np.where(np.arange(200) % 3, optimal, 0.0), np.zeros(200)):
+        scores = p.K @ start
+        point = certified_gap(p.losses, p.y * scores, float(start @ scores), products)
+        assert point.primal == pytest.approx(p.primal(p.y * start), rel=1e-9)
+        assert point.dual <= least * (1 + 1e-9)
+        assert (point.primal - least) / point.primal <= point.gap + 1e-9
+    assert certified_gap(p.losses, p.y * (p.K @ optimal), float(optimal @ p.K @ optimal), products).gap < 1e-7
+
+
+def test_quadratic_is_in_float64():
+    p = small_problem(600, dtype="float32")
+    index, v = np.arange(0, 600, 2), np.random.default_rng(1).normal(size=300)
+    expected = v @ p.K[np.ix_(index, index)] @ v
+    assert quadratic(RowProducts(p.kernel, p.X, 0), index, v) == pytest.approx(expected, rel=1e-12)
+    assert quadratic(RowProducts(p.kernel, p.X, 0), index[:0], v[:0]) == 0.0

@@ -1,0 +1,195 @@
+"""Kernel products by Dask: those of this process, to the last bit, whoever computes them and whatever is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm.estimators import exact
+from dask_odm.events import IterationFinished, Progress, listen
+from dask_odm.kernels import RBF, Polynomial
+from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems import products as asked_products
+from dask_odm.problems.products import Products, RowProducts, scores_of
+from dask_odm.strategies import gram
+from dask_odm.strategies.cluster import Cluster
+from dask_odm.strategies.gram import ClusterProducts, cluster_products, write_rows
+from small_problems import blobs
+from small_stores import store_of
+
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": "exact", "random_state": 0}
+KERNEL = RBF(1.0, 0.5)
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch):
+    """Tiles are kept though these have few features."""
+    monkeypatch.setattr(asked_products, "QUICK_FEATURES", 0)
+
+
+@pytest.fixture(scope="module")
+def X() -> np.ndarray:
+    return blobs(2600, 4, seed=1)[0].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(X, tmp_path_factory) -> str:
+    path = str(tmp_path_factory.mktemp("gram"))
+    write_rows(path, X.shape, X.dtype, lambda out: np.copyto(out, X))
+    return path
+
+
+def asked(products: Products) -> list[bytes]:
+    """Everything that a solver asks for, once."""
+    n, rng = products.n, np.random.default_rng(0)
+    chosen = np.sort(rng.choice(n, n // 2, replace=False))
+    rest, v = np.setdiff1d(np.arange(n), chosen), rng.normal(size=n // 2)
+    few = chosen[::100]
+    with single_threaded_blas:
+        return [answer.tobytes() for answer in _answers(products, chosen, rest, few, v)]
+
+
+def _answers(
+    products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray
+) -> list[np.ndarray]:
+    face = products.face(chosen)
+    answers = [face.matvec(v), face.matvec(2 * v), products.cross(rest, chosen, v), products.rows(few)]
+    answers += [products.face(chosen, precise=True).matvec(v), products.cross(few, rest, v[: len(rest)], precise=True)]
+    return [*answers, products.cross(few[:0], chosen, v), products.cross(rest, few[:0], v[:0])]
+
+
+@pytest.fixture(scope="module")
+def expected(X) -> list[bytes]:
+    return asked(RowProducts(KERNEL, X, 1 << 30, 2))
+
+
+@pytest.mark.parametrize(("budget", "threads"), [(1 << 30, 1), (0, 1), (0, 3), (1 << 22, 2)])
+def test_memory_and_threads_change_no_bit(X, expected, budget, threads):
+    assert asked(RowProducts(KERNEL, X, budget, threads)) == expected
+
+
+def test_products_are_those_of_the_matrix(X):
+    rows = X[:1500].astype(np.float64)
+    K = KERNEL.tile(rows, rows)
+    for source, tolerance in ((X[:1500], 2e-4), (rows, 1e-10)):
+        products = RowProducts(KERNEL, source, 0)
+        index, v = np.arange(0, 1500, 2), np.random.default_rng(1).normal(size=750)
+        np.testing.assert_allclose(products.face(index).matvec(v), K[np.ix_(index, index)] @ v, atol=tolerance)
+        np.testing.assert_allclose(products.cross(index + 1, index, v), K[np.ix_(index + 1, index)] @ v, atol=tolerance)
+        np.testing.assert_allclose(
+            products.face(index, precise=True).matvec(v), K[np.ix_(index, index)] @ v, atol=1e-10
+        )
+        a = np.zeros(1500)
+        a[index] = v
+        np.testing.assert_allclose(scores_of(products, a, precise=True), K @ a, atol=1e-10)
+
+
+@pytest.mark.parametrize("workers", [2, 1])
+def test_workers_change_no_bit(client, folder, expected, workers):
+    cluster = Cluster.current()
+    some = Cluster(client, workers, 2, cluster.memory, cluster.limit)
+    with cluster_products(KERNEL, folder, some) as products:
+        assert asked(products) == expected
+    # tiles that do not fit are computed anew
+    tight = Cluster(client, workers, 1, 20 << 20, 20 << 20)
+    with cluster_products(KERNEL, folder, tight) as products:
+        assert asked(products) == expected
+
+
+def kept_parts() -> int:
+    return len(gram._KEPT._grams)
+
+
+def test_workers_keep_tiles_until_the_fit_ends(client, folder):
+    with cluster_products(KERNEL, folder, Cluster.current()) as products:
+        face = products.face(np.arange(0, 2600, 2))
+        face.matvec(np.ones(1300))
+        assert sum(client.run(kept_parts).values()) == products.parts
+        products.face(np.arange(700)).matvec(np.ones(700))
+        assert sum(client.run(kept_parts).values()) == products.parts, "those of the last face"
+    assert sum(client.run(kept_parts).values()) == 0
+
+
+def test_precise_passes_report_progress(client, folder):
+    heard: list[object] = []
+    with listen(heard.append), cluster_products(KERNEL, folder, Cluster.current()) as products:
+        products.face(np.arange(2000), precise=True).matvec(np.ones(2000))
+    done = [event.done for event in heard if isinstance(event, Progress) and event.phase == "certificate"]
+    assert done[0] == 0
+    assert done[-1] == heard[-1].total
+
+
+def test_rows_that_do_not_fit_are_refused(client, folder):
+    with pytest.raises(MemoryLimitError, match=r"kernel of 2600 rows of 4 features needs .* but only"):
+        ClusterProducts(KERNEL, folder, Cluster(client, 2, 1, 1 << 16, 1 << 16))
+
+
+def bits(model: ODMClassifier) -> list:
+    arrays = [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
+    return [*arrays, [(record["gap"], record["objective"]) for record in model.history_]]
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[np.ndarray, np.ndarray]:
+    X, y = blobs(1800, 4, seed=3)
+    return X.astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def in_process(problem) -> list:
+    model = ODMClassifier(**SETTINGS).fit(*problem)
+    assert model.dual_gap_ <= 1e-3
+    return bits(model)
+
+
+@pytest.fixture
+def to_workers(monkeypatch):
+    """Small data go the way of large ones."""
+    monkeypatch.setattr(exact, "WORKER_ROWS", 0)
+    monkeypatch.setattr(exact, "is_small", lambda store: False)
+
+
+@pytest.mark.usefixtures("to_workers")
+def test_a_fit_on_workers_is_that_of_this_process(client, problem, in_process, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    heard: list[object] = []
+    assert bits(ODMClassifier(**SETTINGS, scratch=str(scratch), callbacks=[heard.append]).fit(*problem)) == in_process
+    assert any(isinstance(event, Progress) and event.phase == "certificate" for event in heard)
+    assert list(scratch.iterdir()) == []
+    assert bits(ODMClassifier(**SETTINGS, memory_limit="600MB").fit(*problem)) == in_process
+
+
+@pytest.mark.usefixtures("to_workers")
+def test_a_store_on_workers(client, problem, tmp_path):
+    X, y = problem
+    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    labels = np.array([None if i % 40 == 0 else int(v) for i, v in enumerate(y)], dtype=object)
+    store = store_of(tmp_path / "a.zarr", X, labels, weight=weight, chunk_rows=300)
+    there = ODMClassifier(**SETTINGS, scale="minmax").fit(store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dask_odm.strategies.cluster.active_client", lambda: None)
+        assert bits(ODMClassifier(**SETTINGS, scale="minmax").fit(store)) == bits(there)
+    known = np.flatnonzero(labels != None)  # noqa: E711
+    here = ODMClassifier(**SETTINGS, scale="minmax").fit(X[known], y[known].astype(int), weight[known])
+    np.testing.assert_allclose(there.decision_function(X), here.decision_function(X), atol=0.02)
+    np.testing.assert_array_equal(known[here.support_], there.support_)
+    np.testing.assert_array_equal(X[there.support_], there.support_vectors_)
+
+
+@pytest.mark.usefixtures("to_workers")
+def test_a_killed_worker_costs_no_bit(client, problem, in_process, killer):
+    kill = killer(client, lambda event: isinstance(event, IterationFinished))
+    assert bits(ODMClassifier(**SETTINGS, callbacks=[kill]).fit(*problem)) == in_process
+    assert kill.killed
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_kernels_without_width_limit():
+    """A polynomial of few rows, whose blocks are not full."""
+    X = np.random.default_rng(0).normal(size=(70, 3))
+    K = Polynomial(1.0, 0.5, 1.0, 3).tile(X, X)
+    products = RowProducts(Polynomial(1.0, 0.5, 1.0, 3), X, 0)
+    v = np.random.default_rng(1).normal(size=70)
+    np.testing.assert_allclose(products.face(np.arange(70)).matvec(v), K @ v, rtol=1e-10)
