@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dask_odm.problems.linear import Query
 from dask_odm.strategies import passes
 
 
@@ -17,9 +18,9 @@ class DeadlySums:
     def __init__(self, folder: str, first: int) -> None:
         self.folder, self.first = folder, first
 
-    def __call__(self, store, groups, query, method, arguments):
-        total = passes.sum_groups(store, groups, query, method, arguments)
-        if groups[0].start == self.first and np.any(query.w):
+    def __call__(self, store, groups, query, method, arguments, of_groups):
+        total = passes.sum_groups(store, groups, query, method, arguments, of_groups)
+        if groups[0].start == self.first and np.any(query.w if isinstance(query, Query) else arguments[0]):
             marker = Path(self.folder) / "died"
             if not marker.exists():
                 marker.touch()

@@ -1,7 +1,9 @@
-"""Kernels by Newton over the span of landmarks, for rows that fit in memory: no graph, O(rows · landmarks) a pass."""
+"""Kernels by Newton over the span of landmarks, O(n r) a pass: of rows in memory, or of a store by Dask."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,76 +12,232 @@ from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from dask_odm.data.partitioned import Labelling
+from dask_odm.data.scaling import Scaling
 from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.data.store import Store
-from dask_odm.errors import InputError
+from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.estimators.certificate import is_cheap, relative_gap
+from dask_odm.estimators.checkpoints import find_checkpoint
+from dask_odm.estimators.inputs import weight_per_class
 from dask_odm.estimators.linear import report_step, rescaling_advised
+from dask_odm.estimators.products import Purpose, require_memory, row_products, store_products
 from dask_odm.estimators.rows import TrainingRows
-from dask_odm.estimators.training import FitSettings, Trained, read_store
+from dask_odm.estimators.training import (
+    FitSettings,
+    Trained,
+    is_small,
+    plain_parameters,
+    read_store,
+    store_statistics,
+)
 from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import MemorySource, choose
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.persistence import save_state
+from dask_odm.problems.linear import LinearLoss
 from dask_odm.problems.odm import RowLosses
-from dask_odm.problems.span import RowSpan
-from dask_odm.solvers.landmark import Basis, solve_landmark
+from dask_odm.problems.span import RowSpan, Span, SpanQuery
+from dask_odm.solvers.landmark import (
+    SKETCH,
+    LandmarkSolution,
+    LandmarkState,
+    solve_landmark,
+    start_rows,
+    warm_start,
+)
 from dask_odm.strategies.cluster import Cluster
+from dask_odm.strategies.landmarks import choose_over_store
+from dask_odm.strategies.passes import StoreSpan
 from dask_odm.strategies.predict import Predictor
 
 Array = NDArray[Any]
+logger = logging.getLogger("dask_odm")
 LANDMARKS = 1000
+CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 12 * 8 * n)
+PIVOT_ROWS = 20  # a landmark, that it is sought among
 
 
 def train_landmark_arrays(
     X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
 ) -> Trained:
     """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
-    if settings.kernel == "precomputed":
-        raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='sodm'.")
-    if settings.kernel == "linear":
-        raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
-    if settings.checkpoint is not None:
-        raise InputError("solver='landmark' writes no checkpoint; set checkpoint to None.")
-    rows = TrainingRows.of(X, y, weight, class_weights)
+    _check(settings)
+    rows = TrainingRows.of(X, y, weight, class_weights).merged()
     statistics = rows.statistics()
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     scaled = rows.scaled(scaling)
     count = min(rows.n, settings.n_landmarks or LANDMARKS)
-    drawn = np.sort(np.random.default_rng(settings.solver.seed).choice(rows.n, count, replace=False))
     cluster = Cluster.local(settings.memory_limit)
-    # the Gram matrix, its factor, the preconditioner's parts; vectors of n
-    needed = 10 * 8 * count**2 + 20 * 8 * rows.n
+    needed = solver_bytes(count, rows.X.shape[1]) + 4 * 8 * rows.n
     cluster.require(needed, 1, f"Newton over {count} landmarks")
+    if settings.certify:  # told now, not after the fit
+        require_memory((rows.n, rows.X.shape[1]), rows.X.dtype, settings, CERTIFICATE, 0)
     with single_threaded_blas, rescaling_advised():
-        basis = Basis.of(kernel, scaled[drawn])
+        landmarks = choose(kernel, MemorySource(scaled, CPU_COUNT), count, **_choosing(settings, count))
+        loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
+        query = SpanQuery(kernel, landmarks.rows, loss)
+        weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
         source = scaled if isinstance(scaled, SparseRows) else ArrayRows(scaled)
-        span = RowSpan(kernel, source, basis.rows, cluster.memory - needed, CPU_COUNT)
-        solution = solve_landmark(
-            RowLosses(settings.odm, rows.y, rows.total_weights),
-            span,
-            basis,
-            np.zeros(span.r),
-            tol=settings.solver.tol,
-            max_iter=settings.solver.max_iter,
-            seed=settings.solver.seed,
-            on_step=report_step,
+        spare = cluster.memory - needed
+        span = RowSpan(query, source, (rows.y > 0).astype(np.int8), weights, spare, CPU_COUNT)
+        solution = _solve(span, query, landmarks, rows.n, spare, settings, rows.fingerprint)
+        del span  # its kernel values make room for the certificate's
+        gap = _gap_in_memory(rows, scaled, landmarks, solution.a, settings)
+    return _finish(landmarks, scaling, rows.raw(landmarks.index), rows.kept[landmarks.index], solution, gap, settings)
+
+
+def _gap_in_memory(
+    rows: TrainingRows, scaled: Array | SparseRows, landmarks: Landmarks, a: Array, settings: FitSettings
+) -> float:
+    """What is known of the gap for the kernel itself: asked for, or for next to nothing."""
+    if not settings.certify and not is_cheap(rows.n, len(landmarks)):
+        return float("nan")
+    losses = RowLosses(settings.odm, rows.y, rows.total_weights)
+    try:
+        with row_products(landmarks.kernel, scaled, settings, CERTIFICATE) as products:
+            return relative_gap(
+                losses, products, landmarks, landmarks.index, a, exact=settings.certify, threads=CPU_COUNT
+            )
+    except MemoryLimitError:
+        if settings.certify:
+            raise
+        return float("nan")  # it was not asked for
+
+
+def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+    """Train on a store: a small one in memory, any other by passes of Dask's workers over its chunks."""
+    _check(settings)
+    if is_small(store):
+        return train_landmark_arrays(*read_store(store, labelling, settings), settings)
+    settings.require_named_kernel("a store of this size")
+    cluster = Cluster.current(settings.memory_limit)
+    count = min(store.rows, settings.n_landmarks or LANDMARKS)
+    here = Cluster.local(settings.memory_limit)
+    needed = solver_bytes(count, store.features)
+    here.require(needed, 1, f"Newton over {count} landmarks")
+    if settings.certify:
+        require_memory((store.rows, store.features), store.dtype, settings, CERTIFICATE, 0)
+    statistics = store_statistics(store, labelling, cluster)
+    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
+    with single_threaded_blas, rescaling_advised():
+        landmarks, raw = choose_over_store(
+            store,
+            labelling,
+            scaling,
+            kernel,
+            count,
+            cluster=cluster,
+            dtype=settings.dtype,
+            **_choosing(settings, count),
         )
-    a, chosen = solution.coefficients, drawn[basis.index]
+        class_weights = labelling.negative_weight, labelling.positive_weight
+        total = float(weight_per_class(store) @ class_weights)
+        query = SpanQuery(kernel, landmarks.rows, LinearLoss(settings.odm, total, labelling.positive, *class_weights))
+        span = StoreSpan(query, scaling, store, cluster)
+        span.require(max(start_rows(store.rows, len(landmarks)), SKETCH * len(landmarks)))
+        logger.info("%d rows, %d landmarks, Newton by passes; %s", store.rows, len(landmarks), cluster)
+        data = f"{store.digest} {labelling}"
+        solution = _solve(span, query, landmarks, store.rows, here.memory - needed, settings, lambda: data)
+        gap = float("nan")
+        if settings.certify:
+            asked = store_products(store, labelling, scaling, kernel, cluster, settings, CERTIFICATE)
+            with asked as (products, losses, kept):
+                places = np.searchsorted(kept, landmarks.index)
+                gap = relative_gap(losses, products, landmarks, places, solution.a, exact=True, threads=CPU_COUNT)
+    return _finish(landmarks, scaling, raw, landmarks.index, solution, gap, settings)
+
+
+def _check(settings: FitSettings) -> None:
+    if settings.kernel == "precomputed":
+        raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='sodm'.")
+    if settings.kernel == "linear":
+        raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
+
+
+def _choosing(settings: FitSettings, count: int) -> dict[str, Any]:
+    """How landmarks are chosen; by their residual among so many rows that a pass costs no more than Newton's."""
+    return {"method": settings.landmarks, "seed": settings.solver.seed, "rows": PIVOT_ROWS * count}
+
+
+def solver_bytes(r: int, d: int) -> int:
+    """About what Newton over ``r`` landmarks of ``d`` features holds besides the rows and their vectors."""
+    # the Gram matrix, its factor and what made it; the preconditioner, its parts and the values they are made of
+    return 8 * ((9 + SKETCH) * r * r + (SKETCH + 4) * r * d)
+
+
+def _solve(
+    span: Span,
+    query: SpanQuery,
+    landmarks: Landmarks,
+    n: int,
+    memory: int,
+    settings: FitSettings,
+    data: Callable[[], str],
+) -> LandmarkSolution:
+    """Newton from a sample's solution, or from a checkpoint; ``data`` tells it which rows these are."""
+    seed = settings.solver.seed
+    resume: LandmarkState | None = None
+    save: Callable[[LandmarkState], object] = _no_state
+    if settings.checkpoint is not None:
+        resume, save = _checkpoint(settings, f"landmark {data()}")
+    start = np.zeros(len(landmarks))
+    if resume is None:
+        start = warm_start(span, query, landmarks, n, seed, memory, CPU_COUNT)
+    return solve_landmark(
+        span,
+        landmarks,
+        start,
+        tol=settings.solver.tol,
+        max_iter=settings.solver.max_iter,
+        seed=seed,
+        threads=CPU_COUNT,
+        resume=resume,
+        on_step=report_step,
+        on_state=save,
+    )
+
+
+def _no_state(state: LandmarkState) -> None:
+    pass
+
+
+def _checkpoint(settings: FitSettings, data: str) -> tuple[LandmarkState | None, Callable[[LandmarkState], object]]:
+    """Where to go on from, if a fit of the same data and parameters was lost, and what saves a state."""
+    path, plain, seed = str(settings.checkpoint), plain_parameters(settings), settings.solver.seed
+    fit, found = find_checkpoint(path, data, plain, seed, resume=settings.resume)
+
+    def save(state: LandmarkState) -> None:
+        arrays = {"a": state.a[None], "sketched": state.sketched[None]}
+        attributes = {"drawn": state.drawn, "steps": state.steps, "history": state.history, "fit": fit, "seed": seed}
+        save_state(path, arrays, attributes)
+
+    if found is None:
+        return None, save
+    arrays, attributes = found
+    figures = (attributes[name] for name in ("drawn", "steps", "history"))
+    return LandmarkState(arrays["a"][0], arrays["sketched"][0], *figures), save
+
+
+def _finish(
+    landmarks: Landmarks,
+    scaling: Scaling,
+    raw: Any,
+    numbers: Array,
+    solution: LandmarkSolution,
+    gap: float,
+    settings: FitSettings,
+) -> Trained:
+    """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
+    a, kernel = solution.a, landmarks.kernel
     if not (np.isfinite(a).all() and np.isfinite(solution.gap)):
         raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
     intercept = np.array([kernel.bias * float(a.sum())])
-    predictor = Predictor(replace(kernel, bias=0.0), scaling, rows.raw(chosen), a[None], None, intercept)
+    predictor = Predictor(replace(kernel, bias=0.0), scaling, raw, a[None], None, intercept)
     warning = None
     if not solution.converged:
         warning = (
             f"The solver stopped at a relative gap of {solution.gap:.1e} over the span of the landmarks, above "
             f"tol={settings.solver.tol:g}. Increase max_iter ({settings.solver.max_iter} steps), or decrease lam."
         )
-    steps = max(1, len(solution.history) - 1)
-    return Trained(predictor, rows.kept[chosen], float("nan"), solution.history, steps, warning)
-
-
-def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
-    """Train on a store that fits in this process's memory; of a larger one, refuse with both figures."""
-    Cluster.local(settings.memory_limit).require(
-        3 * store.rows * store.features * store.dtype.itemsize, 1, "Reading the store for solver='landmark'"
-    )
-    return train_landmark_arrays(*read_store(store, labelling, settings), settings)
+    return Trained(predictor, numbers, gap, solution.history, max(1, solution.steps), warning)

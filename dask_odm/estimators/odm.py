@@ -47,9 +47,10 @@ from dask_odm.estimators.inputs import (
     to_memory,
     weight_per_class,
 )
-from dask_odm.estimators.recipes import RECIPES, Recipe, choose_recipe
+from dask_odm.estimators.recipes import RECIPES, Choice, choose_solver, is_linear
 from dask_odm.estimators.training import WHOLE_BYTES, FitSettings, Trained, scratch_folder
 from dask_odm.events import listen
+from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRGSettings
@@ -104,6 +105,9 @@ class ODMClassifier(PredictingClassifier):
     n_landmarks : int or None, default=None
         Of "landmark": rows whose kernel functions span the model. Else the most landmarks, and so strata, that
         partitions are balanced by. None: 1,000, and 64.
+    landmarks : {"uniform", "rp"}, default="uniform"
+        How "landmark" draws them: all rows alike, or by randomly pivoted Cholesky, each in proportion to what those
+        before leave of its κ(x, x): fewer are needed for the same fit, and choosing costs a pass for every doubling.
     step_size : {"auto", "bb"} or float, default="auto"
         Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
         c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
@@ -191,6 +195,8 @@ class ODMClassifier(PredictingClassifier):
         "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
         "fan_in": [Interval(Integral, 2, None, closed="left")],
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
+        "landmarks": [StrOptions(set(METHODS_OF_CHOICE))],
+        "certify": ["boolean"],
         "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
         "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
         "coreset_size": [Interval(Integral, 1, None, closed="left")],
@@ -226,6 +232,8 @@ class ODMClassifier(PredictingClassifier):
         n_partitions: int | None = None,
         fan_in: int = 4,
         n_landmarks: int | None = None,
+        landmarks: str = "uniform",
+        certify: bool = False,
         step_size: float | str = "auto",
         stage_steps: int | None = None,
         coreset_size: int = 1024,
@@ -256,6 +264,8 @@ class ODMClassifier(PredictingClassifier):
         self.n_partitions = n_partitions
         self.fan_in = fan_in
         self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.certify = certify
         self.step_size = step_size
         self.stage_steps = stage_steps
         self.coreset_size = coreset_size
@@ -334,7 +344,7 @@ class ODMClassifier(PredictingClassifier):
         if values.ndim != 1:
             raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.")
         models = [clone(self).set_params(lam=lam) for lam in values.tolist()]
-        if not models or self._recipe is not RECIPES["newton"]:
+        if not models or self.kernel != "linear" or self.solver not in ("auto", "newton"):
             raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
         for model in models:
             as_input_error(model._validate_params)
@@ -361,7 +371,7 @@ class ODMClassifier(PredictingClassifier):
         """Weights and intercept to start from."""
         if not self.warm_start:
             return None
-        if not self._recipe.linear:
+        if not is_linear(self.solver, self.kernel):
             raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
         return (self.coef_[0], float(self.intercept_[0])) if hasattr(self, "coef_") else None
 
@@ -390,16 +400,14 @@ class ODMClassifier(PredictingClassifier):
             resume=bool(self.resume),
             lams=lams,
             start=self._start(),
+            landmarks=self.landmarks,
+            certify=bool(self.certify),
             svrg=SVRGSettings(
                 self.step_size if isinstance(self.step_size, str) else float(self.step_size),
                 None if self.stage_steps is None else int(self.stage_steps),
                 int(self.coreset_size),
             ),
         )
-
-    @property
-    def _recipe(self) -> Recipe:
-        return choose_recipe(self.solver, self.kernel)
 
     def _reading(self) -> dict[str, Any]:
         """Options of scikit-learn's validation of rows in memory."""
@@ -410,13 +418,18 @@ class ODMClassifier(PredictingClassifier):
         rows = check_training(self, given.X, given.y, given.weight, **self._reading())
         schema = Schema(rows.classes, rows.X.shape[1], rows.names)
         weights = class_weights(self.class_weight, rows.classes, np.bincount(rows.codes, rows.weight, minlength=2))
-        parts = (settings.n_partitions or 1) > 1 and self._recipe.partitions
+        choice = self._choice(settings, *rows.X.shape)
+        parts = (settings.n_partitions or 1) > 1 and choice.recipe.partitions
         named = isinstance(self.kernel, str) and self.kernel != "precomputed"
         if active_client() is not None and parts and named and not issparse(rows.X):
             lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
             return self._fit_spooled(lazy, settings)[0], schema  # with the classes in the dtype they came in
         y = np.where(rows.codes == 1, 1.0, -1.0)
-        return self._recipe.from_arrays(rows.X, y, rows.weight, weights, settings), schema
+        return choice.told(choice.recipe.from_arrays(rows.X, y, rows.weight, weights, settings)), schema
+
+    def _choice(self, settings: FitSettings, rows: int, features: int) -> Choice:
+        is_linear(self.solver, self.kernel)  # for what it refuses
+        return choose_solver(self.solver, settings, rows, features)
 
     def _fit_store(self, store: Store, settings: FitSettings) -> tuple[Trained, Schema]:
         if not store.has_y or store.classes is None or store.class_counts is None:
@@ -424,7 +437,8 @@ class ODMClassifier(PredictingClassifier):
         schema = Schema(np.array(store.classes), store.features, store.feature_names)
         require_two(schema.classes)
         labelling = Labelling(1, *class_weights(self.class_weight, schema.classes, weight_per_class(store)))
-        return self._recipe.from_store(store, labelling, settings), schema
+        choice = self._choice(settings, store.rows, store.features)
+        return choice.told(choice.recipe.from_store(store, labelling, settings)), schema
 
     def _fit_lazy(self, arrays: LazyArrays, lams: tuple[float, ...]) -> tuple[Trained, Schema]:
         if arrays.y is None:

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from dask_odm.data.duplicates import merge_equal
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.sparse_rows import SparseRows, sparse_statistics
 from dask_odm.data.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import InputError
 
 Array = NDArray[Any]
+MERGED_SHARE = 0.95  # merging more rows than that into fewer is not worth the copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,16 @@ class TrainingRows:
     def total_weights(self) -> Array:
         """Row weights times class weights, (n,)."""
         return self.weight * np.where(self.y > 0, self.class_weights[1], self.class_weights[0])
+
+    def merged(self) -> TrainingRows:
+        """Rows that are equal, and their labels, made one of their weights' sum: the same problem, of fewer rows."""
+        if issparse(self.X):
+            return self
+        first, of = merge_equal(self.X, self.y)
+        if len(first) > MERGED_SHARE * self.n:
+            return self
+        weight = np.bincount(of, self.weight, len(first))
+        return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first])
 
     def statistics(self) -> Statistics:
         """Weighted statistics of the features."""

@@ -75,6 +75,8 @@ class FitSettings:
     lams: tuple[float, ...] = ()
     start: tuple[Array, float] | None = None
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    landmarks: str = "uniform"
+    certify: bool = False
 
     def require_named_kernel(self, what: str) -> None:
         """Raise InputError where the kernel works in this process's memory only."""

@@ -77,6 +77,12 @@ class LinearLoss:
         unit = self.settings.lam / (self.total_weight * self.settings.low**2)
         return np.array([unit * self.negative_weight, unit * self.positive_weight])
 
+    def row_stiffness(self, codes: Array, weight: Array) -> Array:
+        """Second derivative of the loss below the band, of every row by its code and weight, (n,)."""
+        negative, positive = self.stiffness
+        unit = np.where(codes == self.positive, positive, np.where(codes < 0, 0.0, negative))
+        return unit * weight if weight.size else unit
+
     @property
     def band(self) -> Array:
         """1 − θ, 1 + θ and υ, (3,)."""
@@ -201,11 +207,12 @@ def block_rows(d: int, X: Any) -> int:
 
 @dataclass(frozen=True)
 class RowsBlock:
-    """Some rows: X (n, d) dense or CSR, label codes (n,) and weights (n,), or none: all 1."""
+    """Some rows: X (n, d) dense or CSR, label codes (n,) and weights (n,), or none: all 1; the first one's number."""
 
     X: Any
     codes: Array
     weight: Array
+    first: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,15 @@ In coefficients α of r landmarks, with G their Gram matrix and K the rows' kern
 
 P is exact for the kernel itself, since f lies in its space. The gap of the problem restricted to the span is
 ``½ ∇Pᵀ G⁻¹ ∇P``: its stopping rule, not a certificate for the kernel.
+
+`SpanQuery` has the sums over rows; `RowSpan` asks it of rows in memory, and a Dask pass of the chunks of a store.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -18,165 +23,230 @@ from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Rows
-from dask_odm.kernels.jit import compiled
 from dask_odm.kernels.threads import run_threads
+from dask_odm.problems.linear import LinearLoss
+from dask_odm.problems.linear_loops import line_slopes
+from dask_odm.problems.sample import PrioritySample
+from dask_odm.problems.span_loops import span_product, span_scores, span_sums
 
 Array = NDArray[Any]
-BLOCK_ROWS = 1024
-GROUPS = 8
-SQUARE_GROUPS = 4
+TILE_BYTES = 512 << 10  # of kernel values that are computed at a time: they stay in the second-level cache
+GROUPS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class SpanSums:
+    """Sums over rows at one α.
+
+    Attributes
+    ----------
+    loss : float
+    pull : float64 ndarray of shape (r,)
+        ``Kᵀ(y s)`` with s the dual variables that the optimality conditions give.
+    curvatures : tuple
+        Of groups of rows in order, the second derivatives of their losses, as the span keeps them for products.
+    sample : PrioritySample or None
+        Rows drawn by their curvature.
+    """
+
+    loss: float
+    pull: Array
+    curvatures: tuple[Any, ...]
+    sample: PrioritySample | None
+
+    def __add__(self, other: SpanSums) -> SpanSums:
+        sample = None if self.sample is None or other.sample is None else self.sample + other.sample
+        curvatures = self.curvatures + other.curvatures
+        return SpanSums(self.loss + other.loss, self.pull + other.pull, curvatures, sample)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How many rows to sample by their curvature, and by which seed."""
+
+    size: int
+    seed: int
 
 
 class Span(Protocol):
-    """Kernel values of n rows at r landmarks, as an operator; every method but ``squares`` is one pass."""
+    """What a solver asks of all rows; every method is one pass over them."""
+
+    def sums(self, a: Array, draw: Draw | None = None) -> SpanSums: ...
+    def product(self, at: SpanSums, p: Array) -> Array:
+        """``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
+        ...
+
+    def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
+        """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SpanQuery:
+    """Sums over blocks of rows, given their kernel values; tasks carry it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    landmarks : ndarray of shape (r, d)
+        In the dtype to compute kernel values in.
+    loss : LinearLoss
+        Of label codes and weights.
+    """
+
+    kernel: Kernel
+    landmarks: Array
+    loss: LinearLoss
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("kernel", "landmarks", "loss")}
 
     @property
-    def n(self) -> int: ...
+    def r(self) -> int:
+        return len(self.landmarks)
+
+    @cached_property
+    def _right(self) -> Any:
+        return self.kernel.pack_right(self.landmarks)
+
     @property
-    def r(self) -> int: ...
-    def scores(self, a: Array) -> Array:
-        """``K a``, float64 (n,)."""
-        ...
+    def tile_rows(self) -> int:
+        """Rows whose kernel values are computed at a time."""
+        return max(16, TILE_BYTES // (self.r * self.landmarks.itemsize) // 4 * 4)
 
-    def adjoint(self, v: Array) -> Array:
-        """``Kᵀ v``, float64 (r,); rows where v is 0 are skipped."""
-        ...
+    def buffer(self) -> Array:
+        """Where `tiles` computes a tile."""
+        return np.empty((self.tile_rows, self.r), self.landmarks.dtype)
 
-    def product(self, c: Array, a: Array) -> Array:
-        """``Kᵀ (c ∘ K a)``, float64 (r,); rows where c is 0 are skipped."""
-        ...
+    def tile(self, X: Array, out: Array) -> Array:
+        """Kernel values of scaled rows ``X`` (n, d) in the front of ``out``."""
+        return self.kernel.tile_packed(self.kernel.pack_left(X), self._right, out[: len(X)])
 
-    def squares(self, index: Array, weight: Array) -> Array:
-        """``Σ weight_i k_i k_iᵀ`` over rows ``index`` of K, float64 (r, r)."""
-        ...
+    def tiles(self, X: Array, buffer: Array) -> Iterator[tuple[slice, Array]]:
+        """Kernel values of scaled rows ``X``, some rows at a time; each tile overwrites the last."""
+        for start in range(0, len(X), self.tile_rows):
+            rows = slice(start, min(len(X), start + self.tile_rows))
+            yield rows, self.tile(X[rows], buffer)
 
+    def add_sums(
+        self, K: Array, codes: Array, weight: Array, a: Array, pull: Array, curvature: Array, total: float
+    ) -> float:
+        """``total`` and the loss of rows with kernel values ``K``; adds to ``pull`` (r,), sets ``curvature`` (n,)."""
+        loss = self.loss
+        return span_sums(K, codes, weight, a, loss.positive, loss.stiffness, loss.band, pull, curvature, total)
 
-@compiled
-def _scores(K: Array, a: Array, out: Array) -> None:
-    for i in range(K.shape[0]):
-        row = K[i]
-        total = 0.0
-        for j in range(row.size):
-            total += row[j] * a[j]
-        out[i] = total
-
-
-@compiled
-def _adjoint(K: Array, v: Array, out: Array) -> None:
-    for i in range(K.shape[0]):
-        x = v[i]
-        if x != 0.0:
-            row = K[i]
-            for j in range(row.size):
-                out[j] += x * row[j]
-
-
-@compiled
-def _product(K: Array, c: Array, a: Array, out: Array) -> None:
-    for i in range(K.shape[0]):
-        if c[i] != 0.0:
-            row = K[i]
-            total = 0.0
-            for j in range(row.size):
-                total += row[j] * a[j]
-            total *= c[i]
-            for j in range(row.size):
-                out[j] += total * row[j]
+    def slopes(self, K: Array, codes: Array, weight: Array, a: Array, direction: Array, steps: Array) -> Array:
+        """Derivatives of the rows' losses along ``direction``, (len(steps),)."""
+        scores, change, loss = np.empty(len(K)), np.empty(len(K)), self.loss
+        span_scores(K, a, scores)
+        span_scores(K, direction, change)
+        return line_slopes(scores, change, codes, weight, loss.positive, loss.stiffness, loss.band, steps)
 
 
 class RowSpan:
-    """A `Span` over rows in memory or on disk: kept where its values fit ``budget`` bytes, else recomputed.
+    """A `Span` over rows in memory: kernel values kept where they fit ``budget`` bytes, else recomputed.
 
     Values are in the rows' dtype, sums in float64. Neither budget nor threads change a bit.
+
+    Parameters
+    ----------
+    query : SpanQuery
+    rows : Rows
+        n scaled rows.
+    codes : integer ndarray of shape (n,)
+    weight : ndarray of shape (n,), or empty: all 1
+    budget, threads : int
     """
 
-    def __init__(self, kernel: Kernel, rows: Rows, landmarks: Array, budget: int, threads: int = 1) -> None:
-        self._kernel, self._rows, self._threads = kernel, rows, threads
-        self._right = kernel.pack_right(landmarks)
-        self.r = len(landmarks)
-        bounds = [rows.n * g // GROUPS for g in range(GROUPS + 1)]
-        self._groups = list(pairwise(bounds))
+    def __init__(
+        self, query: SpanQuery, rows: Rows, codes: Array, weight: Array, budget: int, threads: int = 1
+    ) -> None:
+        self._query, self._rows, self._threads = query, rows, threads
+        self._codes, self._weight = codes, weight
+        self._groups = list(pairwise(rows.n * g // GROUPS for g in range(GROUPS + 1)))
         self._kept: Array | None = None
-        if rows.n * self.r * rows.dtype.itemsize <= budget:
-            self._kept = np.empty((rows.n, self.r), rows.dtype)
+        if rows.n * query.r * rows.dtype.itemsize <= budget:
+            self._kept = np.empty((rows.n, query.r), rows.dtype)
             run_threads(self._fill, self._groups, threads)
-
-    @property
-    def n(self) -> int:
-        return self._rows.n
 
     @property
     def keeps(self) -> bool:
         """Whether the values are kept in memory."""
         return self._kept is not None
 
-    def _fill(self, span: tuple[int, int]) -> None:
+    def _fill(self, group: tuple[int, int]) -> None:
         assert self._kept is not None
-        for start in range(span[0], span[1], BLOCK_ROWS):
-            stop = min(span[1], start + BLOCK_ROWS)
-            self._tile(start, stop, self._kept[start:stop])
+        for start, stop in self._blocks(group):
+            self._query.tile(self._rows.read(start, stop), self._kept[start:stop])
 
-    def _tile(self, start: int, stop: int, out: Array | None = None) -> Array:
-        return self._kernel.tile_packed(self._kernel.pack_left(self._rows.read(start, stop)), self._right, out)
+    def _blocks(self, group: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        step = self._query.tile_rows
+        for start in range(*group, step):
+            yield start, min(group[1], start + step)
 
-    def _blocks(self, span: tuple[int, int]) -> Any:
-        if self._kept is not None:
-            yield span[0], span[1], self._kept[span[0] : span[1]]
+    def _tiles(self, group: tuple[int, int], *, whole: bool = True) -> Iterator[tuple[slice, Array]]:
+        """Kernel values of the rows of a group, some at a time; where they are kept, all at once if ``whole``."""
+        if self._kept is not None and whole:
+            yield slice(*group), self._kept[slice(*group)]
             return
-        out = np.empty((BLOCK_ROWS, self.r), self._rows.dtype)
-        for start in range(span[0], span[1], BLOCK_ROWS):
-            stop = min(span[1], start + BLOCK_ROWS)
-            yield start, stop, self._tile(start, stop, out[: stop - start])
+        buffer = self._query.buffer()
+        for start, stop in self._blocks(group):
+            kept = None if self._kept is None else self._kept[start:stop]
+            yield slice(start, stop), self._query.tile(self._rows.read(start, stop), buffer) if kept is None else kept
 
-    def scores(self, a: Array) -> Array:
-        out = np.empty(self.n)
+    def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
+        curvature = np.empty(self._rows.n)
 
-        def run(span: tuple[int, int]) -> None:
-            for start, stop, K in self._blocks(span):
-                _scores(K, a, out[start:stop])
+        def run(group: tuple[int, int]) -> SpanSums:
+            loss, pull = 0.0, np.zeros(self._query.r)
+            for rows, K in self._tiles(group):
+                weight = self._weight[rows]
+                loss = self._query.add_sums(K, self._codes[rows], weight, a, pull, curvature[rows], loss)
+            return SpanSums(loss, pull, (), None)
 
-        run_threads(run, self._groups, self._threads)
-        return out
+        total = _added(run_threads(run, self._groups, self._threads))
+        sample = None
+        if draw is not None:
+            sample = PrioritySample.draw(curvature, self._codes, 0, self._take, draw.size, draw.seed)
+        return SpanSums(total.loss, total.pull, (curvature,), sample)
 
-    def adjoint(self, v: Array) -> Array:
-        def run(span: tuple[int, int]) -> Array:
-            out = np.zeros(self.r)
-            for start, stop, K in self._blocks(span):
-                _adjoint(K, v[start:stop], out)
+    def product(self, at: SpanSums, p: Array) -> Array:
+        (curvature,) = at.curvatures
+
+        def run(group: tuple[int, int]) -> Array:
+            out = np.zeros(self._query.r)
+            if self._kept is not None:
+                span_product(self._kept[slice(*group)], curvature[slice(*group)], p, out)
+                return out
+            active = group[0] + np.flatnonzero(curvature[slice(*group)])
+            buffer, step = self._query.buffer(), self._query.tile_rows
+            for i in range(0, len(active), step):
+                rows = active[i : i + step]
+                span_product(self._query.tile(self._take(rows), buffer), curvature[rows], p, out)
             return out
 
         return _added(run_threads(run, self._groups, self._threads))
 
-    def product(self, c: Array, a: Array) -> Array:
-        def run(span: tuple[int, int]) -> Array:
-            out = np.zeros(self.r)
-            for start, stop, K in self._blocks(span):
-                _product(K, c[start:stop], a, out)
-            return out
+    def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
+        def run(group: tuple[int, int]) -> Array:
+            parts = [
+                self._query.slopes(K, self._codes[rows], self._weight[rows], a, direction, steps)
+                for rows, K in self._tiles(group, whole=False)
+            ]
+            return _added(parts) if parts else np.zeros(len(steps))
 
         return _added(run_threads(run, self._groups, self._threads))
-
-    def squares(self, index: Array, weight: Array) -> Array:
-        def run(part: tuple[Array, Array]) -> Array:
-            # in float32, rounding would drown the small eigenvalues of the landmarks' Gram matrix
-            values = self._take(part[0]).astype(np.float64)
-            values *= np.sqrt(part[1])[:, None]
-            return values.T @ values
-
-        parts = zip(np.array_split(index, SQUARE_GROUPS), np.array_split(weight, SQUARE_GROUPS), strict=True)
-        return _added(run_threads(run, parts, self._threads))
 
     def _take(self, index: Array) -> Array:
-        """Kernel values of ascending rows, computed anew even where they are kept: in another shape bits may differ."""
+        """Rows at ascending ``index``."""
         if not len(index):
-            return np.empty((0, self.r), self._rows.dtype)
+            return np.empty((0, self._rows.d), self._rows.dtype)
         runs = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
-        X = np.concatenate([self._rows.read(int(run[0]), int(run[-1]) + 1) for run in runs])
-        return self._kernel.tile_packed(self._kernel.pack_left(X), self._right)
+        return np.concatenate([self._rows.read(int(run[0]), int(run[-1]) + 1) for run in runs])
 
 
-def _added(parts: list[Array]) -> Array:
+def _added(parts: list[Any]) -> Any:
     total = parts[0]
     for part in parts[1:]:
-        total += part
+        total = total + part
     return total

@@ -2,166 +2,322 @@
 
 A step solves ``(G + Kᵀ diag(c) K) Δ = −∇P`` by conjugate gradients, preconditioned by the same matrix summed over
 a sample of the active rows only, drawn in proportion to their curvature c. Four to six steps from zero; unit steps,
-and an exact line search where one does not lower P.
+and an exact line search where one does not lower P. The rows themselves are the `Span`'s.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, lapack, solve_triangular
+from scipy.linalg import blas, cho_solve, solve_triangular
 
-from dask_odm.kernels.base import Kernel
-from dask_odm.problems.odm import RowLosses
-from dask_odm.problems.span import Span
-from dask_odm.solvers.newton import _line_search
+from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.kernels.landmarks import Landmarks, cholesky
+from dask_odm.kernels.threads import run_threads
+from dask_odm.problems.linear import LinearLoss
+from dask_odm.problems.odm import Point, RowLosses
+from dask_odm.problems.sample import PrioritySample
+from dask_odm.problems.span import Draw, RowSpan, Span, SpanQuery, SpanSums
+from dask_odm.solvers.exact import scaled_dual
+from dask_odm.solvers.line_search import least_step
 
 Array = NDArray[Any]
 SKETCH = 4  # rows a landmark that the preconditioner is made of
+SKETCH_GROUPS = 4
 TIRED = 15  # iterations of conjugate gradients after which the preconditioner is made anew
 MOST_PRODUCTS = 300
-RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # a feature's rounding must stay small beside it
+START_TOL = 1.0  # of the sample's problem: its rows are few enough to be wrong by as much
+START_STEPS = 20
+FORCING = 0.1  # most of the gradient that conjugate gradients may leave
 
 
 @dataclass(frozen=True, eq=False)
-class Basis:
-    """Independent landmarks z, which of the candidates they are, their Gram matrix G and its factor L, float64."""
+class LandmarkState:
+    """Where a run stands after a step: all that it takes to go on from there.
 
-    index: Array
-    rows: Array
-    gram: Array
-    factor: Array
+    Attributes
+    ----------
+    a : ndarray of shape (r,)
+    sketched : ndarray of shape (r,), or empty
+        The coefficients that the preconditioner was made at, from rows drawn in pass ``drawn``.
+    drawn, steps : int
+    history : list of dict
+    """
 
-    @classmethod
-    def of(cls, kernel: Kernel, candidates: Array) -> Basis:
-        """The independent ones of ``candidates`` (m, d) as far as their dtype tells, by pivoted Cholesky in float64."""
-        X = candidates.astype(np.float64)
-        K = kernel.tile(X, X)
-        K = 0.5 * (K + K.T)
-        if not (np.isfinite(K).all() and K.diagonal().max() > 0):
-            raise ValueError("the kernel of the landmarks overflows or is zero")
-        least = RANK_TOLERANCE[candidates.dtype.name] * len(K) * float(K.diagonal().max())
-        _, pivots, rank, _ = lapack.dpstrf(K, tol=least, lower=1)
-        chosen = np.sort(pivots[: max(1, rank)] - 1)
-        gram = K[np.ix_(chosen, chosen)].copy()
-        return cls(chosen, np.ascontiguousarray(candidates[chosen]), gram, _factor(gram))
+    a: Array
+    sketched: Array
+    drawn: int
+    steps: int
+    history: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class LandmarkSolution:
-    """Coefficients of the landmarks (r,), scores of the rows (n,), P, the gap over the span, one record a step."""
+    """Coefficients of the landmarks (r,), P, the gap over the span, one record a pass of value and gradient, steps."""
 
-    coefficients: Array
-    scores: Array
+    a: Array
     primal: float
     gap: float
     converged: bool
     history: list[dict[str, Any]]
+    steps: int
 
 
-class _State:
-    def __init__(self, losses: RowLosses, span: Span, basis: Basis, a: Array, scores: Array) -> None:
-        self.a, self.scores = a, scores
-        margins = losses.y * scores
-        self.Ga = basis.gram @ a
-        self.primal = 0.5 * float(a @ self.Ga) + float(losses.losses(margins).sum())
-        self.gradient = self.Ga - span.adjoint(losses.y * losses.dual_candidate(margins))
-        white = solve_triangular(basis.factor, self.gradient, lower=True)
-        self.gap = 0.5 * float(white @ white) / max(self.primal, np.finfo(float).tiny)
-        self.curvature = losses.curvature(margins)
+@dataclass(frozen=True, eq=False)
+class _Iterate:
+    a: Array
+    Ga: Array
+    primal: float
+    gradient: Array
+    gap: float
+    sums: SpanSums
+    drawn: int  # the pass, counted as records are
+
+    @classmethod
+    def of(cls, landmarks: Landmarks, a: Array, sums: SpanSums, drawn: int) -> _Iterate:
+        Ga = landmarks.gram @ a
+        primal, gradient = 0.5 * float(a @ Ga) + sums.loss, Ga - sums.pull
+        white = solve_triangular(landmarks.factor, gradient, lower=True, check_finite=False)
+        gap = 0.5 * float(white @ white) / max(primal, np.finfo(float).tiny)
+        return cls(a, Ga, primal, gradient, gap, sums, drawn)
 
 
 def solve_landmark(
-    losses: RowLosses,
     span: Span,
-    basis: Basis,
+    landmarks: Landmarks,
     a: Array,
     *,
     tol: float,
     max_iter: int,
     seed: int,
+    threads: int = 1,
+    resume: LandmarkState | None = None,
     on_step: Callable[[dict[str, Any]], object] = lambda record: None,
+    on_state: Callable[[LandmarkState], object] = lambda state: None,
 ) -> LandmarkSolution:
-    """Minimise P over the span, from coefficients ``a`` (r,), until the gap over the span is at most ``tol`` of P."""
-    began, rng = time.perf_counter(), np.random.default_rng(seed)
-    state = _State(losses, span, basis, a, span.scores(a) if a.any() else np.zeros(span.n))
-    history: list[dict[str, Any]] = []
-    passes, factor, tired = 2, None, True
-    while True:
+    """Minimise P over the span, from coefficients ``a`` (r,), until the gap over the span is at most ``tol`` of P.
+
+    Parameters
+    ----------
+    span : Span
+    landmarks : Landmarks
+        Independent ones.
+    a : ndarray of shape (r,)
+    tol : float
+    max_iter : int
+        Most steps.
+    seed : int
+        Of the samples that preconditioners are made of.
+    threads : int
+        For making them; no bit depends on it.
+    resume : LandmarkState, optional
+        Go on from there, instead of ``a``.
+    on_step : callable
+        Told of every pass of value and gradient: iteration, gap, objective, passes so far, seconds so far.
+    on_state : callable
+        Given the state after every step.
+    """
+    newton = _Newton(span, landmarks, tol, seed, threads, on_step)
+    if resume is not None:
+        a = newton.take_up(resume)
+    return newton.run(a, max_iter, on_state)
+
+
+@dataclass(eq=False)
+class _Newton:
+    span: Span
+    landmarks: Landmarks
+    tol: float
+    seed: int
+    threads: int
+    on_step: Callable[[dict[str, Any]], object]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    passes: int = 0
+    steps: int = 0
+    tired: bool = True
+    factor: Array | None = None
+    sketched: Array = field(default_factory=lambda: np.empty(0))
+    drawn: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def take_up(self, state: LandmarkState) -> Array:
+        """Go on where another run was lost; its last pass is done again."""
+        *self.history, last = state.history
+        self.passes, self.began = last["passes"] - 1, self.began - last["seconds"]
+        self.steps = state.steps
+        if len(state.sketched):
+            self._make_sketch(self._look(state.sketched, state.drawn))
+            self.tired = False
+        return state.a
+
+    def run(self, a: Array, max_iter: int, on_state: Callable[[LandmarkState], object]) -> LandmarkSolution:
+        at, stuck = self._at(a), False
+        while at.gap > self.tol and self.steps < max_iter and not stuck:
+            after = self._step(at)
+            stuck = not after.primal < at.primal and not after.gap < at.gap  # rounding leaves nothing to gain
+            at = at if stuck else after
+            self.steps += 1
+            made = np.empty(0) if self.tired else self.sketched
+            on_state(LandmarkState(at.a, made, self.drawn, self.steps, list(self.history)))
+        return LandmarkSolution(at.a, at.primal, at.gap, at.gap <= self.tol, self.history, self.steps)
+
+    def _look(self, a: Array, number: int) -> _Iterate:
+        """Pass ``number`` over the rows, with a sample of them if the next step needs one."""
+        draw = None
+        if self.tired:
+            seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+            draw = Draw(SKETCH * len(self.landmarks), seed)
+        return _Iterate.of(self.landmarks, a, self.span.sums(a, draw), number)
+
+    def _at(self, a: Array) -> _Iterate:
+        """One pass at ``a``; it is remembered."""
+        at = self._look(a, len(self.history))
+        self.passes += 1
         record = {
-            "iteration": len(history),
-            "gap": state.gap,
-            "objective": state.primal,
-            "passes": passes,
-            "seconds": time.perf_counter() - began,
+            "iteration": len(self.history),
+            "gap": at.gap,
+            "objective": at.primal,
+            "passes": self.passes,
+            "seconds": time.perf_counter() - self.began,
         }
-        history.append(record)
-        on_step(record)
-        if state.gap <= tol or len(history) > max_iter:
-            break
-        if factor is None or tired:
-            factor = _preconditioner(span, basis, state.curvature, rng)
-        d, products = _direction(span, basis, state, factor)
-        tired = products >= TIRED
-        change = span.scores(d)
-        length = _length(losses, basis, state, d, change)
-        state = _State(losses, span, basis, state.a + length * d, state.scores + length * change)
-        passes += products + 2
-    return LandmarkSolution(state.a, state.scores, state.primal, state.gap, state.gap <= tol, history)
+        self.history.append(record)
+        self.on_step(record)
+        return at
+
+    def _step(self, at: _Iterate) -> _Iterate:
+        if self.tired:
+            self._make_sketch(at)
+        d, products = self._direction(at)
+        self.passes += products
+        self.tired = products >= TIRED
+        after = self._at(at.a + d)
+        if after.primal > at.primal + 1e-4 * float(at.gradient @ d) and after.gap > self.tol:
+            after = self._at(at.a + self._length(at, d) * d)
+        return after
+
+    def _make_sketch(self, at: _Iterate) -> None:
+        assert at.sums.sample is not None
+        self.factor = preconditioner(self.landmarks, at.sums.sample, self.threads)
+        self.sketched, self.drawn = at.a, at.drawn
+
+    def _direction(self, at: _Iterate) -> tuple[Array, int]:
+        """The Newton step, as exactly as the gap asks for, and the passes it took."""
+        x, r = np.zeros_like(at.a), -at.gradient
+        z = cho_solve((self.factor, True), r, check_finite=False)
+        p, rz = z, float(r @ z)
+        enough = min(FORCING, np.sqrt(at.gap)) ** 2 * rz
+        for k in range(MOST_PRODUCTS):
+            if rz <= enough:
+                return x, k
+            Hp = self.landmarks.gram @ p + self.span.product(at.sums, p)
+            step = rz / float(p @ Hp)
+            x, r = x + step * p, r - step * Hp
+            z = cho_solve((self.factor, True), r, check_finite=False)
+            rz, before = float(r @ z), rz
+            p = z + (rz / before) * p
+        return x, MOST_PRODUCTS
+
+    def _length(self, at: _Iterate, d: Array) -> float:
+        inner, norm = float(at.Ga @ d), float(d @ (self.landmarks.gram @ d))
+
+        def slopes(steps: Array) -> Array:
+            self.passes += 1
+            return inner + steps * norm + self.span.slopes(at.a, d, steps)
+
+        return least_step(slopes, float(at.gradient @ d))
 
 
-def _preconditioner(span: Span, basis: Basis, curvature: Array, rng: np.random.Generator) -> Array:
-    """Cholesky factor of G plus the curvature summed over a sample of the active rows, reweighted."""
-    active = np.flatnonzero(curvature)
-    rows, weight = active, curvature[active]
-    if len(active) > SKETCH * span.r:
-        total = float(weight.sum())
-        drawn = rng.choice(len(active), SKETCH * span.r, p=weight / total)
-        picked, times = np.unique(drawn, return_counts=True)
-        rows, weight = active[picked], times * (total / len(drawn))
-    return _factor(basis.gram + span.squares(rows, weight))
+def warm_start(
+    span: Span, query: SpanQuery, landmarks: Landmarks, n: int, seed: int, memory: int, threads: int = 1
+) -> Array:
+    """Coefficients (r,) that are nearly the best for a sample of the rows: they spare half of the passes over all.
+
+    Parameters
+    ----------
+    span : Span
+        Of ``n`` rows, asked for one pass.
+    query : SpanQuery
+        What ``span`` asks with.
+    landmarks : Landmarks
+    n, seed : int
+    memory : int
+        Bytes that kernel values of the sample may be kept in.
+    threads : int
+    """
+    r = len(landmarks)
+    size = start_rows(n, r)
+    if size >= n // 2:
+        return np.zeros(r)
+    # with all coefficients zero every row is active: drawn by its weight
+    sample = span.sums(np.zeros(r), Draw(size, seed)).sample
+    assert sample is not None
+    rows, codes, weight = sample.weighted()
+    odm = query.loss.settings
+    loss = LinearLoss(odm, odm.lam / odm.low**2, query.loss.positive)  # of weights that are stiffnesses already
+    few = RowSpan(replace(query, loss=loss), ArrayRows(rows), codes, weight, memory, threads)
+    return solve_landmark(
+        few, landmarks, np.zeros(r), tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads
+    ).a
 
 
-def _factor(matrix: Array) -> Array:
-    """Cholesky factor, with as much on the diagonal as it takes; ValueError where nothing helps."""
-    jitter = 0.0
-    while np.isfinite(jitter):
-        factor, info = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)), lower=1)
-        if info == 0:
-            return np.asarray(factor)
-        trace = float(matrix.trace())
-        jitter = max(100 * jitter, 1e-14 * trace) if np.isfinite(trace) and trace > 0 else np.inf
-    raise ValueError("the landmarks' matrix is not positive definite")
+def start_rows(n: int, r: int) -> int:
+    """Rows of the sample that `warm_start` learns from."""
+    return min(max(8 * r, n // 8), 32 * r)
 
 
-def _direction(span: Span, basis: Basis, state: _State, factor: Array) -> tuple[Array, int]:
-    """The Newton step, as exactly as the gap asks for, and the passes it took."""
-    x, r = np.zeros(span.r), -state.gradient
-    z = cho_solve((factor, True), r)
-    p, rz = z, float(r @ z)
-    enough = min(0.1, np.sqrt(state.gap)) ** 2 * rz
-    for k in range(MOST_PRODUCTS):
-        if rz <= enough:
-            return x, k
-        Hp = basis.gram @ p + span.product(state.curvature, p)
-        step = rz / float(p @ Hp)
-        x, r = x + step * p, r - step * Hp
-        z = cho_solve((factor, True), r)
-        rz, before = float(r @ z), rz
-        p = z + (rz / before) * p
-    return x, MOST_PRODUCTS
+def preconditioner(landmarks: Landmarks, sample: PrioritySample, threads: int) -> Array:
+    """Cholesky factor, lower, of G plus the curvature summed over sampled rows.
+
+    In float64 whatever the rows' type: rounding would drown the small eigenvalues of G.
+    """
+    rows, _, weight = sample.weighted()
+    right = landmarks.kernel.pack_right(landmarks.rows.astype(np.float64))
+
+    def squares(part: tuple[Array, Array]) -> Array:
+        X, w = part[0].astype(np.float64), part[1]
+        values = landmarks.kernel.tile_packed(landmarks.kernel.pack_left(X), right)
+        values *= np.sqrt(w)[:, None]
+        return np.asarray(blas.dsyrk(1.0, values.T, lower=1))  # the transpose is as Fortran has it: no copy
+
+    groups = min(SKETCH_GROUPS, len(rows))
+    total = landmarks.gram.copy(order="F")
+    if groups:
+        parts = zip(np.array_split(rows, groups), np.array_split(weight, groups), strict=True)
+        for part in run_threads(squares, parts, threads):
+            total += part
+    return cholesky(total)
 
 
-def _length(losses: RowLosses, basis: Basis, state: _State, d: Array, change: Array) -> float:
-    """1 where the full step lowers P, else where P is least along it."""
-    inner, norm = float(state.Ga @ d), float(d @ (basis.gram @ d))
-    after = losses.losses(losses.y * (state.scores + change)).sum()
-    quadratic = 0.5 * float(state.a @ state.Ga) + inner + 0.5 * norm
-    if quadratic + after <= state.primal + 1e-4 * float(state.gradient @ d):
-        return 1.0
-    return _line_search(losses, state.scores, change, inner, norm)
+def span_gap(
+    losses: RowLosses, margins: Array, square_norm: float, pull: Array, landmarks: Landmarks, residual: Array
+) -> Point:
+    """P of a model over the span, a lower bound of every model's P from what landmarks leave of κ, and their gap.
+
+    With ``K̂ = K_nr G⁻¹ K_rn`` the matrix ``K − K̂`` is positive semi-definite, so its entries are at most
+    ``√(r_i r_j)`` of its diagonal r: ``sᵀQs ≤ ‖L⁻¹v‖² + (Σ |s_i| √r_i)²``. Rigorous, and loose unless the landmarks
+    leave next to nothing.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    margins : ndarray of shape (n,)
+        ``y f(x)``, from kernel values in float64.
+    square_norm : float
+        ``‖w‖²`` of the model.
+    pull : ndarray of shape (r,)
+        ``v = K_rn (y s)`` with s the dual variables that the optimality conditions give at the margins.
+    landmarks : Landmarks
+    residual : ndarray of shape (n,)
+        Their `Landmarks.residual`.
+    """
+    s = losses.dual_candidate(margins)
+    white = solve_triangular(landmarks.factor, pull, lower=True)
+    square = float(white @ white) + float(np.abs(s) @ np.sqrt(residual)) ** 2
+    primal = 0.5 * square_norm + float(losses.losses(margins).sum())
+    bound = scaled_dual(losses, s, square)
+    return Point(primal, bound, max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))

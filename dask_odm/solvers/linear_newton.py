@@ -22,11 +22,10 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dask_odm.problems.linear import LinearProblem, PrimalSums
 from dask_odm.problems.linear_arrays import EXACT_FEATURES
+from dask_odm.solvers.line_search import least_step
 
 Array = NDArray[Any]
 MOST_PRODUCTS = 500  # conjugate gradients of one step
-FRACTIONS = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False), np.arange(1, 17) / 16])
-REFINEMENTS = 3
 FORCING = 1e-2  # most of the gradient that conjugate gradients may leave
 SLOW = 0.25
 CREEP = 0.1  # a step that lowers P by less, and the gap hardly, is of a Hessian or a float too coarse
@@ -256,20 +255,14 @@ class _Newton:
         return x
 
     def _length(self, at: Iterate, direction: Array) -> float:
-        """Where P is least along ``direction``; its slope is piecewise linear and grows, so a few passes close in."""
+        """Where P is least along ``direction``."""
         norm, inner = float(direction @ direction), float(at.w @ direction)
-        low, high = (0.0, float(at.gradient @ direction)), (1.0, np.inf)
-        for _ in range(REFINEMENTS):
+
+        def slopes(steps: Array) -> Array:
             self._passes += 1
-            steps = low[0] + (high[0] - low[0]) * FRACTIONS
-            slopes = inner + steps * norm + self._problem.slopes(at.w, direction, steps, precise=self._precise)
-            above = int(np.argmax(slopes >= 0)) if slopes[-1] >= 0 else len(steps)
-            if above:
-                low = float(steps[above - 1]), float(slopes[above - 1])
-            if above == len(steps):
-                return low[0]
-            high = float(steps[above]), float(slopes[above])
-        return low[0] - low[1] * (high[0] - low[0]) / max(high[1] - low[1], np.finfo(float).tiny)
+            return inner + steps * norm + self._problem.slopes(at.w, direction, steps, precise=self._precise)
+
+        return least_step(slopes, float(at.gradient @ direction))
 
 
 def _is_rounding(at: Iterate, slope: float) -> bool:

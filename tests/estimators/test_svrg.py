@@ -100,7 +100,8 @@ def test_history(rows):
     model = made("dsvrg", scale="minmax", n_partitions=5, stage_steps=30, tol=1e-4, callbacks=[heard.append]).fit(*rows)
     json.dumps(model.history_)
     told = [e for e in heard if isinstance(e, IterationFinished)]
-    assert [vars(e) for e in told] == model.history_
+    choice = {"solver": "dsvrg", "why": "asked for"}
+    assert [vars(e) | choice if i == 0 else vars(e) for i, e in enumerate(told)] == model.history_
     assert [r["iteration"] for r in model.history_] == list(range(len(told)))
     assert [r["hops"] for r in model.history_[:4]] == [0, 5, 10, 15]
     # a full pass, one for the step size, 5 times 30 of 400 rows
@@ -160,7 +161,7 @@ class InterruptError(Exception):
 @pytest.mark.parametrize("step_size", ["auto", "bb"])
 @pytest.mark.parametrize("kind", ["arrays", "store"])
 def test_resume_gives_the_same_bits(rows, tmp_path, solver, step_size, kind):
-    settings = {"step_size": step_size, "scale": "minmax", "tol": 1e-7, "coreset_size": 400, "stage_steps": 40}
+    settings = {"step_size": step_size, "scale": "minmax", "tol": 1e-5, "coreset_size": 400, "stage_steps": 40}
     data = rows if kind == "arrays" else (store_of(tmp_path / "a.zarr", *rows, chunk_rows=64).path,)
     whole = made(solver, **settings).fit(*data)
     path, stop = str(tmp_path / "checkpoint.zarr"), 3

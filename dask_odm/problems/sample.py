@@ -1,0 +1,82 @@
+"""A weighted sample of rows that many hands may draw together: priority sampling.
+
+Every row has a uniform number of its own, from a seed and its number; those of largest weight over uniform number
+are kept. Samples of parts of the rows merge into the sample of all, whoever drew them. With the weights of
+`PrioritySample.weighted` sums over the sample are unbiased.
+Source: Duffield, Lund, Thorup, *Priority sampling for estimation of arbitrary subset sums*, J. ACM 2007.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def uniform_numbers(numbers: Array, seed: int) -> Array:
+    """One number in (0, 1) for every one of ``numbers``, that it and ``seed`` decide; float64, the same shape."""
+    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.random.SeedSequence(seed).generate_state(
+        1, np.uint64
+    )
+    # SplitMix64's finaliser; wrapping products are meant
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
+
+
+@dataclass(frozen=True, eq=False)
+class PrioritySample:
+    """Rows of largest priority, one more than the sample's size: the last sets the threshold.
+
+    Attributes
+    ----------
+    size : int
+    rows : ndarray of shape (m, d), m ≤ size + 1
+    codes : ndarray of shape (m,)
+        Their labels.
+    weight : float64 ndarray of shape (m,)
+    priority : float64 ndarray of shape (m,)
+        Falling.
+    """
+
+    size: int
+    rows: Array
+    codes: Array
+    weight: Array
+    priority: Array
+
+    @classmethod
+    def draw(
+        cls, weight: Array, codes: Array, first: int, read: Callable[[Array], Array], size: int, seed: int
+    ) -> PrioritySample:
+        """Of rows numbered from ``first``, by their ``weight`` (n,); ``read`` gives rows at ascending positions."""
+        at = np.flatnonzero(weight)
+        priority = weight[at] / uniform_numbers(first + at, seed)
+        if len(at) > size + 1:
+            # all of the threshold and above, so that the choice among equals is by number
+            threshold = np.partition(priority, len(at) - size - 1)[len(at) - size - 1]
+            best = np.flatnonzero(priority >= threshold)
+            at, priority = at[best], priority[best]
+        order = np.argsort(-priority, kind="stable")[: size + 1]
+        chosen = np.sort(at[order])
+        rows = read(chosen)[np.searchsorted(chosen, at[order])]
+        return cls(size, rows, codes[at[order]], weight[at[order]], priority[order])
+
+    def __add__(self, other: PrioritySample) -> PrioritySample:
+        priority = np.concatenate([self.priority, other.priority])
+        best = np.argsort(-priority, kind="stable")[: self.size + 1]
+        rows, codes, weight = (
+            np.concatenate([getattr(self, name), getattr(other, name)])[best] for name in ("rows", "codes", "weight")
+        )
+        return PrioritySample(self.size, rows, codes, weight, priority[best])
+
+    def weighted(self) -> tuple[Array, Array, Array]:
+        """Rows (m, d), m ≤ size, codes (m,), and weights (m,) that make sums over them estimates of those over all."""
+        if len(self.rows) <= self.size:
+            return self.rows, self.codes, self.weight
+        return self.rows[:-1], self.codes[:-1], np.maximum(self.weight[:-1], self.priority[-1])

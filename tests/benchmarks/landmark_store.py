@@ -1,0 +1,81 @@
+"""Kernel ODM over stores larger than the workers' memory, by landmarks: seconds against rows, and peak memory.
+
+Makes stores of noisy shells (18 features) of several sizes and fits each by the same workers, to the same gap. Time
+should grow as the rows do: the figure that shows it is seconds a pass and a million rows. Small stores go by passes
+too, which a user's would not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from typing import Any
+
+import dask_odm as odm
+from dask_odm.data.store import Store
+from dask_odm.estimators import landmark
+from dask_odm.strategies.workers import local_workers, peak_bytes
+
+FEATURES = 18
+SETTINGS = {"gamma": 0.03, "lam": 1e5, "upsilon": 0.2, "theta": 0.2, "scale": "standard"}
+
+
+def measure(rows: int, folder: str, workers: int, limit: str, landmarks: int, test: str) -> dict[str, Any]:
+    path = os.path.join(folder, f"shells-{rows}.zarr")
+    if not os.path.exists(path):
+        began = time.perf_counter()
+        odm.datasets.make_shells(rows, FEATURES, store=path)
+        print(f"made {path} in {time.perf_counter() - began:.1f} s", file=sys.stderr)
+    store = Store.open(path)
+    model = odm.ODMClassifier(solver="landmark", n_landmarks=landmarks, random_state=0, **SETTINGS)
+    with local_workers(workers, memory_limit=limit) as client:
+        began = time.perf_counter()
+        model.fit(path)
+        seconds = time.perf_counter() - began
+        peaks = list(client.run(peak_bytes).values())
+    last = model.history_[-1]
+    return {
+        "rows": store.rows,
+        "landmarks": len(model.support_),
+        "workers": workers,
+        "limit": limit,
+        "fit_s": seconds,
+        "passes": last["passes"],
+        "steps": model.n_iter_,
+        "gap": last["gap"],
+        "s_per_pass_and_million": last["seconds"] / last["passes"] / store.rows * 1e6,
+        "accuracy": model.score(test),
+        "peak_mb": [round(peak / 1e6) for peak in peaks],
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, nargs="+", default=[500_000, 1_000_000, 2_000_000, 5_000_000])
+    parser.add_argument("--folder", help="where the stores are or will be kept; by default a temporary folder")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--limit", default="1GB")
+    parser.add_argument("--landmarks", type=int, default=1000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or temporary
+        test = os.path.join(folder, "shells-test.zarr")
+        if not os.path.exists(test):
+            odm.datasets.make_shells(min(100_000, options.rows[0]), FEATURES, start=max(options.rows), store=test)
+        landmark.is_small = lambda store: False
+        for rows in options.rows:
+            row = measure(rows, folder, options.workers, options.limit, options.landmarks, test)
+            if options.json:
+                print(json.dumps(row), flush=True)
+            else:
+                shown = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
+                print(", ".join(shown), flush=True)
+
+
+if __name__ == "__main__":
+    main()
