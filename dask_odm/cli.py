@@ -35,7 +35,7 @@ PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
     ("theta", float, 0.2, "Half the width of the band of margins that cost nothing, in [0, 1)."),
     (
         "solver",
-        click.Choice(["auto", "sodm", "landmark", "newton", "dsvrg", "svrg", "csvrg"]),
+        click.Choice(["auto", "exact", "landmark", "sodm", "newton", "dsvrg", "svrg", "csvrg"]),
         "auto",
         "How the problem is solved.",
     ),
@@ -44,6 +44,8 @@ PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
     ("n_partitions", int, None, "Partitions the tree starts from.  [default: from the data's size]"),
     ("fan_in", int, 4, "Partitions that are merged into one."),
     ("n_landmarks", int, None, "Landmarks.  [default: 64 to balance partitions, 1000 for landmark]"),
+    ("landmarks", click.Choice(["uniform", "rp"]), "uniform", "How landmarks are drawn."),
+    ("certify", bool, False, "Hold the model of landmarks against the kernel itself: a pass over all pairs of rows."),
     ("step_size", str, "auto", "Step of the svrg solvers: a number, auto or bb."),
     ("stage_steps", int, None, "Steps of one hop of dsvrg.  [default: all rows of a partition]"),
     ("coreset_size", int, 1024, "Rows that csvrg's snapshots are made of."),
@@ -162,7 +164,7 @@ def info(path: str, as_json: bool) -> None:
 
     if read_kind(path) == "model":
         facts = model_facts(_load(path), path)
-        _emit(as_json, facts, f"{listing(facts)}\n\n{_levels(facts['levels'])}")
+        _emit(as_json, facts, f"{listing(facts)}\n\n{_levels(facts['history'])}")
     else:
         facts = store_facts(Store.open(path))
         _emit(as_json, facts, listing(facts))
@@ -234,7 +236,7 @@ def fit(store: str, model: str, scheduler: str | None, workers: int | None, thre
         classifier.save(model, overwrite=overwrite)
     facts = {**model_facts(classifier, model), "rows": source.rows, "seconds": seconds}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
-    text = "" if shown else f"{_levels(facts['levels'])}\n\n"
+    text = "" if shown else f"{_levels(facts['history'])}\n\n"
     _emit(as_json, facts, f"{text}gap {_gap(facts['dual_gap'])}, {seconds:.2f} s, model written to {model}")
 
 

@@ -20,7 +20,7 @@ import dask_odm as odm
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate, write_predictions
 from dask_odm.diagnostics.facts import size_text
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
-from dask_odm.diagnostics.progress import format_levels
+from dask_odm.diagnostics.progress import format_history
 from dask_odm.errors import InputError
 from dask_odm.strategies.workers import local_workers, peak_bytes
 
@@ -155,9 +155,9 @@ def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
 
 
 def _facts(model: Any, found: Evaluation, train: odm.Store, say: Say, started: float) -> dict[str, Any]:
-    """Show the table of levels and what the model is worth, and return it."""
+    """Show the table of levels or steps and what the model is worth, and return it."""
     seconds = time.perf_counter() - started
-    say(f"{format_levels(model.history_)}\n")
+    say(f"{format_history(model.history_)}\n")
     if np.isnan(model.dual_gap_):
         say("the tree ended above one partition: gaps are of its partitions, not of the whole problem")
     say(f"accuracy {found.accuracy:.4f} on {found.rows} rows that were left out, {seconds:.1f} s")
@@ -165,7 +165,7 @@ def _facts(model: Any, found: Evaluation, train: odm.Store, say: Say, started: f
         "store": train.path,
         "rows": train.rows,
         "features": train.features,
-        "levels": model.history_,
+        "history": model.history_,
         "gap": model.dual_gap_,
         "accuracy": found.accuracy,
         "seconds": seconds,

@@ -108,7 +108,8 @@ def test_info_and_verify(made):
     assert (model["kind"], model["kernel"], model["classes"]) == ("model", "rbf", ["inside", "outside"])
     assert model["parameters"]["scale"] == "minmax"
     assert model["support_rows"] == len(dask_odm.load_model(made / "model.zarr").support_)
-    assert "start gap" in run("info", made / "model.zarr").stdout
+    assert model["solver"] == "exact: 300 rows of 2 features are few"
+    assert "objective" in run("info", made / "model.zarr").stdout
     assert "inside (" in run("info", made / "train.zarr").stdout
     for name in ("train.zarr", "model.zarr"):
         found = run_json("verify", made / name)
@@ -123,7 +124,7 @@ def test_fit_writes_what_the_classifier_learns(made, tmp_path):
     np.testing.assert_array_equal(dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
     assert result["dual_gap"] == expected.dual_gap_
     assert (result["rows"], result["support_rows"]) == (300, len(expected.support_))
-    assert [level["partitions"] for level in result["levels"]] == [1]
+    assert [step["gap"] for step in result["history"]] == [step["gap"] for step in expected.history_]
     assert result["seconds"] > 0
 
 
@@ -143,7 +144,7 @@ def test_fit_on_workers_started_for_it(made, tmp_path):
     run("fit", made / "train.zarr", tmp_path / "here.zarr", *options)
     workers = ("--workers", 1, "--threads", 2, "--worker-memory", "2GB")
     result = run_json("fit", made / "train.zarr", tmp_path / "there.zarr", *options, *workers)
-    assert [level["partitions"] for level in result["levels"]] == [4, 1]
+    assert [level["partitions"] for level in result["history"]] == [4, 1]
     here, there = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("here", "there"))
     np.testing.assert_array_equal(here.dual_coef_, there.dual_coef_)
 
@@ -152,7 +153,7 @@ def test_fit_on_a_scheduler(made, tmp_path):
     with local_workers(1) as client:
         options = ("--n-partitions", 4, "--scheduler", client.scheduler.address)
         run("fit", made / "train.zarr", tmp_path / "m.zarr", *options)
-    assert len(run_json("info", tmp_path / "m.zarr")["levels"]) == 2
+    assert len(run_json("info", tmp_path / "m.zarr")["history"]) == 2
 
 
 def test_checkpoint_and_resume(made, tmp_path, caplog):

@@ -35,7 +35,7 @@ def test_it_leaves_what_it_says(tmp_path):
     json.dumps(plain(result), allow_nan=False)
     assert result["real"]["accuracy"] > 0.95
     assert result["larger"]["accuracy"] > 0.8
-    assert [level["partitions"] for level in result["larger"]["levels"]] == [8, 2]
+    assert [level["partitions"] for level in result["larger"]["history"]] == [8, 2]
     memory = result["larger"]["memory"]
     assert memory["workers_lived"]
     assert memory["limit"] == 10**9

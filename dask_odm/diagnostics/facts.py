@@ -40,7 +40,7 @@ def store_facts(store: Store) -> dict[str, Any]:
 
 
 def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return kernel, parameters, support, gap and levels of a model saved at ``path`` as plain values."""
+    """Return kernel, parameters, support, gap and history of a model saved at ``path`` as plain values."""
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
     return {
         "kind": "model",
@@ -51,10 +51,17 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "classes": model.classes_.tolist(),
         "features": model.n_features_in_,
         "support_rows": len(model.support_),
+        "solver": _solver(model),
         "dual_gap": getattr(model, "dual_gap_", None),
-        "levels": getattr(model, "history_", []),
+        "history": getattr(model, "history_", []),
         "bytes": folder_bytes(path),
     }
+
+
+def _solver(model: Any) -> str | None:
+    """Return the solver a model was trained by, and why it was that one."""
+    first = next(iter(getattr(model, "history_", [])), {})
+    return f"{first['solver']}: {first['why']}" if "solver" in first else None
 
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
@@ -76,8 +83,8 @@ def plain(value: Any) -> Any:
 
 
 def listing(facts: Mapping[str, Any]) -> str:
-    """Return one line a fact; the levels, and what is None, are left out."""
-    shown = {key: _cell(key, value) for key, value in facts.items() if key != "levels" and value is not None}
+    """Return one line a fact; the history, and what is None, are left out."""
+    shown = {key: _cell(key, value) for key, value in facts.items() if key != "history" and value is not None}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{key.replace('_', ' '):<{width}}  {value}" for key, value in shown.items())
 

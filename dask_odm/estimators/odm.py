@@ -85,15 +85,23 @@ class ODMClassifier(PredictingClassifier):
         υ in [0, 1], weight of margins above the band against those below it.
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
-    solver : {"auto", "sodm", "landmark", "newton", "dsvrg", "svrg", "csvrg"}, default="auto"
-        "sodm" solves stratified partitions and merges them in a tree. "landmark", for rows that fit in memory, is
-        Newton over the span of landmarks: much faster, and near the optimum; its gap is over the span only, so that
-        ``dual_gap_`` is nan. The others are for the linear kernel: "newton"
-        minimises the primal in the weights of the features; "svrg" does so by stochastic steps, for rows in memory;
-        "dsvrg" hands them round the workers, partition by partition; "csvrg" takes its snapshots from a coreset, and
-        ends near the optimum only. "auto" is "newton" for the linear kernel, else "sodm".
+    solver : {"auto", "exact", "landmark", "sodm", "newton", "dsvrg", "svrg", "csvrg"}, default="auto"
+        "exact" is Newton over all rows, to a certified gap. "landmark" is Newton over the span of ``n_landmarks`` rows:
+        much faster, near the optimum. "sodm" solves stratified partitions and merges them in a tree. The others are for
+        the linear kernel: "newton" minimises the primal in the weights of the features; "svrg" does so by stochastic
+        steps, for rows in memory; "dsvrg" hands them round the workers, partition by partition; "csvrg" takes its
+        snapshots from a coreset, and ends near the optimum only. "auto" is the first of these that fits, by the data
+        and ``memory_limit`` alone, never by the workers:
+
+        ========= ==================================================================================================
+        newton    the kernel is linear
+        sodm      partitions are asked for: ``n_partitions``, ``stop_at`` above 1, ``early_stop``
+        exact     the kernel is precomputed; or rows² · (features + 16) is at most 2³³, and a ``memory_limit`` allows it
+        landmark  all else
+        ========= ==================================================================================================
     tol : float, default=1e-3
-        Relative duality gap to reach. Up to about 1,000 rows in memory are solved to rounding.
+        Relative duality gap to reach; of "landmark", over the span. Up to about 1,000 rows in memory are solved to
+        rounding.
     max_iter : int, default=200
         Most sweeps of coordinate descent over a partition, steps of "newton", or epochs of the svrg solvers.
     n_partitions : int or None, default=None
@@ -106,8 +114,11 @@ class ODMClassifier(PredictingClassifier):
         Of "landmark": rows whose kernel functions span the model. Else the most landmarks, and so strata, that
         partitions are balanced by. None: 1,000, and 64.
     landmarks : {"uniform", "rp"}, default="uniform"
-        How "landmark" draws them: all rows alike, or by randomly pivoted Cholesky, each in proportion to what those
-        before leave of its κ(x, x): fewer are needed for the same fit, and choosing costs a pass for every doubling.
+        How "landmark" draws them: all rows alike, or by randomly pivoted Cholesky among twenty times as many, each in
+        proportion to what those before leave of its κ(x, x). That leaves less of the kernel, seldom a better model.
+    certify : bool, default=False
+        After "landmark", find ``dual_gap_`` by a pass over the kernel of all active rows in float64, O(n²), spread over
+        the workers. Other solvers certify anyway.
     step_size : {"auto", "bb"} or float, default="auto"
         Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
         c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
@@ -137,7 +148,7 @@ class ODMClassifier(PredictingClassifier):
         directory, else the system's.
     checkpoint : str or None, default=None
         Folder written after every level of the tree, step or epoch, and after a solve without any. It replaces a
-        checkpoint of the same fit; one of other data or parameters is an error. Not for "landmark".
+        checkpoint of the same fit; one of other data or parameters is an error.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None
@@ -160,11 +171,12 @@ class ODMClassifier(PredictingClassifier):
     intercept_ : ndarray of shape (1,)
     dual_gap_ : float
         Relative duality gap (P − D)/P of the whole problem, held against the kernel in float64; nan where it is not
-        known: the tree ended above one partition, or the solver was "landmark".
+        known: the tree ended above one partition, or the solver was "landmark" without ``certify``, and what its
+        landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1.
     history_ : list of dict
         One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds. Of
-        "landmark" and linear solvers one per step or epoch, a step that was then shortened included: iteration, gap,
-        objective, passes, seconds.
+        "exact", "landmark" (its gap over the span) and linear solvers one per step or epoch, a step that was then
+        shortened included: iteration, gap, objective, passes, seconds. The first also has the solver, and why.
     n_iter_ : int
         Sweeps and steps of the longest solve of every level, added up; or steps or epochs.
 

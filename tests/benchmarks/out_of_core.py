@@ -72,7 +72,7 @@ def measure(
         "paused": watch.paused,
         "fit": seconds,
         "accuracy": evaluate(model, test).accuracy,
-        "levels": model.history_,
+        "history": model.history_,
     }
 
 
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    print(format_levels(found["levels"]))
+    print(format_levels(found["history"]))
     print(f"\ndata {found['data_bytes'] / 1e9:.2f} GB, {found['times_the_limit']:.1f} times the workers' total limit")
     for peak in found["peaks"]:
         print(f"worker peak {peak / 1e6:.0f} MB of {found['limit_bytes'] / 1e6:.0f} MB")

@@ -42,7 +42,7 @@ def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_p
     size = ["--rows", "600", "--features", "200", "--worker-memory", "1GB", "--n-partitions", "8", "--stop-at", "2"]
     assert out_of_core.main([*size, "--folder", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [level["partitions"] for level in found["levels"]] == [8, 2]
+    assert [level["partitions"] for level in found["history"]] == [8, 2]
     assert not found["killed"]
     assert max(found["peaks"]) < found["limit_bytes"]
     assert np.isclose(found["times_the_limit"], 600 * 200 * 4 / 2e9, rtol=0.1)
