@@ -356,7 +356,11 @@ def _levels(levels: Any) -> str:
 
 
 def _gap(gap: float) -> str:
-    return f"{gap:.1e}" if math.isfinite(gap) else "unknown (the tree ended above one partition)"
+    return (
+        f"{gap:.1e}"
+        if math.isfinite(gap)
+        else "unknown (of landmarks without --certify, of a tree that ended above one partition)"
+    )
 
 
 def _number(text: str) -> float | str:

@@ -135,7 +135,9 @@ def test_fit_shows_the_levels(made, tmp_path):
     ).stdout.splitlines()
     assert lines[0].split()[:2] == ["level", "partitions"]
     assert [line.split()[1] for line in lines[1:3]] == ["4", "2"]
-    assert lines[-1].startswith("gap unknown (the tree ended above one partition), ")
+    assert lines[-1].startswith(
+        "gap unknown (of landmarks without --certify, of a tree that ended above one partition), "
+    )
     assert run_json("info", model)["dual_gap"] is None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+_ROWS = 4096  # compared at a time
 
 
 @numba.njit(nogil=True, cache=True)
@@ -37,6 +38,8 @@ def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     first, of = first[order], place[of]
-    if len(first) < len(y) and not ((words[first[of]] == words).all() and (y[first[of]] == y).all()):
+    again = np.flatnonzero(first[of] != np.arange(len(y)))
+    steps = (again[i : i + _ROWS] for i in range(0, len(again), _ROWS))
+    if not all((words[first[of[i]]] == words[i]).all() and (y[first[of[i]]] == y[i]).all() for i in steps):
         return np.arange(len(y)), np.arange(len(y))  # two rows of one hash: of 2**64, or made on purpose
     return first, of

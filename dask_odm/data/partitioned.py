@@ -32,6 +32,7 @@ from dask_odm.data.store import Block, Store
 from dask_odm.errors import StoreError
 
 Array = NDArray[Any]
+NEGLIGIBLE = 1e-200  # a weight as good as zero: what is made of it underflows
 CHUNK_BYTES = 4 << 20  # smaller than a store's: solvers read rows in panels that begin and end within chunks
 _COLUMNS = {"y": "int8", "weight": "float64", "row": "int64"}
 
@@ -60,7 +61,7 @@ class Labelling:
         weight = np.where(y > 0, self.positive_weight, self.negative_weight)
         if block.weight is not None:
             weight = weight * block.weight
-        return (block.y >= 0) & (weight > 0), y, weight
+        return (block.y >= 0) & (weight > NEGLIGIBLE), y, weight
 
 
 @dataclass(frozen=True)

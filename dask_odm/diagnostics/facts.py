@@ -60,7 +60,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _solver(model: Any) -> str | None:
     """Return the solver a model was trained by, and why it was that one."""
-    first = next(iter(getattr(model, "history_", [])), {})
+    first: dict[str, Any] = next(iter(getattr(model, "history_", [])), {})
     return f"{first['solver']}: {first['why']}" if "solver" in first else None
 
 

@@ -21,12 +21,13 @@ from dask_odm.solvers.landmark import span_gap
 
 Array = NDArray[Any]
 CHEAP = 4e9  # multiplications: a fraction of a second
+WHOLE = 2e10  # where half of the rows are landmarks: then it is a good bound
 MEANINGFUL = 0.1  # a bound above is not shown
 
 
 def is_cheap(n: int, r: int) -> bool:
     """Whether the bound from the landmarks' residual costs next to nothing for ``n`` rows."""
-    return n * float(r) ** 2 <= CHEAP
+    return n * float(r) ** 2 <= (WHOLE if 2 * r >= n else CHEAP)
 
 
 def relative_gap(

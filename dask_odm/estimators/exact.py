@@ -23,12 +23,12 @@ from dask_odm.estimators.rows import TrainingRows
 from dask_odm.estimators.training import (
     FitSettings,
     Trained,
-    _finish,
-    _finish_precomputed,
-    _named,
-    _precomputed,
+    finish_precomputed,
+    finish_tree,
     is_small,
+    named_kernel,
     plain_parameters,
+    precomputed_kernel,
     read_store,
     store_statistics,
 )
@@ -43,7 +43,6 @@ from dask_odm.strategies.tree import TreeJob, TreeResult
 
 Array = NDArray[Any]
 logger = logging.getLogger("dask_odm")
-WORKER_ROWS = 8192  # in memory: more go to the workers, if there are any
 SAVED = ("bound", "certified", "exactness", "passes", "double_since", "history")
 NEWTON = Purpose("Newton", solver_bytes)
 
@@ -51,11 +50,11 @@ NEWTON = Purpose("Newton", solver_bytes)
 def train_exact_arrays(
     X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
 ) -> Trained:
-    """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
+    """Train on rows in memory; parameters as `dask_odm.estimators.sodm.train_arrays`."""
     _require_kernel(settings)
     rows, given = TrainingRows.of(X, y, weight, class_weights), settings.kernel == "precomputed"
     rows = rows if given else rows.merged()
-    kernel, scaling, scaled = (_precomputed if given else _named)(X, rows, settings)
+    kernel, scaling, scaled = (precomputed_kernel if given else named_kernel)(X, rows, settings)
     losses = RowLosses(settings.odm, rows.y, rows.total_weights)
     with row_products(kernel, scaled, settings, NEWTON) as products:
         solution = _solve(losses, products, settings, rows.fingerprint)
@@ -134,15 +133,15 @@ def _finished(
     job = TreeJob(whole, scaling, kernel, settings.odm, settings.solver)
     result = TreeResult((y * solution.coefficients)[None], solution.point.gap, [], [])
     if isinstance(kernel, Precomputed):
-        trained = _finish_precomputed(job, result, kept, settings)
+        trained = finish_precomputed(job, result, kept, settings)
     else:
-        trained = _finish(job, scaling, result, raw, kept, settings)
+        trained = finish_tree(job, scaling, result, raw, kept, settings)
     warning = None
     if not solution.converged:
         start = f"The solver stopped at a relative gap of {solution.point.gap:.1e}, above tol={settings.solver.tol:g}."
         if len(solution.history) > settings.solver.max_iter:
             advice = f"Increase max_iter ({settings.solver.max_iter} steps), scale the features, or decrease lam."
         else:
-            advice = "It gets no closer in floating point: scale the features, or decrease lam."
+            advice = "It has stalled: scale the features, decrease lam, or try another kernel width (gamma)."
         warning = f"{start} {advice}"
     return replace(trained, history=solution.history, n_iter=max(1, len(solution.history) - 1), warning=warning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from dask_odm.estimators.training import (
     FitSettings,
     Trained,
     is_small,
+    named_kernel,
     plain_parameters,
     read_store,
     store_statistics,
@@ -54,23 +56,24 @@ from dask_odm.strategies.predict import Predictor
 Array = NDArray[Any]
 logger = logging.getLogger("dask_odm")
 LANDMARKS = 1000
-CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 12 * 8 * n)
+WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have at the landmarks
+CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
+ADVICE = "Use a smaller n_landmarks, or more memory."
 PIVOT_ROWS = 20  # a landmark, that it is sought among
 
 
 def train_landmark_arrays(
     X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
 ) -> Trained:
-    """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
+    """Train on rows in memory; parameters as `dask_odm.estimators.sodm.train_arrays`."""
     _check(settings)
+    began = time.perf_counter()
     rows = TrainingRows.of(X, y, weight, class_weights).merged()
-    statistics = rows.statistics()
-    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
-    scaled = rows.scaled(scaling)
+    kernel, scaling, scaled = named_kernel(rows.X, rows, settings)
     count = min(rows.n, settings.n_landmarks or LANDMARKS)
     cluster = Cluster.local(settings.memory_limit)
     needed = solver_bytes(count, rows.X.shape[1]) + 4 * 8 * rows.n
-    cluster.require(needed, 1, f"Newton over {count} landmarks")
+    cluster.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
     if settings.certify:  # told now, not after the fit
         require_memory((rows.n, rows.X.shape[1]), rows.X.dtype, settings, CERTIFICATE, 0)
     with single_threaded_blas, rescaling_advised():
@@ -81,7 +84,7 @@ def train_landmark_arrays(
         source = scaled if isinstance(scaled, SparseRows) else ArrayRows(scaled)
         spare = cluster.memory - needed
         span = RowSpan(query, source, (rows.y > 0).astype(np.int8), weights, spare, CPU_COUNT)
-        solution = _solve(span, query, landmarks, rows.n, spare, settings, rows.fingerprint)
+        solution = _solve(span, query, landmarks, rows.n, spare, settings, rows.fingerprint, began)
         del span  # its kernel values make room for the certificate's
         gap = _gap_in_memory(rows, scaled, landmarks, solution.a, settings)
     return _finish(landmarks, scaling, rows.raw(landmarks.index), rows.kept[landmarks.index], solution, gap, settings)
@@ -108,14 +111,15 @@ def _gap_in_memory(
 def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
     """Train on a store: a small one in memory, any other by passes of Dask's workers over its chunks."""
     _check(settings)
-    if is_small(store):
+    began = time.perf_counter()
+    if is_small(store) and store.rows * min(store.rows, settings.n_landmarks or LANDMARKS) <= WHOLE_VALUES:
         return train_landmark_arrays(*read_store(store, labelling, settings), settings)
     settings.require_named_kernel("a store of this size")
     cluster = Cluster.current(settings.memory_limit)
     count = min(store.rows, settings.n_landmarks or LANDMARKS)
     here = Cluster.local(settings.memory_limit)
     needed = solver_bytes(count, store.features)
-    here.require(needed, 1, f"Newton over {count} landmarks")
+    here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
     if settings.certify:
         require_memory((store.rows, store.features), store.dtype, settings, CERTIFICATE, 0)
     statistics = store_statistics(store, labelling, cluster)
@@ -138,7 +142,7 @@ def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettin
         span.require(max(start_rows(store.rows, len(landmarks)), SKETCH * len(landmarks)))
         logger.info("%d rows, %d landmarks, Newton by passes; %s", store.rows, len(landmarks), cluster)
         data = f"{store.digest} {labelling}"
-        solution = _solve(span, query, landmarks, store.rows, here.memory - needed, settings, lambda: data)
+        solution = _solve(span, query, landmarks, store.rows, here.memory - needed, settings, lambda: data, began)
         gap = float("nan")
         if settings.certify:
             asked = store_products(store, labelling, scaling, kernel, cluster, settings, CERTIFICATE)
@@ -150,7 +154,7 @@ def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettin
 
 def _check(settings: FitSettings) -> None:
     if settings.kernel == "precomputed":
-        raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='sodm'.")
+        raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='exact'.")
     if settings.kernel == "linear":
         raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
 
@@ -174,6 +178,7 @@ def _solve(
     memory: int,
     settings: FitSettings,
     data: Callable[[], str],
+    began: float,
 ) -> LandmarkSolution:
     """Newton from a sample's solution, or from a checkpoint; ``data`` tells it which rows these are."""
     seed = settings.solver.seed
@@ -192,6 +197,7 @@ def _solve(
         max_iter=settings.solver.max_iter,
         seed=seed,
         threads=CPU_COUNT,
+        began=began,
         resume=resume,
         on_step=report_step,
         on_state=save,

@@ -45,7 +45,7 @@ logger = logging.getLogger("dask_odm")
 def train_linear_arrays(
     X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
 ) -> Trained:
-    """Train on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
+    """Train on rows in memory; parameters as `dask_odm.estimators.sodm.train_arrays`."""
     rows = TrainingRows.of(X, y, weight, class_weights)
     features = FeatureMap(rows.X.shape[1], settings.bias, _scaling(rows, settings))
     loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)

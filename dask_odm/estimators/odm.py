@@ -73,7 +73,7 @@ class ODMClassifier(PredictingClassifier):
         of shape (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m). Both for rows in
         memory only.
     gamma : {"scale", "auto"} or float, default="scale"
-        Kernel coefficient of "rbf" and "poly": ``"scale"`` is 1 / (n_features · variance of scaled rows),
+        Kernel coefficient of "rbf", "laplacian" and "poly": ``"scale"`` is 1 / (n_features · variance of scaled rows),
         ``"auto"`` 1 / n_features.
     degree : int, default=3
         Of the "poly" kernel.
@@ -96,6 +96,7 @@ class ODMClassifier(PredictingClassifier):
         ========= ==================================================================================================
         newton    the kernel is linear
         sodm      partitions are asked for: ``n_partitions``, ``stop_at`` above 1, ``early_stop``
+        landmark  landmarks are asked for: ``n_landmarks``, ``landmarks``, ``certify``
         exact     the kernel is precomputed; or rows² · (features + 16) is at most 2³³, and a ``memory_limit`` allows it
         landmark  all else
         ========= ==================================================================================================
@@ -140,7 +141,7 @@ class ODMClassifier(PredictingClassifier):
     warm_start : bool, default=False
         Start from the last fit's weights. Linear solvers only.
     random_state : int, RandomState instance or None, default=None
-        Seed of partitions and of the order of descent.
+        Seed of landmarks, partitions and the order of descent.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     scratch : str or None, default=None

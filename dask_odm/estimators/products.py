@@ -32,10 +32,11 @@ ADVICE = "Use more memory, solver='landmark' without certify, or solver='sodm' w
 
 @dataclass(frozen=True)
 class Purpose:
-    """What products are for: a few words, and the bytes that it holds in this process for n rows of d features."""
+    """What products are for: a few words, the bytes it holds here for n rows of d features, and if that is too much."""
 
     what: str
     nbytes: Callable[[int, int, int], int]  # of n, d and the bytes of an entry
+    advice: str = ADVICE
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def row_products(kernel: Kernel, scaled: Any, settings: FitSettings, purpose: Pu
         return
     with scratch_folder(settings.scratch) as folder:
         write_rows(folder, scaled.shape, scaled.dtype, lambda out: np.copyto(out, scaled))
-        with _placed(kernel, folder, Cluster.current(settings.memory_limit), settings, purpose) as products:
+        with placed_products(kernel, folder, Cluster.current(settings.memory_limit), settings, purpose) as products:
             yield products
 
 
@@ -70,8 +71,9 @@ def store_products(
     kept : ndarray of shape (n,)
         Numbers of the rows in the store.
     """
-    kept, y, weight = _labels(store, labelling)
     dtype = np.dtype(settings.dtype or store.dtype)
+    require_memory((store.rows, store.features), dtype, settings, purpose, 0)  # before anything is read or written
+    kept, y, weight = _labels(store, labelling)
 
     def fill(out: Array) -> None:
         done = 0
@@ -82,7 +84,7 @@ def store_products(
 
     with scratch_folder(settings.scratch) as folder:
         write_rows(folder, (len(kept), store.features), dtype, fill)
-        with _placed(kernel, folder, cluster, settings, purpose) as products:
+        with placed_products(kernel, folder, cluster, settings, purpose) as products:
             yield products, RowLosses(settings.odm, y, weight), kept
 
 
@@ -99,7 +101,7 @@ def _labels(store: Store, labelling: Labelling) -> tuple[Array, Array, Array]:
 
 
 @contextmanager
-def _placed(
+def placed_products(
     kernel: Kernel, folder: str, cluster: Cluster, settings: FitSettings, purpose: Purpose
 ) -> Iterator[Products]:
     """Products over the rows in ``folder``: by the cluster's workers, or by threads of this process."""
@@ -125,5 +127,5 @@ def require_memory(
     cluster = Cluster.local(settings.memory_limit)
     scratch = max(Tiling(*shape, size).scratch_bytes(CPU_COUNT) for size in (dtype.itemsize, 8))
     needed = more + scratch + purpose.nbytes(*shape, dtype.itemsize)
-    cluster.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", ADVICE)
+    cluster.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
     return cluster.memory - needed

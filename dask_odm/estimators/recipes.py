@@ -15,6 +15,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.exact import train_exact_arrays, train_exact_store
 from dask_odm.estimators.landmark import train_landmark_arrays, train_landmark_store
 from dask_odm.estimators.linear import train_linear_arrays, train_linear_store
+from dask_odm.estimators.sodm import train_arrays, train_store
 from dask_odm.estimators.svrg import (
     train_csvrg_arrays,
     train_csvrg_store,
@@ -23,7 +24,7 @@ from dask_odm.estimators.svrg import (
     train_svrg_arrays,
     train_svrg_store,
 )
-from dask_odm.estimators.training import FitSettings, Trained, train_arrays, train_store
+from dask_odm.estimators.training import FitSettings, Trained
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
 from dask_odm.strategies.cluster import parse_limit
 
@@ -118,6 +119,10 @@ def _choose(solver: str, settings: FitSettings, rows: int, features: int) -> Cho
         return Choice("newton", "the kernel is linear")
     if settings.n_partitions is not None or settings.tree.stop_at > 1 or settings.tree.early_stop:
         return Choice("sodm", "partitions are asked for")
+    if settings.kernel != "precomputed" and (
+        settings.n_landmarks is not None or settings.landmarks != "uniform" or settings.certify
+    ):
+        return Choice("landmark", "landmarks are asked for")
     if settings.kernel == "precomputed":
         return Choice("exact", "the kernel is precomputed")
     work = rows**2 * (features + 16)

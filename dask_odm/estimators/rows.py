@@ -17,6 +17,7 @@ from dask_odm.data.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import InputError
 
 Array = NDArray[Any]
+NEGLIGIBLE = 1e-100  # of the largest weight: as good as zero, and its share of the loss underflows
 MERGED_SHARE = 0.95  # merging more rows than that into fewer is not worth the copy
 
 
@@ -53,7 +54,8 @@ class TrainingRows:
         InputError
             No row is left, or the weights are too large to be added up.
         """
-        kept = np.flatnonzero(weight * np.where(y > 0, class_weights[1], class_weights[0]) > 0)
+        total = weight * np.where(y > 0, class_weights[1], class_weights[0])
+        kept = np.flatnonzero(total > NEGLIGIBLE * total.max(initial=0.0))
         if not len(kept):
             raise InputError("no row has both a label and a positive weight.")
         if len(kept) < len(y):

@@ -46,7 +46,7 @@ logger = logging.getLogger("dask_odm")
 def train_svrg_arrays(
     X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
 ) -> Trained:
-    """Train by SVRG on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
+    """Train by SVRG on rows in memory; parameters as `dask_odm.estimators.sodm.train_arrays`."""
     rows, features, _, scaled = _dense_rows("svrg", X, y, weight, class_weights, settings)
     problem = ArraySteps(*_in_memory(rows, features, scaled, settings))
     return _solve("svrg", problem, features, rows, settings)
@@ -55,7 +55,7 @@ def train_svrg_arrays(
 def train_csvrg_arrays(
     X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
 ) -> Trained:
-    """Train by CSVRG on rows in memory; parameters as `dask_odm.estimators.training.train_arrays`."""
+    """Train by CSVRG on rows in memory; parameters as `dask_odm.estimators.sodm.train_arrays`."""
     rows, features, kernel, scaled = _dense_rows("csvrg", X, y, weight, class_weights, settings)
     size, seed = settings.svrg.coreset_size, settings.solver.seed
     strata, _ = strata_of_arrays(scaled, kernel, min(settings.n_landmarks or STRATA, size), seed)
@@ -84,7 +84,7 @@ def train_csvrg_store(store: Store, labelling: Labelling, settings: FitSettings)
 def train_ring_arrays(
     X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
 ) -> Trained:
-    """Train by DSVRG on rows in memory, in this process; as `dask_odm.estimators.training.train_arrays`."""
+    """Train by DSVRG on rows in memory, in this process; as `dask_odm.estimators.sodm.train_arrays`."""
     rows, features, kernel, scaled = _dense_rows("dsvrg", X, y, weight, class_weights, settings)
     parts = ring_partitions(rows.n, settings.n_partitions)
     partitions = partition_arrays(scaled, rows.y, rows.total_weights, kernel, settings.shuffle(parts))

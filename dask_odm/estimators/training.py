@@ -1,4 +1,4 @@
-"""From checked input to dual variables: settles scaling and kernel, and runs the tree in memory or from a store."""
+"""From checked input to a model: settings of a fit, scaling and kernel, small stores, models of dual variables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.files import remove_folder
-from dask_odm.data.memory_rows import MemoryPartitions
 from dask_odm.data.partitioned import Labelling, StoredPartitions, chunk_statistics
-from dask_odm.data.scaling import Scaling, StoredScaling
-from dask_odm.data.sparse_rows import SparseRows, taken
+from dask_odm.data.scaling import Scaling
+from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.data.statistics import Statistics
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.checkpoints import Checkpoint, open_checkpoint
 from dask_odm.estimators.checks import unfinished
 from dask_odm.estimators.rows import TrainingRows
 from dask_odm.kernels import from_parameters
@@ -36,14 +34,12 @@ from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.predict import Predictor
-from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_arrays, partition_store
-from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings, grow_tree, partitions_for, solve_whole
+from dask_odm.strategies.shuffle import ShuffleSettings
+from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings
 
 Array = NDArray[Any]
 logger = logging.getLogger("dask_odm")
-WHOLE_ROWS = 1 << 16  # up to so many rows in memory are one partition, solved without a graph
 WHOLE_BYTES = 256 << 20  # a store up to this size is read into memory
-LEAF_ROWS = 8192
 STRATA = 64  # most strata that partitions are balanced by
 _SCRATCH: set[str] = set()  # folders of this process that are not removed yet
 
@@ -147,79 +143,25 @@ class Trained:
     path: tuple[Trained, ...] = ()
 
 
-def train_arrays(
-    X: Array, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
-) -> Trained:
-    """Train on rows in memory.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Raw rows, float32 or float64.
-    y, weight : ndarrays of shape (n,)
-        Labels ±1 and weights; rows of weight zero are dropped.
-    class_weights : tuple of float
-        What a negative and a positive row's weight is multiplied by; scaling does not know of it.
-    """
-    rows = TrainingRows.of(X, y, weight, class_weights)
-    parts = partitions_for(rows.n, settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
-    checkpoint = None
-    if settings.checkpoint is not None:
-        checkpoint = _checkpoint(settings, f"{parts} {rows.fingerprint()}")
-    kernel, scaling, scaled = (_precomputed if settings.kernel == "precomputed" else _named)(X, rows, settings)
-    y, weight, cluster = rows.y, rows.total_weights, Cluster.local(settings.memory_limit)
-    if parts == 1:
-        # in random order, since descent goes block by block and rows often come sorted by class
-        order = np.random.default_rng(settings.solver.seed).permutation(rows.n)
-        whole = MemoryPartitions(taken(scaled, order), y[order], weight[order], order, (rows.n,))
-        job = TreeJob(whole, scaling, kernel, settings.odm, settings.solver)
-        start, on_level = (None, None) if checkpoint is None else (checkpoint.start, checkpoint.save)
-        result = solve_whole(job, cluster, resume=start, on_level=on_level)
-    else:
-        partitions = partition_arrays(scaled, y, weight, kernel, settings.shuffle(parts))
-        job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
-        result = _grow(job, settings, cluster, checkpoint)
-    if isinstance(kernel, Precomputed):
-        return _finish_precomputed(job, result, rows.kept, settings)
-    return _finish(job, scaling, result, rows.raw, rows.kept, settings)
-
-
-def _named(X: Array, rows: TrainingRows, settings: FitSettings) -> tuple[Kernel, Scaling, Array | SparseRows]:
+def named_kernel(X: Array, rows: TrainingRows, settings: FitSettings) -> tuple[Kernel, Scaling, Array | SparseRows]:
+    """The kernel, what scales the rows, and the rows as the kernel sees them; ``X`` is for `precomputed_kernel`."""
     statistics = rows.statistics()
-    scaling = settings.scaling(statistics)
-    return settings.make_kernel(statistics), scaling, rows.scaled(scaling)
+    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
+    scaled = rows.scaled(scaling)
+    if isinstance(kernel, CallableKernel):
+        kernel.check(scaled)
+    return kernel, scaling, scaled
 
 
-def _precomputed(X: Array, rows: TrainingRows, settings: FitSettings) -> tuple[Kernel, Scaling, Array | SparseRows]:
+def precomputed_kernel(
+    X: Array, rows: TrainingRows, settings: FitSettings
+) -> tuple[Kernel, Scaling, Array | SparseRows]:
     """The kernel that looks values up, and rows that are their own numbers."""
     if settings.scale is not None:
         raise InputError("scale must be None for kernel='precomputed', whose values are what is learned from.")
     kernel = Precomputed(settings.bias, X)
     kernel.check()
     return kernel, Scaling(np.zeros(1), np.ones(1)), rows.kept[:, None].astype(X.dtype)
-
-
-def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
-    """Train on a store: a small one in memory, any other through the shuffle and the tree, on Dask."""
-    parts = partitions_for(store.rows, settings.n_partitions, settings.tree.fan_in, LEAF_ROWS)
-    if settings.kernel == "precomputed":
-        settings.require_named_kernel("a store")
-    if store.rows <= WHOLE_ROWS and is_small(store) and settings.n_partitions in (None, 1):
-        rows = read_store(store, labelling, settings)
-        return train_arrays(*rows, replace(settings, n_partitions=1))
-    settings.require_named_kernel("a store of this size")
-    checkpoint = None
-    if settings.checkpoint is not None:
-        checkpoint = _checkpoint(settings, f"{parts} {store.digest} {labelling}")
-    cluster = Cluster.current(settings.memory_limit)
-    statistics = store_statistics(store, labelling, cluster)
-    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
-    with scratch_folder(settings.scratch) as folder:
-        partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
-        job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
-        lean = replace(job, scaling=StoredScaling(landmarks_path(folder)))
-        result = _grow(lean, settings, cluster, checkpoint)
-        return _finish(job, scaling, result, lambda chosen: _gather(partitions, chosen), None, settings)
 
 
 def is_small(store: Store) -> bool:
@@ -252,22 +194,6 @@ def store_statistics(store: Store, labelling: Labelling, cluster: Cluster) -> St
     return total.result()
 
 
-def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, checkpoint: Checkpoint | None) -> TreeResult:
-    """Grow the tree, with checkpoints if they are asked for."""
-    counts = job.partitions.counts
-    logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, cluster)
-    if checkpoint is None:
-        return grow_tree(job, settings.tree, cluster)
-    start, history = checkpoint.start, checkpoint.history
-    return grow_tree(job, settings.tree, cluster, resume=start, history=history, on_level=checkpoint.save)
-
-
-def _checkpoint(settings: FitSettings, data: str) -> Checkpoint:
-    """The checkpoint that is asked for: of the data, and of all parameters but where files lie and how much memory."""
-    plain = plain_parameters(settings)
-    return open_checkpoint(str(settings.checkpoint), data, plain, settings.solver.seed, resume=settings.resume)
-
-
 def plain_parameters(settings: FitSettings) -> dict[str, Any]:
     """All parameters that make a fit what it is, as JSON."""
     if callable(settings.kernel):
@@ -279,7 +205,7 @@ def plain_parameters(settings: FitSettings) -> dict[str, Any]:
     return plain
 
 
-def _finish(
+def finish_tree(
     job: TreeJob,
     scaling: Scaling,
     result: TreeResult,
@@ -304,7 +230,7 @@ def _finish(
     return _trained(predictor, support if numbers is None else numbers[support], result, settings)
 
 
-def _finish_precomputed(job: TreeJob, result: TreeResult, numbers: Array, settings: FitSettings) -> Trained:
+def finish_precomputed(job: TreeJob, result: TreeResult, numbers: Array, settings: FitSettings) -> Trained:
     """The model of looked-up kernel values: a weight for every training row's column."""
     coefficients, support, total = _coefficients(job, result)
     assert isinstance(job.kernel, Precomputed)
@@ -356,7 +282,7 @@ def _linear_weights(job: TreeJob, a: Array) -> Array:
     return total
 
 
-def _gather(partitions: StoredPartitions, chosen: Array) -> Array:
+def gather_rows(partitions: StoredPartitions, chosen: Array) -> Array:
     """Raw rows of ascending row numbers ``chosen`` from partitions on disk, one partition at a time."""
     out = np.empty((len(chosen), partitions.features), partitions.dtype)
     for k in range(len(partitions.counts)):

@@ -119,7 +119,7 @@ class Kernel(ABC):
     def forward(self, left: Packed, right: Packed, v: Array, out: Array) -> None:
         """``out += K v`` for ``v`` (m,) and float64 ``out`` (n,), without keeping K.
 
-        Products are in the dtype of the rows, and so are their sums over a few hundred columns; the rest is float64.
+        Products are in the dtype of the rows, and so are their sums over up to 512 columns; the rest is float64.
         """
         self.products(left, right, None, v, out, None)
 
@@ -186,12 +186,13 @@ def run_loop(
     """Call a `tile_loop` for what is not None, with everything in the one type it is compiled for."""
     dtype, (n, m) = left.dtype, shape
     mode |= (FORWARD if v is not None else 0) | (BACKWARD if u is not None else 0)
-    vectors = (np.array([] if x is None else x, dtype) for x in (u, v))
-    sums = (np.empty(0) if x is None else x for x in (by_row, by_column))
-    tile = np.empty(0, dtype) if tile is None else tile
-    loop(mode, left, right, n, m, dtype.type(bias), tile, *vectors, *sums)
+    none, no_sums = _NONE[dtype.itemsize], _NONE[8]
+    vectors = [none if x is None else np.array(x, dtype) for x in (u, v)]  # contiguous and writable
+    sums = [no_sums if x is None else x for x in (by_row, by_column)]
+    loop(mode, left, right, n, m, dtype.type(bias), none if tile is None else tile, *vectors, *sums)
 
 
+_NONE = {4: np.empty(0, np.float32), 8: np.empty(0, np.float64)}
 _free_buffers: dict[str, list[Array]] = {"float32": [], "float64": []}
 
 

@@ -12,11 +12,14 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Array, Kernel, Packed
+from dask_odm.kernels.loops import COLUMNS
+from dask_odm.kernels.radial import WIDE
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads, stream_threads
 
@@ -70,23 +73,23 @@ class Tiling:
     d: int
     itemsize: int
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Blocks."""
         panel = max(64, PANEL_BYTES // max(1, self.d * self.itemsize))
         return max(1, math.ceil(self.n / min(TILE_ROWS, panel)))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Rows of a block; the last may have fewer."""
         return math.ceil(self.n / self.count)
 
-    @property
+    @cached_property
     def groups(self) -> int:
         """Groups of rows of tiles, a power of two; some may be empty."""
         return min(GROUPS, 1 << (self.count - 1).bit_length())
 
-    @property
+    @cached_property
     def run(self) -> int:
         """Rows of tiles that are recomputed together."""
         return max(1, min(4, RUN_BYTES // max(1, self.size * self.d * self.itemsize)))
@@ -131,9 +134,11 @@ class Tiling:
 
     def scratch_bytes(self, threads: int) -> int:
         """Bytes that passes need besides kept tiles: buffers of every thread, sums of groups."""
-        panel = (self.size + 256) * (self.d + 10) * self.itemsize
+        row = (self.d + 10) * self.itemsize
+        # rows read, those packed for the left, for the right: in whole panels unless they are wide
+        rows = (self.run + 3) * self.size + (COLUMNS if self.d < WIDE else 0)
         sums = 3 * threads + self.groups.bit_length() + 2
-        return threads * ((self.run + 3) * panel + self.size**2 * self.itemsize) + sums * self.n * 8
+        return threads * (rows * row + self.size**2 * self.itemsize) + sums * self.n * 8
 
 
 class Scratch:
@@ -142,11 +147,9 @@ class Scratch:
     def __init__(self, kernel: Kernel, rows: Rows, tiling: Tiling) -> None:
         self._kernel, self._rows, self._tiling = kernel, rows, tiling
         self.panel = np.empty((tiling.size, tiling.d), rows.dtype)
-        self._lefts = [self._room() for _ in range(tiling.run)]
-        self._right = self._room()
-
-    def _room(self) -> Packed:
-        return self._kernel.room(self._tiling.size, self._tiling.d, self._rows.dtype)
+        size, d, width = tiling.size, tiling.d, kernel.width(tiling.d)
+        self._lefts = [Packed(np.empty(size * width, rows.dtype), size, d, width) for _ in range(tiling.run)]
+        self._right = kernel.room(size, d, rows.dtype)
 
     def read(self, block: int) -> Array:
         return self._rows.read(*self._tiling.span(block), self.panel)
@@ -380,11 +383,13 @@ class Gram:
 
     def in_float64(self) -> Gram:
         """The same operator with float64 entries, recomputed on every pass: what certifies a gap."""
-        return Gram(self.kernel, _Float64Rows(self.rows), budget=0, threads=self.threads, part=self.part)
+        return Gram(self.kernel, Float64Rows(self.rows), budget=0, threads=self.threads, part=self.part)
 
 
 @dataclass(frozen=True, eq=False)
-class _Float64Rows:
+class Float64Rows:
+    """Other rows, in float64."""
+
     rows: Rows
 
     @property
@@ -405,42 +410,3 @@ class _Float64Rows:
             return X.astype(np.float64)
         np.copyto(out[: stop - start], X)
         return out[: stop - start]
-
-
-@dataclass(eq=False)
-class LowRankGram(Gram):
-    """The Gram matrix of the linear kernel with fewer features than rows in a tile: ``X Xᵀ`` is never formed.
-
-    A pass costs O(n d) instead of O(n²).
-    """
-
-    def __post_init__(self) -> None:
-        self.tiling = Tiling(self.rows.n, self.rows.d, self.rows.dtype.itemsize)
-
-    def in_float64(self) -> LowRankGram:
-        return LowRankGram(self.kernel, _Float64Rows(self.rows), budget=0, threads=self.threads)
-
-    def weights(self, v: Array) -> Array:
-        """``Xᵀ v`` and, last, the weight of the constant feature √bias: float64 (d + 1,)."""
-        total = np.zeros(self.rows.d + 1)
-        for b in range(self.tiling.count):
-            start, stop = self.tiling.span(b)
-            total[:-1] += v[start:stop].astype(self.dtype) @ self.rows.read(start, stop)
-        total[-1] = np.sqrt(self.kernel.bias) * v.sum()
-        return total
-
-    def _add_scores(self, weights: Array, y: Array) -> None:
-        w, constant = weights[:-1].astype(self.dtype), weights[-1] * np.sqrt(self.kernel.bias)
-        for b in range(self.tiling.count):
-            start, stop = self.tiling.span(b)
-            y[start:stop] += self.rows.read(start, stop) @ w + constant
-
-    def matvec(self, v: Array) -> Array:
-        y = np.zeros(self.n)
-        self._add_scores(self.weights(v), y)
-        return y
-
-
-def is_low_rank(kernel: Kernel, d: int) -> bool:
-    """Whether the Gram matrix is better never formed: linear, with fewer features than a tile has rows."""
-    return kernel.name == "linear" and d <= TILE_ROWS

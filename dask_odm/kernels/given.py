@@ -18,6 +18,8 @@ from dask_odm.kernels.base import Array, Kernel, Packed
 _DIAGONAL_ROWS = 64
 _SYMMETRY_ROWS = 256
 _ASYMMETRY = 1e-4
+_CHECKED_ROWS = 256
+_INDEFINITE = 1e-5  # of the largest value and the number of rows: float32 rounds by less
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,20 @@ class CallableKernel(_Given):
         if not np.isfinite(values).all():
             raise InputError("kernel returned NaN or infinity.")
         return values
+
+    def check(self, X: Any) -> None:
+        """Raise InputError unless values between some of the rows ``X`` (n, d) are those of a kernel."""
+        rows = X[np.unique(np.linspace(0, len(X) - 1, min(len(X), _CHECKED_ROWS)).astype(int))]
+        values = self._values(rows, rows).astype(np.float64)
+        size = max(float(np.abs(values).max()), np.finfo(float).tiny)
+        if np.abs(values - values.T).max() > _ASYMMETRY * size:
+            raise InputError("kernel: the function is not symmetric: κ(x, z) and κ(z, x) differ.")
+        least = float(np.linalg.eigvalsh(0.5 * (values + values.T))[0])
+        if least < -_INDEFINITE * size * len(rows):
+            raise InputError(
+                f"kernel: the function is not positive semi-definite: of its values between {len(rows)} rows the least "
+                f"eigenvalue is {least:.2g}."
+            )
 
     def diagonal(self, X: Array) -> Array:
         blocks = (X[i : i + _DIAGONAL_ROWS] for i in range(0, len(X), _DIAGONAL_ROWS))

@@ -1,11 +1,11 @@
 """The compiled loop behind tiles of distance kernels, and behind products with any tile.
 
-A tile is made four rows by 256 columns at a time in a buffer that stays in the first-level cache; there it is
+A tile is made four rows by 512 columns at a time in a buffer that stays in the first-level cache; from there it is
 stored, or multiplied and forgotten. Only columns laid out feature by feature, with the number of features of
 a step known to the compiler, become vector instructions.
 
-Sums of products run in the dtype of the rows over at most 256 entries, from there on in float64: in float32 alone
-they would stall the gap.
+Sums of products run in the dtype of the rows over at most 512 columns or 64 rows, from there on in float64:
+in float32 alone they would stall the gap.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import numpy as np
 
 from dask_odm.kernels.jit import compiled, inlined
 
-COLUMNS = 256  # of a panel
-RUN_ROWS = 256  # whose products with a column are added up before they go to float64
+COLUMNS = 512  # of a panel
+RUN_ROWS = 64  # whose products with a column are added up before they go to float64
+WHOLE = 32  # columns are computed in multiples of it, so that vectors are full
 FEATURES = 8  # of a step at most: more and their factors do not fit the registers
 
 STORE, FORWARD, BACKWARD, STORED = 0, 1, 2, 4  # what to do with entries; STORED: they are read, not computed
@@ -42,55 +43,64 @@ def padded(width: int) -> int:
     return step * -(-width // step)
 
 
+@inlined
+def _power_float32(t: Any) -> Any:
+    """``2**min(t, 0)``; smaller than 2**-126 becomes that."""
+    c0, c1, c2, c3, c4, c5, c6 = _P32
+    x = min(max(t, np.float32(-126.0)), np.float32(0.0))
+    n = np.int32(x - np.float32(0.5))
+    f = x - np.float32(n)
+    p = np.float32(((((((c6 * f + c5) * f + c4) * f + c3) * f + c2) * f + c1) * f) + c0)
+    bits = np.int32(p.view(np.int32) + (n << np.int32(23)))
+    return bits.view(np.float32)
+
+
+@inlined
+def _power_float64(t: Any) -> Any:
+    """``2**min(t, 0)``; smaller than 2**-1022 becomes that."""
+    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _P64
+    x = min(max(t, -1022.0), 0.0)
+    n = np.int64(x - 0.5)
+    f = x - np.float64(n)
+    p = c13 * f + c12
+    p = p * f + c11
+    p = p * f + c10
+    p = p * f + c9
+    p = p * f + c8
+    p = p * f + c7
+    p = p * f + c6
+    p = p * f + c5
+    p = p * f + c4
+    p = p * f + c3
+    p = p * f + c2
+    p = p * f + c1
+    p = p * f + c0
+    bits = np.int64(np.float64(p).view(np.int64) + (n << 52))
+    return bits.view(np.float64)
+
+
 @compiled
 def exp2_float32(t: Any, bias: Any) -> None:
-    """``t <- 2**min(t, 0) + bias`` for a flat float32 array; smaller than 2**-126 becomes that."""
-    c0, c1, c2, c3, c4, c5, c6 = _P32
-    low = np.float32(-126.0)
-    half = np.float32(0.5)
-    zero = np.float32(0.0)
+    """``t <- 2**min(t, 0) + bias`` for a flat float32 array."""
     for i in range(t.size):
-        x = min(max(t[i], low), zero)
-        n = np.int32(x - half)
-        f = x - np.float32(n)
-        p = np.float32(((((((c6 * f + c5) * f + c4) * f + c3) * f + c2) * f + c1) * f) + c0)
-        bits = np.int32(p.view(np.int32) + (n << np.int32(23)))
-        t[i] = bits.view(np.float32) + bias
+        t[i] = _power_float32(t[i]) + bias
 
 
 @compiled
 def exp2_float64(t: Any, bias: Any) -> None:
     """``t <- 2**min(t, 0) + bias`` for a flat float64 array."""
-    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _P64
     for i in range(t.size):
-        x = min(max(t[i], -1022.0), 0.0)
-        n = np.int64(x - 0.5)
-        f = x - np.float64(n)
-        p = c13 * f + c12
-        p = p * f + c11
-        p = p * f + c10
-        p = p * f + c9
-        p = p * f + c8
-        p = p * f + c7
-        p = p * f + c6
-        p = p * f + c5
-        p = p * f + c4
-        p = p * f + c3
-        p = p * f + c2
-        p = p * f + c1
-        p = p * f + c0
-        bits = np.int64(np.float64(p).view(np.int64) + (n << 52))
-        t[i] = bits.view(np.float64) + bias
+        t[i] = _power_float64(t[i]) + bias
 
 
 @inlined
 def _add_features(
-    entries: Any, a0: Any, a1: Any, a2: Any, a3: Any, b: Any, step: int, manhattan: bool, fresh: bool
+    entries: Any, a0: Any, a1: Any, a2: Any, a3: Any, b: Any, columns: int, step: int, manhattan: bool, fresh: bool
 ) -> None:
-    """Add to ``entries`` (4, COLUMNS) what ``step`` features contribute; ``fresh``: to zeros."""
+    """Add to ``columns`` columns of ``entries`` (4, COLUMNS) what ``step`` features give; ``fresh``: to zeros."""
     size = COLUMNS
     zero = b[0] - b[0]
-    for j in range(size):
+    for j in range(columns):
         if fresh:
             t0, t1, t2, t3 = zero, zero, zero, zero
         else:
@@ -111,67 +121,106 @@ def _add_features(
 
 
 @inlined
-def _compute(
+def _logarithms(
     entries: Any,
     left: Any,
-    rows: Any,
-    i: int,
+    r0: int,
+    r1: int,
+    r2: int,
+    r3: int,
     width: int,
     panel: Any,
-    bias: Any,
+    columns: int,
     step: int,
     manhattan: bool,
-    narrow: bool,
 ) -> None:
-    """``entries <-`` kernel values of four rows from ``rows[i]`` on, the last again where there are fewer."""
-    last = rows.size - 1
-    at0, at1 = rows[i] * width, rows[min(i + 1, last)] * width
-    at2, at3 = rows[min(i + 2, last)] * width, rows[min(i + 3, last)] * width
+    """``entries <-`` log2 of the kernel values of four rows."""
+    at0, at1, at2, at3 = r0 * width, r1 * width, r2 * width, r3 * width
     for k in range(0, width, step):
         a0, a1 = left[at0 + k : at0 + k + step], left[at1 + k : at1 + k + step]
         a2, a3 = left[at2 + k : at2 + k + step], left[at3 + k : at3 + k + step]
         b = panel[k * COLUMNS : (k + step) * COLUMNS]
         if k == 0:
-            _add_features(entries, a0, a1, a2, a3, b, step, manhattan, True)
+            _add_features(entries, a0, a1, a2, a3, b, columns, step, manhattan, True)
         else:
-            _add_features(entries, a0, a1, a2, a3, b, step, manhattan, False)
-    if narrow:
-        exp2_float32(entries, bias)
-    else:
-        exp2_float64(entries, bias)
+            _add_features(entries, a0, a1, a2, a3, b, columns, step, manhattan, False)
 
 
 @inlined
-def _copy(source: Any, target: Any) -> None:
-    for j in range(source.size):
-        target[j] = source[j]
+def _store(t: Any, out: Any, bias: Any, narrow: bool) -> None:
+    """``out <- 2**min(t, 0) + bias``."""
+    for i in range(out.size):
+        if narrow:
+            out[i] = _power_float32(t[i]) + bias
+        else:
+            out[i] = _power_float64(t[i]) + bias
 
 
 @inlined
-def _add_forward(entries: Any, weights: Any, by_row: Any, i: int, some: int) -> None:
-    size = COLUMNS
-    s0 = s1 = s2 = s3 = weights[0] - weights[0]
-    for j in range(size):
-        x = weights[j]
-        s0 += entries[j] * x
-        s1 += entries[size + j] * x
-        s2 += entries[2 * size + j] * x
-        s3 += entries[3 * size + j] * x
-    for r in range(some):
-        by_row[i + r] += s0 if r == 0 else s1 if r == 1 else s2 if r == 2 else s3
+def _whole(columns: int) -> int:
+    return -(-columns // WHOLE) * WHOLE
 
 
 @inlined
-def _add_backward(entries: Any, u: Any, rows: Any, i: int, some: int, sums: Any) -> None:
-    size, zero = COLUMNS, u[0] - u[0]
-    u0 = u[rows[i]]
-    u1 = u[rows[i + 1]] if some > 1 else zero
-    u2 = u[rows[i + 2]] if some > 2 else zero
-    u3 = u[rows[i + 3]] if some > 3 else zero
-    for j in range(size):
-        sums[j] += (u0 * entries[j] + u1 * entries[size + j]) + (
-            u2 * entries[2 * size + j] + u3 * entries[3 * size + j]
-        )
+def _four(rows: Any, i: int) -> Any:
+    """Four rows from ``rows[i]`` on, the last again where there are fewer."""
+    last = rows.size - 1
+    return rows[i], rows[min(i + 1, last)], rows[min(i + 2, last)], rows[min(i + 3, last)]
+
+
+@inlined
+def _weights(u: Any, r0: int, r1: int, r2: int, r3: int, some: int) -> Any:
+    """``u`` of four rows, 0 of those that there are no more."""
+    zero = u[0] - u[0]
+    return u[r0], u[r1] if some > 1 else zero, u[r2] if some > 2 else zero, u[r3] if some > 3 else zero
+
+
+@inlined
+def _dot(e0: Any, e1: Any, e2: Any, e3: Any, v: Any) -> Any:
+    """Four rows of entries times ``v``."""
+    s0 = s1 = s2 = s3 = v[0] - v[0]
+    for j in range(v.size):
+        x = v[j]
+        s0 += e0[j] * x
+        s1 += e1[j] * x
+        s2 += e2[j] * x
+        s3 += e3[j] * x
+    return s0, s1, s2, s3
+
+
+@inlined
+def _add(e0: Any, e1: Any, e2: Any, e3: Any, u0: Any, u1: Any, u2: Any, u3: Any, sums: Any) -> None:
+    """Add to ``sums`` four rows of entries, each times its own weight."""
+    for j in range(sums.size):
+        sums[j] += (u0 * e0[j] + u1 * e1[j]) + (u2 * e2[j] + u3 * e3[j])
+
+
+@inlined
+def _dot_and_add(e0: Any, e1: Any, e2: Any, e3: Any, v: Any, u0: Any, u1: Any, u2: Any, u3: Any, sums: Any) -> Any:
+    """Both while entries are at hand."""
+    s0 = s1 = s2 = s3 = v[0] - v[0]
+    for j in range(v.size):
+        x = v[j]
+        t0, t1, t2, t3 = e0[j], e1[j], e2[j], e3[j]
+        s0 += t0 * x
+        s1 += t1 * x
+        s2 += t2 * x
+        s3 += t3 * x
+        sums[j] += (u0 * t0 + u1 * t1) + (u2 * t2 + u3 * t3)
+    return s0, s1, s2, s3
+
+
+@inlined
+def _dealt(rows: Any) -> Any:
+    """``rows`` so ordered that four that follow each other are one of each quarter.
+
+    A stored tile is then read as four streams, each in order; four neighbours at a time take twice as long.
+    """
+    order, quarter = rows.copy(), rows.size // 4
+    for i in range(quarter):
+        for q in range(4):
+            order[4 * i + q] = rows[q * quarter + i]
+    return order
 
 
 @cache
@@ -201,35 +250,54 @@ def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
 
         FORWARD: ``by_row += K v``. BACKWARD: ``by_column += K.T u``. STORE: into ``tile``.
         """
-        size, width = COLUMNS, left.size // max(n, 1)
-        entries, weights, sums = np.zeros(4 * size, v.dtype), np.zeros(size, v.dtype), np.zeros(size, v.dtype)
-        rows = np.flatnonzero(u) if mode & ~STORED == BACKWARD else np.arange(n)
-        for start in range(0, m, size):
-            columns = min(size, m - start)
-            panel = right[start * width : (start + size) * width]
-            if mode & FORWARD:
-                weights[columns:] = 0
-                _copy(v[start : start + columns], weights)
+        stored, size, width = mode & STORED != 0, COLUMNS, left.size // max(n, 1)
+        task, zero = mode & ~STORED, left.dtype.type(0)
+        entries = np.zeros(4 * size, left.dtype)
+        sums = np.zeros(m if mode & BACKWARD else 0, left.dtype)
+        rows = _dealt(np.flatnonzero(u) if task == BACKWARD else np.arange(n))
+        source, u0, u1, u2, u3 = tile if stored else entries, zero, zero, zero, zero
+        # a panel is computed for all rows while it is in the cache; a stored tile is read as it lies in memory
+        for begin in range(0, m, max(m, 1) if stored else size):
+            end = m if stored else min(m, begin + size)
+            panel, columns = right[begin * width : (begin + size) * width], _whole(min(size, end - begin))
             for first in range(0, rows.size, RUN_ROWS):
-                sums[:] = 0
                 for i in range(first, min(first + RUN_ROWS, rows.size), 4):
                     some = min(4, rows.size - i)
-                    if mode & STORED:
-                        for r in range(some):
-                            at = rows[i + r] * m + start
-                            _copy(tile[at : at + columns], entries[r * size : r * size + columns])
+                    r0, r1, r2, r3 = _four(rows, i)
+                    at0, at1, at2, at3 = 0, size, 2 * size, 3 * size
+                    if stored:
+                        at0, at1, at2, at3 = r0 * m, r1 * m, r2 * m, r3 * m
                     else:
-                        _compute(entries, left, rows, i, width, panel, bias, step, manhattan, narrow)
-                    if mode == STORE:
+                        _logarithms(entries, left, r0, r1, r2, r3, width, panel, columns, step, manhattan)
+                        if task == STORE:
+                            for r in range(some):
+                                at = rows[i + r] * m
+                                _store(entries[r * size : (r + 1) * size], tile[at + begin : at + end], bias, narrow)
+                            continue
+                        if narrow:
+                            exp2_float32(entries[: 3 * size + columns], bias)
+                        else:
+                            exp2_float64(entries[: 3 * size + columns], bias)
+                    if task & BACKWARD:
+                        u0, u1, u2, u3 = _weights(u, r0, r1, r2, r3, some)
+                    for start in range(begin, end, size):
+                        stop = min(start + size, end)
+                        k = stop - start
+                        e0, e1 = source[at0 : at0 + k], source[at1 : at1 + k]
+                        e2, e3 = source[at2 : at2 + k], source[at3 : at3 + k]
+                        at0, at1, at2, at3 = at0 + size, at1 + size, at2 + size, at3 + size
+                        if task == BACKWARD:
+                            _add(e0, e1, e2, e3, u0, u1, u2, u3, sums[start:stop])
+                            continue
+                        if task == FORWARD:
+                            s = _dot(e0, e1, e2, e3, v[start:stop])
+                        else:
+                            s = _dot_and_add(e0, e1, e2, e3, v[start:stop], u0, u1, u2, u3, sums[start:stop])
                         for r in range(some):
-                            at = (i + r) * m + start
-                            _copy(entries[r * size : r * size + columns], tile[at : at + columns])
-                    if mode & FORWARD:
-                        _add_forward(entries, weights, by_row, i, some)
-                    if mode & BACKWARD:
-                        _add_backward(entries, u, rows, i, some, sums)
+                            by_row[rows[i + r]] += s[r]
                 if mode & BACKWARD:
-                    for j in range(columns):
-                        by_column[start + j] += sums[j]
+                    for j in range(begin, end):
+                        by_column[j] += sums[j]
+                        sums[j] = 0
 
     return run

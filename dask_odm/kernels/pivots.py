@@ -219,8 +219,9 @@ def choose(
         if method == "uniform":
             numbers = np.sort(_drawn(source, Race(kernel, None, method, count, 0.0, seed, 0)).numbers)
             return Landmarks.of(kernel, source.take(numbers), numbers)
-        share = 1.0 if rows is None else min(1.0, max(rows, count) / max(1, source.n))
-        return _by_residual(Race(kernel, None, method, 0, 0.0, seed, 0, share), source, count, trace)
+        wanted = source.n if rows is None else max(rows, count)
+        share = min(1.0, wanted / max(1, source.n))
+        return _by_residual(Race(kernel, None, method, 0, 0.0, seed, 0, share), source, count, trace, wanted)
 
 
 def most_proposals(count: int) -> int:
@@ -240,12 +241,15 @@ def _drawn(source: Source, race: Race) -> Proposals:
     return proposals
 
 
-def _by_residual(race: Race, source: Source, count: int, trace: float) -> Landmarks:
+def _by_residual(race: Race, source: Source, count: int, trace: float, wanted: int) -> Landmarks:
     whole, held, rate = 0.0, 0, 1.0
     while True:
         room = min(count - held, max(held, _FIRST)) if trace else count - held
         race = replace(race, most=min(math.ceil(2 * room / rate) + _FIRST, most_proposals(count)))
         proposals = _drawn(source, race)
+        if race.landmarks is None and 2 * race.share * proposals.seen < min(wanted, proposals.seen):
+            race = replace(race, share=min(1.0, wanted / proposals.seen))  # few of the rows count
+            continue
         whole = whole or proposals.total
         if not (np.isfinite(whole) and whole > 0):
             raise InputError(VANISHES)

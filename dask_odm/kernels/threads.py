@@ -53,13 +53,15 @@ single_threaded_blas = _SingleThreadedBlas()
 
 
 # Threads wait here for work, since starting them anew takes as long as a pass over a few thousand rows.
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: list[ThreadPoolExecutor] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads of its parent's
 
 
 def _pool() -> ThreadPoolExecutor:
-    """This process's; a forked child has no threads of its parent's."""
-    pool = _pools.get(os.getpid())
-    return pool or _pools.setdefault(os.getpid(), ThreadPoolExecutor(MOST_THREADS, "dask-odm"))
+    if not _pools:
+        _pools.append(ThreadPoolExecutor(MOST_THREADS, "dask-odm"))
+    return _pools[0]
 
 
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> list[T]:
@@ -79,8 +81,9 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
                 pass
             raise
 
-    helpers = [_pool().submit(take) for _ in range(min(threads, len(work), MOST_THREADS) - 1)]
+    helpers: list[Future[None]] = []
     try:
+        helpers.extend(_pool().submit(take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
         take()
     finally:
         # one that has not begun is not waited for: within a task of the same pool, it might never begin

@@ -21,7 +21,6 @@ from dask_odm.problems.odm import Operator
 Array = NDArray[Any]
 CROSS_ROWS = 512  # rows of a tile of a cross product
 CROSS_BYTES = 8 << 20  # most of a tile's packed sides
-QUICK_FEATURES = 16  # up to so many, entries are computed as fast as they are read
 
 
 class Products(Protocol):
@@ -96,11 +95,6 @@ class RangedRows:
         return found
 
 
-def worth_keeping(kernel: Kernel, d: int, budget: int) -> int:
-    """Bytes to keep tiles in: none where entries are computed as fast as they are read."""
-    return 0 if kernel.name in ("rbf", "laplacian") and d <= QUICK_FEATURES else budget
-
-
 def cross_blocks(n: int) -> int:
     """Blocks of ``n`` targets, which depend on nothing else; a task of a cross product is a run of them."""
     return -(-n // CROSS_ROWS)
@@ -152,7 +146,7 @@ class RowProducts:
 
     def face(self, index: Array, *, precise: bool = False) -> Operator:
         rows = ChosenRows(self.source, index, precise)
-        budget = 0 if precise else worth_keeping(self.kernel, rows.d, self.budget)
+        budget = 0 if precise else self.budget
         return Gram(self.kernel, rows, budget, self.threads, room=self._room)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:

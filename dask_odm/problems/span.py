@@ -218,11 +218,12 @@ class RowSpan:
             if self._kept is not None:
                 span_product(self._kept[slice(*group)], curvature[slice(*group)], p, out)
                 return out
-            active = group[0] + np.flatnonzero(curvature[slice(*group)])
-            buffer, step = self._query.buffer(), self._query.tile_rows
-            for i in range(0, len(active), step):
-                rows = active[i : i + step]
-                span_product(self._query.tile(self._take(rows), buffer), curvature[rows], p, out)
+            buffer = self._query.buffer()
+            for start, stop in self._blocks(group):
+                # the blocks that are kept elsewhere: BLAS rounds a row by where in a tile it stands
+                if curvature[start:stop].any():
+                    K = self._query.tile(self._rows.read(start, stop), buffer)
+                    span_product(K, curvature[start:stop], p, out)
             return out
 
         return _added(run_threads(run, self._groups, self._threads))

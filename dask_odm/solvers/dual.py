@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import ArrayRows, Gram, LowRankGram, Rows, Tiling, is_low_rank
+from dask_odm.kernels.blocks import ArrayRows, Gram, Rows, Tiling
+from dask_odm.kernels.low_rank import LowRankGram, is_low_rank
 from dask_odm.kernels.radial import RBF
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.odm import KernelProblem, ODMSettings, Point, RowLosses
@@ -32,7 +33,7 @@ Array = NDArray[Any]
 DENSE_ROWS = 1024
 PRECONDITIONER_ROWS = 1024
 SLOW = 0.25
-SWEEPS = 24  # what they leave above the tolerance is left to Newton
+SWEEPS = 8  # what they leave above the tolerance is left to Newton
 
 
 @dataclass(frozen=True)

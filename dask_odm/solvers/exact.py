@@ -10,7 +10,9 @@ gap that its inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the r
 most ``tol``, the scores are computed in float64 and it is held against these, and later steps correct them
 (iterative refinement). The dual bound is the best of all steps', each scaled to where D is largest.
 
-Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand.
+Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand. Where the
+kernel is narrow and λ large, steps from afar put rows out of the band as fast as others enter it; the solutions for
+smaller λ, each the start of the next, are the way around that.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.odm import Point, RowLosses
@@ -40,6 +43,9 @@ FORCING = 0.3  # of min(0.1, √gap) · gap: the gap that a step's inexactness m
 LITTLE = 0.01  # of the gap: a step that gains less is poor
 MOST_PRODUCTS = 400  # of one system
 PATIENCE = 10  # steps that may pass without a smaller gap
+TRIED, FAR = 2, 0.5  # steps after which a gap as large calls for smaller λ first
+EASED = (1e-4, 1e-2)  # shares of λ that lead up to it
+NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +162,7 @@ class _Run:
         self, losses: RowLosses, products: Products, settings: SolverSettings, threads: int, certify: bool
     ) -> None:
         self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
-        self.certify = certify
+        self.certify, self.leads = certify, True
         self.began = time.perf_counter()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
@@ -219,7 +225,9 @@ class _Run:
         a, scores = state.coefficients, state.scores
         primal = _primal(self.losses, np.stack([a, scores]))
         if not np.isfinite(primal):
-            raise ValueError("the primal is not finite")
+            raise InputError(
+                "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
+            )
         bound = max(state.bound, self._dual(a, scores))
         record = {
             "iteration": len(state.history),
@@ -242,6 +250,8 @@ class _Run:
 
     def step(self, state: ExactState) -> ExactState:
         """Solve for the active rows; take the step as it is where it lowers P, else as far as P falls."""
+        if self.leads and len(state.history) == TRIED + 1 and state.history[-1]["gap"] > FAR:
+            return self._led_up(state)
         here = np.stack([state.coefficients, state.scores])
         new, passes = self._newton(state)
         there, last = new, state.history[-1]
@@ -264,6 +274,19 @@ class _Run:
                 passes=state.passes + passes,
             )
         )
+
+    def _led_up(self, state: ExactState) -> ExactState:
+        """``state`` where growing λ leads: each solution is near the next, from afar rows are chased in and out."""
+        led = replace(state, exactness=NEAR)
+        for share in EASED:
+            odm, settings = self.losses.settings, replace(self.settings, tol=max(ROUGH, self.settings.tol))
+            losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
+            run = _Run(losses, self.products, settings, self.threads, certify=False)
+            run.woodbury, run.leads = self.woodbury, False
+            led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
+            while not run.finished(led):
+                led = run.step(led)
+        return self._recorded(replace(led, bound=state.bound, exactness=NEAR, history=state.history))
 
     def _newton(self, state: ExactState) -> tuple[Array, float]:
         """Coefficients and scores of the Newton step (2, n), and the passes it took."""
@@ -314,6 +337,10 @@ def _solve_dense(
     s, margins = losses.y * a, losses.y * scores
     primal = 0.5 * float(a @ scores) + float(losses.losses(margins).sum())
     gap = float(losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny)
+    if gap > settings.tol:  # not settled: another s may say more, and is at worst 0
+        s = losses.dual_candidate(margins)
+        bound = scaled_dual(losses, s, float((losses.y * s) @ (K @ (losses.y * s))))
+        gap = min(gap, (primal - bound) / max(primal, np.finfo(float).tiny))
     seconds = time.perf_counter() - began
     record = {"iteration": 0, "gap": gap, "objective": primal, "passes": float(steps + 1), "seconds": seconds}
     on_step(record)

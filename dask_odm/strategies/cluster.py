@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import psutil
-from dask.base import compute, persist, tokenize
+from dask.base import compute, persist
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
@@ -235,8 +235,8 @@ class Cluster:
         results: list[list[Any]] = [[] for _ in groups]
         done = 0
         report(Progress(phase, 0, len(arguments)))
-        started = [run(function, group, dask_key_name=f"{phase}-{tokenize(function, group)}-{i}")
-                   for i, group in enumerate(groups)]  # fmt: skip
+        serial = uuid4().hex  # tasks of two fits at the same time are not the same: one may end in an error
+        started = [run(function, group, dask_key_name=f"{phase}-{serial}-{i}") for i, group in enumerate(groups)]
         for i, result in self.results(started):
             results[i] = result
             done += len(result)

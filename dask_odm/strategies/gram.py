@@ -23,7 +23,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.products import CROSS_BYTES, ChosenRows, cross_blocks, cross_part, worth_keeping
+from dask_odm.problems.products import CROSS_BYTES, ChosenRows, cross_blocks, cross_part
 from dask_odm.strategies.cluster import Cluster, return_free_memory
 from dask_odm.strategies.watch import Watch
 
@@ -193,7 +193,7 @@ class ClusterProducts:
         memory, threads = self._share()
         d = int(self._X.shape[1])
         spare = memory - task_bytes(self.n, d, self.dtype.itemsize, threads)
-        budget = worth_keeping(self.kernel, d, max(0, spare))
+        budget = max(0, spare)
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if precise else min(self.parts, groups)
         face = Face(self.kernel, self.folder, name, precise, parts, budget, threads)

@@ -87,7 +87,7 @@ class Predictor:
                     rows = slice(start, start + TILE_ROWS)
                     block = X[rows].toarray() if issparse(X) else X[rows]
                     left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
-                    scores[rows] += self.kernel.tile_packed(left, right) @ coefficients
+                    self.kernel.forward(left, right, coefficients, scores[rows])
 
                 run_threads(add, starts, threads)
         return scores.astype(X.dtype)

@@ -25,7 +25,7 @@ from dask_odm.data.scaling import Scaling, StoredScaling
 from dask_odm.errors import InputError
 from dask_odm.events import LevelFinished, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import is_low_rank
+from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
@@ -181,7 +181,7 @@ def grow_tree(
         if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
             break
     final = _fetch(states, cluster)
-    return _combine(final, history)
+    return combine(final, history)
 
 
 def solve_whole(
@@ -198,7 +198,7 @@ def solve_whole(
     report(event)
     if on_level is not None and resume is None:
         on_level(0, lambda: [solution], [asdict(event)])
-    return _combine([solution], [asdict(event)])
+    return combine([solution], [asdict(event)])
 
 
 def _run_level(
@@ -255,11 +255,11 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
         what = (
             f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
         )
-        advice = _advice_at_root(levels) if tasks == 1 else ADVICE
+        advice = advice_at_root(levels) if tasks == 1 else ADVICE
         cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what, advice)
 
 
-def _advice_at_root(levels: list[list[int]]) -> str:
+def advice_at_root(levels: list[list[int]]) -> str:
     """What to do where all rows do not fit together, for which more partitions alone are no help."""
     if len(levels) == 1:
         return "Use more memory, or n_partitions= and stop_at= to end with smaller partitions."
@@ -286,7 +286,15 @@ def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:
     )
 
 
-def _combine(solutions: list[Solution], history: list[dict[str, Any]]) -> TreeResult:
+def end_at_root(solution: Solution, history: Sequence[dict[str, Any]]) -> TreeResult:
+    """What a tree ends with whose root was solved elsewhere; ``history`` is that of the levels below."""
+    report(_solved(0, 0, solution))
+    event = _summary([solution], 0)
+    report(event)
+    return combine([solution], [*history, asdict(event)])
+
+
+def combine(solutions: list[Solution], history: list[dict[str, Any]]) -> TreeResult:
     """The model of a level: its solutions as the start of a merger of them all."""
     weight = math.fsum(s.weight for s in solutions)
     dual = np.concatenate([s.rescaled(weight) for s in solutions], axis=1)

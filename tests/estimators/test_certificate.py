@@ -14,7 +14,6 @@ from dask_odm.events import Progress
 from small_stores import store_of
 
 SETTINGS = {"gamma": 0.5, "random_state": 0}
-TIMES = 40  # of rounding, that float64 sums may be off
 
 
 def rings(n: int, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray]:

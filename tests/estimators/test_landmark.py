@@ -121,3 +121,17 @@ def test_checkpoint_of_rows_in_memory(tmp_path):
         ODMClassifier(**short).fit(X, y)
     with pytest.raises(StoreError, match="of another fit"):
         ODMClassifier(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("solver", ["landmark", "exact", "sodm"])
+@pytest.mark.parametrize("n", [200, 1500])
+def test_a_weight_of_next_to_nothing_is_none(solver, n):
+    X, y = rings(n)
+    weight = np.ones(n)
+    weight[7] = 1e-310
+    options = SETTINGS | {"solver": solver, "n_landmarks": 50, "certify": True}
+    model = ODMClassifier(**options).fit(X, y, sample_weight=weight)
+    weight[7] = 0.0
+    same = ODMClassifier(**options).fit(X, y, sample_weight=weight)
+    np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))
+    assert model.dual_gap_ < 1

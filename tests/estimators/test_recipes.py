@@ -24,6 +24,8 @@ def test_the_table():
     assert chosen(most, 40) == "landmark"
     assert chosen(10**9, 20, kernel="linear") == "newton"
     assert chosen(10**9, 20, n_partitions=8) == chosen(10**9, 20, stop_at=2) == chosen(10, 2, early_stop=True) == "sodm"
+    assert chosen(10, 2, n_landmarks=5) == chosen(10, 2, landmarks="rp") == chosen(10, 2, certify=True) == "landmark"
+    assert chosen(10, 2, n_landmarks=5, n_partitions=2) == "sodm"
     assert chosen(60_000, 60_000, kernel="precomputed") == "exact"
     assert chosen(8000, 20, memory_limit="10 MB") == "landmark"
     assert chosen(8000, 20, memory_limit="1 GB") == "exact"

@@ -14,9 +14,7 @@ from dask_odm.kernels.blocks import (
     TILE_ROWS,
     ArrayRows,
     Gram,
-    LowRankGram,
     Tiling,
-    is_low_rank,
 )
 from dask_odm.kernels.threads import single_threaded_blas
 from small_problems import matrix
@@ -160,25 +158,3 @@ def test_tiling_covers_every_row_once(n, d):
     assert spans[-1][1] == n
     assert all(a[1] == b[0] and a[0] < a[1] for a, b in zip(spans, [*spans[1:], (n, n + 1)], strict=True))
     assert tiling.size <= TILE_ROWS
-
-
-@pytest.mark.parametrize("bias", [0.0, 1.0])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n", [1, 513, 1300])
-def test_low_rank_gram_is_the_matrix_it_never_forms(n, dtype, bias):
-    X, v = rows(n, dtype=dtype), vector(n)
-    gram = LowRankGram(Linear(bias), ArrayRows(X), 0)
-    X64 = X.astype(np.float64)
-    K = X64 @ X64.T + bias
-    scale = np.abs(K) @ np.abs(v) + 1.0
-    assert_close(gram.matvec(v), K @ v, dtype, scale)
-    assert_close(gram.in_float64().matvec(v), K @ v, "float64", scale)
-    assert_close(gram.weights(v), np.append(X64.T @ v, np.sqrt(bias) * v.sum()), dtype, n)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "d", "expected"),
-    [(Linear(), TILE_ROWS, True), (Linear(), TILE_ROWS + 1, False), (RBF(), 2, False), (Polynomial(), 2, False)],
-)
-def test_is_low_rank(kernel, d, expected):
-    assert is_low_rank(kernel, d) is expected

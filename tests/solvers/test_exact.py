@@ -217,3 +217,17 @@ def test_quadratic_is_in_float64():
     expected = v @ p.K[np.ix_(index, index)] @ v
     assert quadratic(RowProducts(p.kernel, p.X, 0), index, v) == pytest.approx(expected, rel=1e-12)
     assert quadratic(RowProducts(p.kernel, p.X, 0), index[:0], v[:0]) == 0.0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
+    """Straight there it is about twice as many steps; a state before and one after lead to the same bits."""
+    p = small_problem(400, (1e7, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
+    states: list[ExactState] = []
+    led = solve(p, 1e-3, on_state=states.append)
+    assert_solved(p, led, 1e-3)
+    for state in (states[exact.TRIED], states[exact.TRIED + 1]):
+        again = solve(p, 1e-3, resume=state)
+        np.testing.assert_array_equal(again.coefficients, led.coefficients)
+    monkeypatch.setattr(exact, "FAR", 1.0)
+    assert len(led.history) < 0.6 * len(solve(p, 1e-3).history)

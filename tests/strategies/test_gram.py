@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dask_odm import MemoryLimitError, ODMClassifier
-from dask_odm.estimators import exact
+from dask_odm.estimators import exact, sodm
+from dask_odm.estimators import products as fit_products
 from dask_odm.events import IterationFinished, Progress, listen
 from dask_odm.kernels import RBF, Polynomial
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems import products as asked_products
 from dask_odm.problems.products import Products, RowProducts, scores_of
 from dask_odm.strategies import gram
 from dask_odm.strategies.cluster import Cluster
@@ -20,12 +20,6 @@ from small_stores import store_of
 
 SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": "exact", "random_state": 0}
 KERNEL = RBF(1.0, 0.5)
-
-
-@pytest.fixture(autouse=True)
-def kept(monkeypatch):
-    """Tiles are kept though these have few features."""
-    monkeypatch.setattr(asked_products, "QUICK_FEATURES", 0)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +140,7 @@ def in_process(problem) -> list:
 @pytest.fixture
 def to_workers(monkeypatch):
     """Small data go the way of large ones."""
-    monkeypatch.setattr(exact, "WORKER_ROWS", 0)
+    monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
     monkeypatch.setattr(exact, "is_small", lambda store: False)
 
 
@@ -182,6 +176,24 @@ def test_a_store_on_workers(client, problem, tmp_path):
 def test_a_killed_worker_costs_no_bit(client, problem, in_process, killer):
     kill = killer(client, lambda event: isinstance(event, IterationFinished))
     assert bits(ODMClassifier(**SETTINGS, callbacks=[kill]).fit(*problem)) == in_process
+    assert kill.killed
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_root_of_the_tree_on_workers(client, problem, tmp_path, monkeypatch, without_workers, killer):
+    """Of partitions on disk and in memory; a worker dies while the root is solved."""
+    monkeypatch.setattr(sodm, "ROOT_ROWS", 1200)
+    monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
+    settings = {**SETTINGS, "solver": "sodm", "n_partitions": 4}
+    kill = killer(client, lambda event: isinstance(event, IterationFinished))
+    here, there = ODMClassifier(**settings), ODMClassifier(**settings, callbacks=[kill])
+    store = store_of(tmp_path / "a.zarr", *problem, chunk_rows=300)
+    for given, model in ((problem, ODMClassifier(**settings)), ((store,), there)):
+        with without_workers():
+            expected = bits(here.fit(*given))
+        assert [record["partitions"] for record in here.history_] == [4, 1]
+        assert here.dual_gap_ <= 1e-3
+        assert bits(model.fit(*given)) == expected
     assert kill.killed
     client.wait_for_workers(2, timeout=60)
 

@@ -183,3 +183,14 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows, co
             tracemalloc.stop()
         projected = task_bytes(store, count, 4, method)
         assert 0.15 * projected < peak <= projected
+
+
+def test_few_rows_that_count_are_all_looked_at(tmp_path):
+    X = np.random.default_rng(0).normal(size=(3000, 3)).astype(np.float32)
+    labels = np.array([i % 2 if i % 60 == 0 else None for i in range(3000)], dtype=object)
+    labels[60] = 1
+    store = store_of(tmp_path / "a.zarr", X, labels)
+    here = Cluster(None, 1, 1, 1 << 30, 1 << 30)
+    scaling, options = Scaling(np.zeros(3), np.ones(3)), {"method": "rp", "seed": 0, "cluster": here, "rows": 60}
+    chosen, raw = choose_over_store(store, Labelling(1), scaling, RBF(1.0, 2.0), 40, **options)
+    assert len(chosen) == len(raw) == 40
