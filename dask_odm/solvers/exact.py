@@ -226,7 +226,8 @@ class _Run:
         primal = _primal(self.losses, np.stack([a, scores]))
         if not np.isfinite(primal):
             raise InputError(
-                "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
+                "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another "
+                "kernel."
             )
         bound = max(state.bound, self._dual(a, scores))
         record = {
