@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fuzz_readers
 import kernel_tiles
+import landmark_store
 import landmarks
 import linear_rivals
 import linear_store
@@ -212,3 +213,12 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row[what]["ours"] > 0 for row in found for what in kernel_tiles.WHAT)
     kernel_tiles.main(size)
     assert "laplacian" in capsys.readouterr().out
+
+
+def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("dask_odm.estimators.landmark.is_small", lambda store: False)  # put back afterwards
+    options = ["--rows", "2000", "3000", "--landmarks", "30", "--workers", "1", "--limit", "1GB", "--json"]
+    landmark_store.main([*options, "--folder", str(tmp_path)])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["rows"] for row in rows] == [2000, 3000]
+    assert all(row["gap"] <= 1e-3 and row["landmarks"] == 30 and row["accuracy"] > 0.6 for row in rows)
