@@ -75,6 +75,7 @@ PARAMETERS = [
     ("gamma out of range", "gamma", (0.0, -1.0), 0.5),
     ("More partitions than rows", "n_partitions", (ROWS + 1,), 4),
     ("Too little memory", "memory_limit", ("1kB",), "1GB"),
+    ("Solver of another kernel", "solver", ("newton", "svrg"), "exact"),
 ]
 CASES = [(row, name, value, good) for row, name, values, good in PARAMETERS for value in values]
 
@@ -119,6 +120,21 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
 )
 def test_rows_in_memory(call):
     call()
+
+
+@pytest.mark.parametrize(
+    ("row", "parameters"),
+    [
+        ("Too little memory for landmarks", {"solver": "landmark", "memory_limit": "1kB"}),
+        ("Solver of another kernel", {"solver": "landmark", "kernel": "linear"}),
+        ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
+        ("Function that is no kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
+        ("Function that is no kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
+    ],
+    ids=["memory", "landmark", "exact", "indefinite", "asymmetric"],
+)
+def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
+    raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))
 
 
 def test_a_refused_fit_leaves_the_model_as_it_was():
