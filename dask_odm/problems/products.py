@@ -6,20 +6,23 @@ Neither forms the whole matrix, and neither depends on memory or threads but in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.events import Progress, report
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Gram, Room, Rows
+from dask_odm.kernels.blocks import Gram, Room, Rows, Tiling
+from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.problems.odm import Operator
 
 Array = NDArray[Any]
 CROSS_ROWS = 512  # rows of a tile of a cross product
+TOLD_ROWS = 8192  # whose certificate takes long enough to be watched
 CROSS_BYTES = 8 << 20  # most of a tile's packed sides
 
 
@@ -115,6 +118,38 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
 
 
 @dataclass(frozen=True, eq=False)
+class PassingFace:
+    """A face whose tiles are not kept, some groups of them after the others: of many rows it reports `Progress`.
+
+    The bits are those of `Gram`.
+    """
+
+    kernel: Kernel
+    rows: ChosenRows
+    threads: int
+
+    @property
+    def n(self) -> int:
+        return self.rows.n
+
+    def matvec(self, v: Array) -> Array:
+        """``K @ v``, float64 (n,)."""
+        groups = Tiling(self.n, self.rows.d, self.rows.dtype.itemsize).groups
+        each = min(groups, 1 << self.threads.bit_length())  # no thread waits for more than one other
+        total: Array = tree_sum(self._parts(v, groups // each))
+        return total
+
+    def _parts(self, v: Array, count: int) -> Iterator[Array]:
+        told = self.n >= TOLD_ROWS
+        if told:
+            report(Progress("certificate", 0, count, "parts"))
+        for i in range(count):
+            yield Gram(self.kernel, self.rows, 0, self.threads, part=(i, count)).partial(v)
+            if told:
+                report(Progress("certificate", i + 1, count, "parts"))
+
+
+@dataclass(frozen=True, eq=False)
 class RowProducts:
     """`Products` by threads of this process.
 
@@ -146,8 +181,9 @@ class RowProducts:
 
     def face(self, index: Array, *, precise: bool = False) -> Operator:
         rows = ChosenRows(self.source, index, precise)
-        budget = 0 if precise else self.budget
-        return Gram(self.kernel, rows, budget, self.threads, room=self._room)
+        if precise:
+            return PassingFace(self.kernel, rows, self.threads)
+        return Gram(self.kernel, rows, self.budget, self.threads, room=self._room)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
         there, here = (ChosenRows(self.source, index, precise) for index in (targets, sources))

@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dask_odm.events import listen
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.blocks import ArrayRows, Gram
+from dask_odm.problems import products
 from dask_odm.problems.products import RowProducts, quadratic
 from dask_odm.solvers import exact
 from dask_odm.solvers.base import SolverSettings
@@ -231,3 +234,18 @@ def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
         np.testing.assert_array_equal(again.coefficients, led.coefficients)
     monkeypatch.setattr(exact, "FAR", 1.0)
     assert len(led.history) < 0.6 * len(solve(p, 1e-3).history)
+
+
+def test_a_certificate_of_many_rows_tells_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(products, "TOLD_ROWS", 1000)
+    X = np.random.default_rng(0).normal(size=(6000, 3))
+    v, heard, answers = np.random.default_rng(1).normal(size=6000), [], []
+    for threads in (1, 2, 3):
+        with listen(heard.append):
+            face = RowProducts(RBF(1.0, 0.5), X, 0, threads).face(np.arange(6000), precise=True)
+            answers.append(face.matvec(v).tobytes())
+        done = [event.done for event in heard]
+        assert done == list(range(len(done)))
+        assert heard[-1].total == done[-1] > 1
+        heard.clear()
+    assert set(answers) == {Gram(RBF(1.0, 0.5), ArrayRows(X), 0).matvec(v).tobytes()}
