@@ -84,7 +84,7 @@ def train_landmark_arrays(
         source = scaled if isinstance(scaled, SparseRows) else ArrayRows(scaled)
         spare = cluster.memory - needed
         span = RowSpan(query, source, (rows.y > 0).astype(np.int8), weights, spare, CPU_COUNT)
-        solution = _solve(span, query, landmarks, rows.n, spare, settings, rows.fingerprint, began)
+        solution = _solve(span, query, landmarks, rows.n, spare - span.nbytes, settings, rows.fingerprint, began)
         del span  # its kernel values make room for the certificate's
         gap = _gap_in_memory(rows, scaled, landmarks, solution.a, settings)
     return _finish(landmarks, scaling, rows.raw(landmarks.index), rows.kept[landmarks.index], solution, gap, settings)
