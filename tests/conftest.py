@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import numpy as np
 import pytest
 
 from quick_workers import QUICK
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells have it for what they start in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 # Published feature counts: some files do not reach their last index.
 N_FEATURES = {
