@@ -27,7 +27,7 @@ from dask_odm.solvers.exact import scaled_dual
 from dask_odm.solvers.line_search import least_step
 
 Array = NDArray[Any]
-SKETCH = 4  # rows a landmark that the preconditioner is made of
+SKETCH = 3  # rows a landmark that the preconditioner is made of
 SKETCH_GROUPS = 4
 TIRED = 15  # iterations of conjugate gradients after which the preconditioner is made anew
 MOST_PRODUCTS = 300
