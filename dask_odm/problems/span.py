@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -209,7 +210,7 @@ class RowSpan:
                 loss = self._query.add_sums(K, self._codes[rows], weight, a, pull, curvature[rows], loss)
             return SpanSums(loss, pull, (), None)
 
-        total = _added(run_threads(run, self._groups, self._threads))
+        total = reduce(add, run_threads(run, self._groups, self._threads))
         sample = None
         if draw is not None:
             sample = PrioritySample.draw(curvature, self._codes, 0, self._take, draw.size, draw.seed)
@@ -231,7 +232,7 @@ class RowSpan:
                     span_product(K, curvature[start:stop], p, out)
             return out
 
-        return _added(run_threads(run, self._groups, self._threads))
+        return reduce(add, run_threads(run, self._groups, self._threads))
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
         def run(group: tuple[int, int]) -> Array:
@@ -239,9 +240,9 @@ class RowSpan:
                 self._query.slopes(K, self._codes[rows], self._weight[rows], a, direction, steps)
                 for rows, K in self._tiles(group, whole=False)
             ]
-            return _added(parts) if parts else np.zeros(len(steps))
+            return reduce(add, parts) if parts else np.zeros(len(steps))
 
-        return _added(run_threads(run, self._groups, self._threads))
+        return reduce(add, run_threads(run, self._groups, self._threads))
 
     def _take(self, index: Array) -> Array:
         """Rows at ascending ``index``."""
@@ -249,10 +250,3 @@ class RowSpan:
             return np.empty((0, self._rows.d), self._rows.dtype)
         runs = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
         return np.concatenate([self._rows.read(int(run[0]), int(run[-1]) + 1) for run in runs])
-
-
-def _added(parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
