@@ -28,10 +28,12 @@ from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.checks import as_input_error, check_rows
 from dask_odm.estimators.frames import labels_of
 from dask_odm.estimators.inputs import Features, Given, LazyArrays, Source, is_xarray, resolve
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.strategies.cluster import active_client
 from dask_odm.strategies.predict import (
     ModelFile,
     Predictor,
+    count_chunk,
     decide_chunk,
     decide_rows,
     finite_decisions,
@@ -147,6 +149,14 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
 
     def _count_right(self, source: Source) -> tuple[float, float]:
         """Weight of the rows that are predicted right, and of all with a label."""
+        if isinstance(source, Store) and source.has_y and active_client() is None:
+            self._check_features(source)
+            model, each = self._predictor, max(1, CPU_COUNT // source.n_chunks)
+            with single_threaded_blas:
+                counts = run_threads(
+                    lambda i: count_chunk(model, source, i, self.classes_, each), range(source.n_chunks), CPU_COUNT
+                )
+            return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
         if isinstance(source, Store):
             from dask_odm.data.interchange import to_dataset
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from threadpoolctl import OpenBLASController, threadpool_limits
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 T = TypeVar("T")
 MOST_THREADS = 64
@@ -24,6 +24,7 @@ class _SingleThreadedBlas:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
+        self._libraries: Any = None  # found once: NumPy's and SciPy's are loaded, and looking takes milliseconds
         self._limits: Any = None
 
     def __enter__(self) -> None:
@@ -31,7 +32,8 @@ class _SingleThreadedBlas:
             self._inside += 1
             if self._inside == 1:
                 _take_control()
-                self._limits = threadpool_limits(1, "blas")
+                self._libraries = self._libraries or _blas_libraries()
+                self._limits = self._libraries.limit(limits=1)
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
@@ -40,6 +42,12 @@ class _SingleThreadedBlas:
                 _take_control()
                 self._limits.restore_original_limits()
                 _take_control()
+
+
+def _blas_libraries() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401  (brings its own; here, since who only reads stores does without)
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 def _take_control() -> None:

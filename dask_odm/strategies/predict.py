@@ -168,6 +168,15 @@ def decide_chunk(model: Predictor | ModelFile, store: Store, i: int) -> Array:
     return decide_block(model, store.read_chunk(store.layout.X, i))
 
 
+def count_chunk(model: Predictor, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
+    """Weight of the rows of chunk ``i`` whose label is predicted, and of all with a label."""
+    block = store.read(i)
+    assert block.y is not None
+    weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)
+    right = label_block(decide_block(model, block.X, threads), classes) == store.labels(block.y)
+    return float(weight[right].sum()), float(weight.sum())
+
+
 def decide_rows(model: Predictor | ModelFile, X: Array) -> Array:
     """As `decide_block`, of rows that nobody has checked."""
     complaint = describe_not_finite(X)
@@ -176,10 +185,10 @@ def decide_rows(model: Predictor | ModelFile, X: Array) -> Array:
     return decide_block(model, X)
 
 
-def decide_block(model: Predictor | ModelFile, X: Array) -> Array:
+def decide_block(model: Predictor | ModelFile, X: Array, threads: int = 1) -> Array:
     """Decision values of a block of raw rows (n, d)."""
     predictor = model.load() if isinstance(model, ModelFile) else model
-    return finite_decisions(predictor.decision(np.ascontiguousarray(X)))
+    return finite_decisions(predictor.decision(np.ascontiguousarray(X), threads))
 
 
 def finite_decisions(scores: Array) -> Array:
