@@ -44,7 +44,7 @@ PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
     ("n_partitions", int, None, "Partitions the tree starts from.  [default: from the data's size]"),
     ("fan_in", int, 4, "Partitions that are merged into one."),
     ("n_landmarks", int, None, "Landmarks.  [default: 64 to balance partitions, 1000 for landmark]"),
-    ("landmarks", click.Choice(["uniform", "rp"]), "uniform", "How landmarks are drawn."),
+    ("landmarks", click.Choice(["support", "uniform", "rp"]), "support", "How landmarks are drawn."),
     ("certify", bool, False, "Hold the model of landmarks against the kernel itself: a pass over all pairs of rows."),
     ("step_size", str, "auto", "Step of the svrg solvers: a number, auto or bb."),
     ("stage_steps", int, None, "Steps of one hop of dsvrg.  [default: all rows of a partition]"),

@@ -29,22 +29,9 @@ __all__ = [
     "read_record",
     "save_checkpoint",
     "save_state",
-    "solution_arrays",
-    "solution_from",
     "solutions_of",
     "write_record",
 ]
-
-
-def solution_arrays(solution: Solution) -> dict[str, Array]:
-    """Return a solution as arrays for `write_record`; `solution_from` reverses it, bit by bit."""
-    return _stack([solution])
-
-
-def solution_from(arrays: Mapping[str, Array]) -> Solution:
-    """Return the solution that `solution_arrays` took apart; ValueError or KeyError where it is none."""
-    (solution,) = _unstack(arrays)
-    return solution
 
 
 def save_checkpoint(path: str | os.PathLike[str], solutions: Sequence[Solution], attributes: Mapping[str, Any]) -> None:

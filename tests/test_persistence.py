@@ -26,11 +26,11 @@ from dask_odm.data.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from dask_odm.persistence import (
     load_checkpoint,
+    load_state,
     read_kind,
     read_record,
     save_checkpoint,
-    solution_arrays,
-    solution_from,
+    save_state,
     write_record,
 )
 from dask_odm.problems.odm import Point
@@ -454,11 +454,6 @@ def test_a_checkpoint_keeps_every_bit(tmp_path, sizes, machines):
         assert one.dual.flags.writeable
 
 
-def test_one_solution_as_arrays():
-    solution = made_up_solution(3, 6, 2)
-    assert_same_bits(solution_from(solution_arrays(solution)), solution)
-
-
 def test_no_checkpoint_is_none(tmp_path):
     assert load_checkpoint(tmp_path / "c.zarr") is None
     assert load_checkpoint(tmp_path / "no/c.zarr") is None
@@ -478,11 +473,12 @@ def test_a_damaged_checkpoint_is_not_taken_for_none(tmp_path):
 
 @pytest.mark.parametrize("change", [{"dual_shape": [[1, 6]]}, {"dual_shape": [[-1, -5]]}, {"weight": [1.0, 2.0]}])
 def test_a_checkpoint_that_does_not_add_up(tmp_path, change):
-    arrays = solution_arrays(made_up_solution(1, 5)) | {name: np.array(value) for name, value in change.items()}
-    write_record(tmp_path / "c.zarr", "checkpoint", arrays, {})
+    save_checkpoint(tmp_path / "c.zarr", [made_up_solution(1, 5)], {})
+    arrays, _ = load_state(tmp_path / "c.zarr")
+    save_state(tmp_path / "c.zarr", arrays | {name: np.array(value) for name, value in change.items()}, {})
     with pytest.raises(StoreError, match=r"holds no solutions .*; remove it to start afresh"):
         load_checkpoint(tmp_path / "c.zarr")
-    write_record(tmp_path / "d.zarr", "checkpoint", {}, {})
+    save_state(tmp_path / "d.zarr", {}, {})
     with pytest.raises(StoreError, match="holds no solutions"):
         load_checkpoint(tmp_path / "d.zarr")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -11,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dask_odm.errors import InputError
+
+FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no room for more, whosever limit it is
 
 _ZARR = ((".zgroup", "group"), (".zarray", "array"))
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -121,6 +124,49 @@ def make_folders(root: str, key: str) -> str:
 def reason(error: OSError) -> str:
     """What the system says, in words; some libraries raise an OSError without a number."""
     return error.strerror or str(error) or type(error).__name__
+
+
+def reserve(descriptor: int, size: int, *, alone: bool = True) -> None:
+    """Have all ``size`` bytes of a file on disk before it is mapped: a full disk kills whoever writes to a map.
+
+    Where the system cannot, zeros are written to a file that nobody else writes to, ``alone``; another's are only
+    made long enough.
+
+    Raises
+    ------
+    OSError
+        There is no room (`FULL`); its text holds bytes needed and free.
+    """
+    free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
+    try:
+        if not _allocated(descriptor, size):
+            (_write_zeros if alone else os.truncate)(descriptor, size)
+    except OSError as error:
+        if error.errno not in FULL or free is None:
+            raise
+        from dask.utils import format_bytes  # here, since who only reads stores does without
+
+        room = format_bytes(free.f_bavail * free.f_frsize)
+        raise OSError(error.errno, f"{reason(error)} ({format_bytes(size)} needed, {room} free)") from error
+
+
+def _allocated(descriptor: int, size: int) -> bool:
+    """Reserve by the system, if it and the file system can."""
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+            return True
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    return False
+
+
+def _write_zeros(descriptor: int, size: int) -> None:
+    """Fill a file with zeros from its end up to ``size``."""
+    at, zeros = os.lseek(descriptor, 0, os.SEEK_END), bytes(1 << 20)
+    while at < size:
+        at += os.write(descriptor, zeros[: size - at])
 
 
 def write_synced(path: str, data: bytes) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.chunks import read_plain_chunk
-from dask_odm.data.files import make_folders
+from dask_odm.data.files import make_folders, reserve
 from dask_odm.data.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.memory_rows import MemoryRows, Rows
 from dask_odm.data.scaling import Scaling, StoredScaling
@@ -306,26 +306,16 @@ def word_sum(values: Array) -> np.uint32:
 
 
 def _place_rows(partitions: StoredPartitions, name: str, i: int, places: Array, values: Array) -> None:
-    """Write ``values`` to ``places`` of chunk ``i``.
-
-    All of its file is allocated first, since a full disk kills whoever writes to a map.
-    """
+    """Write ``values`` to ``places`` of chunk ``i``."""
     layout = partitions.array(name)
     with _opened(partitions, layout, i) as file:
         size = layout.chunk_nbytes + CHECKSUM_BYTES
         if os.fstat(file.fileno()).st_size < size:
-            _allocate(file.fileno(), size)
+            reserve(file.fileno(), size, alone=False)
         with mmap.mmap(file.fileno(), size) as memory:
             chunk = np.frombuffer(memory, layout.dtype, int(np.prod(layout.chunks))).reshape(layout.chunks)
             chunk[places] = values
             del chunk  # or the map cannot be closed
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-    else:
-        os.truncate(descriptor, size)
 
 
 def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.bounds import certified_gap, span_gap
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.products import Products
-from dask_odm.solvers.exact import certified_gap
-from dask_odm.solvers.landmark import span_gap
 
 Array = NDArray[Any]
 CHEAP = 4e9  # multiplications: a fraction of a second

@@ -16,7 +16,7 @@ from dask_odm.data.partitioned import Labelling
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.checkpoints import find_checkpoint
+from dask_odm.estimators.checkpoints import open_steps
 from dask_odm.estimators.linear import report_step, rescaling_advised
 from dask_odm.estimators.products import Purpose, row_products, store_products
 from dask_odm.estimators.rows import TrainingRows
@@ -27,14 +27,12 @@ from dask_odm.estimators.training import (
     finish_tree,
     is_small,
     named_kernel,
-    plain_parameters,
     precomputed_kernel,
     read_store,
     store_statistics,
 )
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.given import Precomputed
-from dask_odm.persistence import save_state
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.products import Products
 from dask_odm.solvers.exact import ExactSolution, ExactState, solve_exact, solver_bytes
@@ -43,8 +41,8 @@ from dask_odm.strategies.tree import TreeJob, TreeResult
 
 Array = NDArray[Any]
 logger = logging.getLogger("dask_odm")
-SAVED = ("bound", "certified", "exactness", "passes", "double_since", "history")
 NEWTON = Purpose("Newton", solver_bytes)
+MANY_ENTRIES = 10**10  # of the kernel matrix, in a pass: from here on a fit may take hours
 
 
 def train_exact_arrays(
@@ -54,6 +52,7 @@ def train_exact_arrays(
     _require_kernel(settings)
     rows, given = TrainingRows.of(X, y, weight, class_weights), settings.kernel == "precomputed"
     rows = rows if given else rows.merged()
+    _warn_of_entries(rows.n)
     kernel, scaling, scaled = (precomputed_kernel if given else named_kernel)(X, rows, settings)
     losses = RowLosses(settings.odm, rows.y, rows.total_weights)
     with row_products(kernel, scaled, settings, NEWTON) as products:
@@ -69,6 +68,7 @@ def train_exact_store(store: Store, labelling: Labelling, settings: FitSettings)
     if is_small(store):
         return train_exact_arrays(*read_store(store, labelling, settings), settings)
     settings.require_named_kernel("a store of this size")
+    _warn_of_entries(store.rows)
     cluster = Cluster.current(settings.memory_limit)
     statistics = store_statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
@@ -82,12 +82,21 @@ def _require_kernel(settings: FitSettings) -> None:
         raise InputError("solver='exact' is for kernels other than 'linear', which solver='newton' learns exactly.")
 
 
+def _warn_of_entries(n: int) -> None:
+    """Say what so many rows cost; only who asks for this solver comes here with as many."""
+    entries = n * (n + 1) // 2
+    if entries > MANY_ENTRIES:
+        logger.warning(
+            "solver='exact' with %d rows: each of its passes, a hundred or more, computes %.1e kernel values. It may "
+            "take hours where solver='landmark' takes minutes.",
+            n,
+            entries,
+        )
+
+
 def _solve(losses: RowLosses, products: Products, settings: FitSettings, data: Callable[[], str]) -> ExactSolution:
     """Solve, with checkpoints if they are asked for; ``data`` tells one which rows these are."""
-    resume: ExactState | None = None
-    save: Callable[[ExactState], object] = lambda state: None  # noqa: E731
-    if settings.checkpoint is not None:
-        resume, save = _checkpoint(settings, f"exact {data()}")
+    resume, save = open_steps("exact", data, settings, ExactState, ("coefficients", "scores", "stiffness"))
     with rescaling_advised():
         return solve_exact(
             losses,
@@ -98,24 +107,6 @@ def _solve(losses: RowLosses, products: Products, settings: FitSettings, data: C
             on_step=report_step,
             on_state=save,
         )
-
-
-def _checkpoint(settings: FitSettings, data: str) -> tuple[ExactState | None, Callable[[ExactState], object]]:
-    """Where to go on from, if a fit of the same data and parameters was lost, and what saves a state."""
-    path, plain, seed = str(settings.checkpoint), plain_parameters(settings), settings.solver.seed
-    fit, found = find_checkpoint(path, data, plain, seed, resume=settings.resume)
-
-    def save(state: ExactState) -> None:
-        rows = {name: getattr(state, name)[None] for name in ("coefficients", "scores", "stiffness")}
-        attributes = {name: getattr(state, name) for name in SAVED}
-        save_state(path, {**rows, "inner": state.inner}, {**attributes, "fit": fit, "seed": seed})
-
-    if found is None:
-        return None, save
-    arrays, attributes = found
-    values: dict[str, Any] = {name: arrays[name][0] for name in ("coefficients", "scores", "stiffness")}
-    values |= {name: attributes[name] for name in SAVED}
-    return ExactState(inner=arrays["inner"], **values), save
 
 
 def _finished(

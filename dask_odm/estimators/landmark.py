@@ -18,7 +18,7 @@ from dask_odm.data.sparse_rows import SparseRows
 from dask_odm.data.store import Store
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.certificate import is_cheap, relative_gap
-from dask_odm.estimators.checkpoints import find_checkpoint
+from dask_odm.estimators.checkpoints import open_steps
 from dask_odm.estimators.inputs import weight_per_class
 from dask_odm.estimators.linear import report_step, rescaling_advised
 from dask_odm.estimators.products import Purpose, require_memory, row_products, store_products
@@ -28,28 +28,28 @@ from dask_odm.estimators.training import (
     Trained,
     is_small,
     named_kernel,
-    plain_parameters,
     read_store,
     store_statistics,
 )
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.pivots import MemorySource, choose
+from dask_odm.kernels.pivots import MemorySource, choose, choosing_bytes
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.persistence import save_state
 from dask_odm.problems.linear import LinearLoss
 from dask_odm.problems.odm import RowLosses
-from dask_odm.problems.span import RowSpan, Span, SpanQuery
+from dask_odm.problems.span import RowSpan, Span, SpanQuery, tile_bytes
 from dask_odm.solvers.landmark import (
-    SKETCH,
     LandmarkSolution,
     LandmarkState,
+    carried_over,
+    rough_solution,
     solve_landmark,
     start_rows,
-    warm_start,
+    with_support,
 )
+from dask_odm.solvers.sketch import SKETCH
 from dask_odm.strategies.cluster import Cluster
-from dask_odm.strategies.landmarks import choose_over_store
+from dask_odm.strategies.landmarks import StoreSource
 from dask_odm.strategies.passes import StoreSpan
 from dask_odm.strategies.predict import Predictor
 
@@ -60,6 +60,7 @@ WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have a
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
 PIVOT_ROWS = 20  # a landmark, that it is sought among
+FEW = 4  # a fit begins with one landmark in so many
 
 
 def train_landmark_arrays(
@@ -70,22 +71,24 @@ def train_landmark_arrays(
     began = time.perf_counter()
     rows = TrainingRows.of(X, y, weight, class_weights).merged()
     kernel, scaling, scaled = named_kernel(rows.X, rows, settings)
-    count = min(rows.n, settings.n_landmarks or LANDMARKS)
-    cluster = Cluster.local(settings.memory_limit)
-    needed = solver_bytes(count, rows.X.shape[1]) + 4 * 8 * rows.n
-    cluster.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
+    count, d = _count(rows.n, settings), rows.X.shape[1]
+    cluster, pool = Cluster.local(settings.memory_limit), MemorySource(scaled, CPU_COUNT)
+    needed = solver_bytes(count, d, rows.n, rows.X.dtype.itemsize) + 4 * 8 * rows.n
+    _require(cluster, needed, pool.pass_bytes(count), count, d, settings)
     if settings.certify:  # told now, not after the fit
-        require_memory((rows.n, rows.X.shape[1]), rows.X.dtype, settings, CERTIFICATE, 0)
+        require_memory((rows.n, d), rows.X.dtype, settings, CERTIFICATE, 0)
     with single_threaded_blas, rescaling_advised():
-        landmarks = choose(kernel, MemorySource(scaled, CPU_COUNT), count, **_choosing(settings, count))
         loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
-        query = SpanQuery(kernel, landmarks.rows, loss)
         weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
         source = scaled if isinstance(scaled, SparseRows) else ArrayRows(scaled)
-        spare = cluster.memory - needed
-        span = RowSpan(query, source, (rows.y > 0).astype(np.int8), weights, spare, CPU_COUNT)
-        solution = _solve(span, query, landmarks, rows.n, spare - span.nbytes, settings, rows.fingerprint, began)
-        del span  # its kernel values make room for the certificate's
+        codes, spare = (rows.y > 0).astype(np.int8), cluster.memory - needed
+
+        def spanned(landmarks: Landmarks, *, keep: bool) -> RowSpan:
+            query = SpanQuery(kernel, landmarks.rows, loss)
+            return RowSpan(query, source, codes, weights, spare if keep else 0, CPU_COUNT)
+
+        chosen = choose(kernel, pool, **_choosing(settings, count, rows.n))
+        landmarks, solution = _solve(chosen, spanned, rows.n, count, spare, settings, rows.fingerprint, began)
         gap = _gap_in_memory(rows, scaled, landmarks, solution.a, settings)
     return _finish(landmarks, scaling, rows.raw(landmarks.index), rows.kept[landmarks.index], solution, gap, settings)
 
@@ -116,34 +119,32 @@ def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettin
         return train_landmark_arrays(*read_store(store, labelling, settings), settings)
     settings.require_named_kernel("a store of this size")
     cluster = Cluster.current(settings.memory_limit)
-    count = min(store.rows, settings.n_landmarks or LANDMARKS)
-    here = Cluster.local(settings.memory_limit)
-    needed = solver_bytes(count, store.features)
-    here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
+    count, here = _count(store.rows, settings), Cluster.local(settings.memory_limit)
+    itemsize = np.dtype(settings.dtype or store.dtype).itemsize
+    needed = solver_bytes(count, store.features, store.rows, itemsize)
+    _require(here, needed, 0, count, store.features, settings)
     if settings.certify:
         require_memory((store.rows, store.features), store.dtype, settings, CERTIFICATE, 0)
     statistics = store_statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
+    source = StoreSource(store, labelling, scaling, cluster, np.dtype(settings.dtype or store.dtype).name)
+    choosing = _choosing(settings, count, store.rows)
+    source.require(choosing["count"], choosing["method"])
     with single_threaded_blas, rescaling_advised():
-        landmarks, raw = choose_over_store(
-            store,
-            labelling,
-            scaling,
-            kernel,
-            count,
-            cluster=cluster,
-            dtype=settings.dtype,
-            **_choosing(settings, count),
-        )
+        chosen = choose(kernel, source, **choosing)
         class_weights = labelling.negative_weight, labelling.positive_weight
         total = float(weight_per_class(store) @ class_weights)
-        query = SpanQuery(kernel, landmarks.rows, LinearLoss(settings.odm, total, labelling.positive, *class_weights))
-        span = StoreSpan(query, scaling, store, cluster)
-        span.require(max(start_rows(store.rows, len(landmarks)), SKETCH * len(landmarks)))
-        logger.info("%d rows, %d landmarks, Newton by passes; %s", store.rows, len(landmarks), cluster)
-        data = f"{store.digest} {labelling}"
-        solution = _solve(span, query, landmarks, store.rows, here.memory - needed, settings, lambda: data, began)
-        gap = float("nan")
+        loss = LinearLoss(settings.odm, total, labelling.positive, *class_weights)
+
+        def spanned(landmarks: Landmarks, *, keep: bool) -> StoreSpan:
+            span = StoreSpan(SpanQuery(kernel, landmarks.rows, loss), scaling, store, cluster)
+            span.require(max(start_rows(store.rows, count), SKETCH * count))
+            return span
+
+        logger.info("%d rows, %d landmarks, Newton by passes; %s", store.rows, count, cluster)
+        data, spare = f"{store.digest} {labelling}", here.memory - needed
+        landmarks, solution = _solve(chosen, spanned, store.rows, count, spare, settings, lambda: data, began)
+        raw, gap = source.raw(landmarks.index), float("nan")
         if settings.certify:
             asked = store_products(store, labelling, scaling, kernel, cluster, settings, CERTIFICATE)
             with asked as (products, losses, kept):
@@ -159,37 +160,72 @@ def _check(settings: FitSettings) -> None:
         raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
 
 
-def _choosing(settings: FitSettings, count: int) -> dict[str, Any]:
-    """How landmarks are chosen; by their residual among so many rows that a pass costs no more than Newton's."""
-    return {"method": settings.landmarks, "seed": settings.solver.seed, "rows": PIVOT_ROWS * count}
+def _count(rows: int, settings: FitSettings) -> int:
+    """Landmarks among so many rows."""
+    asked = settings.n_landmarks or LANDMARKS
+    if settings.n_landmarks and asked > rows:
+        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", asked, rows)
+    return min(rows, asked)
 
 
-def solver_bytes(r: int, d: int) -> int:
-    """About what Newton over ``r`` landmarks of ``d`` features holds besides the rows and their vectors."""
+def _require(here: Cluster, newton: int, reading: int, count: int, d: int, settings: FitSettings) -> None:
+    """Raise MemoryLimitError where Newton, or choosing landmarks before it, does not fit this process."""
+    if settings.landmarks == "rp":
+        here.require(choosing_bytes(count, d) + reading, 1, f"Choosing {count} landmarks", ADVICE)
+    here.require(newton, 1, f"Newton over {count} landmarks", ADVICE)
+
+
+def _choosing(settings: FitSettings, count: int, n: int) -> dict[str, Any]:
+    """How the landmarks are chosen that a fit begins with."""
+    if _by_support(settings, count, n):
+        return {"method": "uniform", "seed": settings.solver.seed, "count": -(-count // FEW)}
+    method = "uniform" if settings.landmarks == "support" else settings.landmarks
+    # by their residual among so many rows that a pass costs no more than Newton's
+    return {"method": method, "seed": settings.solver.seed, "count": count, "rows": PIVOT_ROWS * count}
+
+
+def _by_support(settings: FitSettings, count: int, n: int) -> bool:
+    """Whether landmarks are added by what the first of them leave to be done; not where every row is one."""
+    return settings.landmarks == "support" and count < n
+
+
+def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
+    """About what Newton over ``r`` landmarks of ``d`` features holds besides ``n`` rows and their vectors."""
+    start = start_rows(n, r)
+    sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it comes and as it is put together
+    few = r // FEW + 1
+    tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
     # the Gram matrix, its factor and what made it; the preconditioner, its parts and the values they are made of
-    return 8 * ((9 + SKETCH) * r * r + (SKETCH + 4) * r * d)
+    return sample + tiles + 8 * ((9 + SKETCH) * r * r + (SKETCH + 4) * r * d)
 
 
 def _solve(
-    span: Span,
-    query: SpanQuery,
-    landmarks: Landmarks,
+    chosen: Landmarks,
+    spanned: Callable[..., Span],
     n: int,
+    count: int,
     memory: int,
     settings: FitSettings,
     data: Callable[[], str],
     began: float,
-) -> LandmarkSolution:
-    """Newton from a sample's solution, or from a checkpoint; ``data`` tells it which rows these are."""
-    seed = settings.solver.seed
-    resume: LandmarkState | None = None
-    save: Callable[[LandmarkState], object] = _no_state
-    if settings.checkpoint is not None:
-        resume, save = _checkpoint(settings, f"landmark {data()}")
-    start = np.zeros(len(landmarks))
-    if resume is None:
-        start = warm_start(span, query, landmarks, n, seed, memory, CPU_COUNT)
-    return solve_landmark(
+) -> tuple[Landmarks, LandmarkSolution]:
+    """All landmarks, the ``chosen`` ones if no more are to come, and Newton's solution over them.
+
+    ``spanned`` gives the span of landmarks over the ``n`` rows, which ``data`` tells a checkpoint; of a few of them a
+    sample's solution is learned first, to start from, and to tell which rows have a dual variable.
+    """
+    seed, size = settings.solver.seed, start_rows(n, count)
+    resume, save = open_steps("landmark", data, settings, LandmarkState, ("a", "sketched"))
+    landmarks, start, by_support = chosen, np.zeros(len(chosen)), _by_support(settings, count, n)
+    if by_support or (resume is None and 2 * size < n):
+        few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
+        rough = spanned(few, keep=2 * size >= n)  # else values are read but twice: computed sooner than kept
+        a = rough_solution(rough, few, n, size, seed, memory, CPU_COUNT)
+        landmarks = with_support(rough, few, a, count, seed) if by_support else chosen
+        start = carried_over(few, a, landmarks)
+        del rough
+    span = spanned(landmarks, keep=True)
+    solution = solve_landmark(
         span,
         landmarks,
         start,
@@ -202,27 +238,7 @@ def _solve(
         on_step=report_step,
         on_state=save,
     )
-
-
-def _no_state(state: LandmarkState) -> None:
-    pass
-
-
-def _checkpoint(settings: FitSettings, data: str) -> tuple[LandmarkState | None, Callable[[LandmarkState], object]]:
-    """Where to go on from, if a fit of the same data and parameters was lost, and what saves a state."""
-    path, plain, seed = str(settings.checkpoint), plain_parameters(settings), settings.solver.seed
-    fit, found = find_checkpoint(path, data, plain, seed, resume=settings.resume)
-
-    def save(state: LandmarkState) -> None:
-        arrays = {"a": state.a[None], "sketched": state.sketched[None]}
-        attributes = {"drawn": state.drawn, "steps": state.steps, "history": state.history, "fit": fit, "seed": seed}
-        save_state(path, arrays, attributes)
-
-    if found is None:
-        return None, save
-    arrays, attributes = found
-    figures = (attributes[name] for name in ("drawn", "steps", "history"))
-    return LandmarkState(arrays["a"][0], arrays["sketched"][0], *figures), save
+    return landmarks, solution
 
 
 def _finish(

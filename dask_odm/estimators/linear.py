@@ -16,21 +16,19 @@ from dask_odm.data.partitioned import Labelling
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Store
 from dask_odm.errors import DaskODMError, InputError
-from dask_odm.estimators.checkpoints import find_checkpoint
+from dask_odm.estimators.checkpoints import open_steps
 from dask_odm.estimators.inputs import weight_per_class
 from dask_odm.estimators.rows import TrainingRows
 from dask_odm.estimators.training import (
     FitSettings,
     Trained,
     is_small,
-    plain_parameters,
     read_store,
     store_statistics,
 )
 from dask_odm.events import IterationFinished, report
 from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.persistence import save_state
 from dask_odm.problems.linear import FeatureMap, LinearLoss
 from dask_odm.problems.linear_arrays import EXACT_FEATURES, ArrayProblem
 from dask_odm.solvers.linear_newton import LinearSolution, NewtonState, solve_newton
@@ -97,10 +95,9 @@ def _solve_path(
     """
     w, found = start_weights(features, settings), []
     start, before = None, 1.0
-    resume: NewtonState | None = None
-    save: Callable[[NewtonState], None] = _no_state
-    if settings.checkpoint is not None:
-        resume, save = _checkpoint(settings, f"newton {data()}")
+    if settings.lams and settings.checkpoint is not None:
+        raise InputError("lam_path has no checkpoint; set checkpoint to None.")
+    resume, save = open_steps("newton", data, settings, NewtonState, ("w",))
     for lam in settings.lams or (settings.odm.lam,):
         problem = problem.with_lam(lam)
         with rescaling_advised():
@@ -119,29 +116,6 @@ def _solve_path(
         found.append(finish_linear(features, solution, dtype, settings))
         w, start, before = solution.w, solution.sums, lam
     return replace(found[-1], path=tuple(found))
-
-
-def _no_state(state: NewtonState) -> None:
-    pass
-
-
-def _checkpoint(settings: FitSettings, data: str) -> tuple[NewtonState | None, Callable[[NewtonState], None]]:
-    """Where to go on from, if a fit of the same data and parameters was lost, and what saves a state."""
-    if settings.lams:
-        raise InputError("lam_path has no checkpoint; set checkpoint to None.")
-    path, plain, seed = str(settings.checkpoint), plain_parameters(settings), settings.solver.seed
-    fit, found = find_checkpoint(path, data, plain, seed, resume=settings.resume)
-
-    def save(state: NewtonState) -> None:
-        attributes: dict[str, Any] = {"precise": state.precise, "every": state.every, "steps": state.steps}
-        attributes |= {"history": state.history, "fit": fit, "seed": seed}
-        save_state(path, {"w": state.w[None]}, attributes)
-
-    if found is None:
-        return None, save
-    arrays, attributes = found
-    figures = (attributes[name] for name in ("precise", "every", "steps", "history"))
-    return NewtonState(arrays["w"][0], *figures), save
 
 
 @contextmanager

@@ -51,11 +51,7 @@ from dask_odm.estimators.recipes import RECIPES, Choice, choose_solver, is_linea
 from dask_odm.estimators.training import WHOLE_BYTES, FitSettings, Trained, scratch_folder
 from dask_odm.events import listen
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
-from dask_odm.problems.odm import ODMSettings
-from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.cluster import active_client
-from dask_odm.strategies.tree import TreeSettings
 
 Array = NDArray[Any]
 
@@ -114,9 +110,10 @@ class ODMClassifier(PredictingClassifier):
     n_landmarks : int or None, default=None
         Of "landmark": rows whose kernel functions span the model. Else the most landmarks, and so strata, that
         partitions are balanced by. None: 1,000, and 64.
-    landmarks : {"uniform", "rp"}, default="uniform"
-        How "landmark" draws them: all rows alike, or by randomly pivoted Cholesky among twenty times as many, each in
-        proportion to what those before leave of its κ(x, x). That leaves less of the kernel, seldom a better model.
+    landmarks : {"support", "uniform", "rp"}, default="support"
+        How "landmark" draws them. "support": a quarter of them alike among all rows, the others in proportion to the
+        dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by randomly
+        pivoted Cholesky among twenty times as many rows, each in proportion to what those before leave of its κ(x, x).
     certify : bool, default=False
         After "landmark", find ``dual_gap_`` by a pass over the kernel of all active rows in float64, O(n²), spread over
         the workers. Other solvers certify anyway.
@@ -208,7 +205,7 @@ class ODMClassifier(PredictingClassifier):
         "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
         "fan_in": [Interval(Integral, 2, None, closed="left")],
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
-        "landmarks": [StrOptions(set(METHODS_OF_CHOICE))],
+        "landmarks": [StrOptions({"support", *METHODS_OF_CHOICE})],
         "certify": ["boolean"],
         "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
         "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
@@ -245,7 +242,7 @@ class ODMClassifier(PredictingClassifier):
         n_partitions: int | None = None,
         fan_in: int = 4,
         n_landmarks: int | None = None,
-        landmarks: str = "uniform",
+        landmarks: str = "support",
         certify: bool = False,
         step_size: float | str = "auto",
         stage_steps: int | None = None,
@@ -394,33 +391,7 @@ class ODMClassifier(PredictingClassifier):
         seed = None if isinstance(self.random_state, Integral) or not self.resume else checkpoint_seed(checkpoint)
         if seed is None:
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return FitSettings(
-            kernel=self.kernel,
-            gamma=self.gamma if isinstance(self.gamma, str) else float(self.gamma),
-            degree=int(self.degree),
-            coef0=float(self.coef0),
-            bias=1.0 if self.fit_intercept else 0.0,
-            scale=self.scale,
-            odm=ODMSettings(float(self.lam), float(self.upsilon), float(self.theta)),
-            solver=SolverSettings(float(self.tol), int(self.max_iter), seed),
-            tree=TreeSettings(int(self.fan_in), int(self.stop_at), bool(self.early_stop)),
-            n_partitions=None if self.n_partitions is None else int(self.n_partitions),
-            n_landmarks=None if self.n_landmarks is None else int(self.n_landmarks),
-            dtype=self.dtype,
-            memory_limit=self.memory_limit,
-            scratch=None if self.scratch is None else os.fspath(self.scratch),
-            checkpoint=checkpoint,
-            resume=bool(self.resume),
-            lams=lams,
-            start=self._start(),
-            landmarks=self.landmarks,
-            certify=bool(self.certify),
-            svrg=SVRGSettings(
-                self.step_size if isinstance(self.step_size, str) else float(self.step_size),
-                None if self.stage_steps is None else int(self.stage_steps),
-                int(self.coreset_size),
-            ),
-        )
+        return FitSettings.of(self, seed, lams, self._start())
 
     def _reading(self) -> dict[str, Any]:
         """Options of scikit-learn's validation of rows in memory."""

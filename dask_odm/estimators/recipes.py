@@ -120,7 +120,7 @@ def _choose(solver: str, settings: FitSettings, rows: int, features: int) -> Cho
     if settings.n_partitions is not None or settings.tree.stop_at > 1 or settings.tree.early_stop:
         return Choice("sodm", "partitions are asked for")
     if settings.kernel != "precomputed" and (
-        settings.n_landmarks is not None or settings.landmarks != "uniform" or settings.certify
+        settings.n_landmarks is not None or settings.landmarks != "support" or settings.certify
     ):
         return Choice("landmark", "landmarks are asked for")
     if settings.kernel == "precomputed":

@@ -36,7 +36,6 @@ from dask_odm.estimators.training import (
     gather_rows,
     is_small,
     named_kernel,
-    plain_parameters,
     precomputed_kernel,
     read_store,
     scratch_folder,
@@ -88,9 +87,7 @@ def train_arrays(
     """
     rows = _merged(TrainingRows.of(X, y, weight, class_weights), settings)
     parts = partitions_for(rows.n, settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
-    checkpoint = None
-    if settings.checkpoint is not None:
-        checkpoint = _checkpoint(settings, f"{parts} {rows.fingerprint()}")
+    checkpoint = open_checkpoint(lambda: f"{parts} {rows.fingerprint()}", settings)
     kernel, scaling, scaled = (precomputed_kernel if settings.kernel == "precomputed" else named_kernel)(
         X, rows, settings
     )
@@ -139,9 +136,7 @@ def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Tr
         rows = read_store(store, labelling, settings)
         return train_arrays(*rows, replace(settings, n_partitions=1))
     settings.require_named_kernel("a store of this size")
-    checkpoint = None
-    if settings.checkpoint is not None:
-        checkpoint = _checkpoint(settings, f"{parts} {store.digest} {labelling}")
+    checkpoint = open_checkpoint(lambda: f"{parts} {store.digest} {labelling}", settings)
     cluster = Cluster.current(settings.memory_limit)
     statistics = store_statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
@@ -165,12 +160,6 @@ def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, checkpoint: Che
         return grow_tree(job, settings.tree, cluster)
     start, history = checkpoint.start, checkpoint.history
     return grow_tree(job, settings.tree, cluster, resume=start, history=history, on_level=checkpoint.save)
-
-
-def _checkpoint(settings: FitSettings, data: str) -> Checkpoint:
-    """The checkpoint that is asked for: of the data, and of all parameters but where files lie and how much memory."""
-    plain = plain_parameters(settings)
-    return open_checkpoint(str(settings.checkpoint), data, plain, settings.solver.seed, resume=settings.resume)
 
 
 def has_large_root(job: TreeJob, settings: FitSettings) -> bool:

@@ -26,7 +26,6 @@ from dask_odm.estimators.training import (
     FitSettings,
     Trained,
     is_small,
-    plain_parameters,
     read_store,
     scratch_folder,
     store_statistics,
@@ -110,7 +109,7 @@ def train_ring_store(store: Store, labelling: Labelling, settings: FitSettings) 
     weights = labelling.negative_weight, labelling.positive_weight
     loss = LinearLoss(settings.odm, float(weight_per_class(store) @ weights))
     features = FeatureMap(store.features, settings.bias, None if settings.scale is None else scaling)
-    checkpoint = _checkpoint("dsvrg", f"{parts} {store.digest} {labelling}", settings)
+    checkpoint = open_epochs("dsvrg", lambda: f"{parts} {store.digest} {labelling}", settings)
     logger.info("%d rows in %d partitions, DSVRG; %s", store.rows, parts, cluster)
     with scratch_folder(settings.scratch) as folder:
         partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
@@ -168,16 +167,8 @@ def _solve(
     *,
     biased: bool = False,
 ) -> Trained:
-    checkpoint = None if settings.checkpoint is None else _checkpoint(name, rows.fingerprint(), settings)
+    checkpoint = open_epochs(name, rows.fingerprint, settings)
     return _run(name, problem, features, rows.X.dtype, settings, checkpoint, biased=biased)
-
-
-def _checkpoint(name: str, data: str, settings: FitSettings) -> EpochCheckpoint | None:
-    """The checkpoint that is asked for, if one is."""
-    if settings.checkpoint is None:
-        return None
-    plain = plain_parameters(settings)
-    return open_epochs(settings.checkpoint, f"{name} {data}", plain, settings.solver.seed, resume=settings.resume)
 
 
 def _run(

@@ -8,15 +8,15 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.files import remove_folder
+from dask_odm.data.files import FULL, reason, remove_folder
 from dask_odm.data.partitioned import Labelling, StoredPartitions, chunk_statistics
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.sparse_rows import SparseRows
@@ -38,6 +38,7 @@ from dask_odm.strategies.shuffle import ShuffleSettings
 from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings
 
 Array = NDArray[Any]
+T = TypeVar("T")
 logger = logging.getLogger("dask_odm")
 WHOLE_BYTES = 256 << 20  # a store up to this size is read into memory
 STRATA = 64  # most strata that partitions are balanced by
@@ -71,8 +72,37 @@ class FitSettings:
     lams: tuple[float, ...] = ()
     start: tuple[Array, float] | None = None
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
-    landmarks: str = "uniform"
+    landmarks: str = "support"
     certify: bool = False
+
+    @classmethod
+    def of(cls, model: Any, seed: int, lams: tuple[float, ...], start: tuple[Array, float] | None) -> FitSettings:
+        """Those of an `ODMClassifier` whose parameters are valid, in the types that all else takes."""
+        return cls(
+            kernel=model.kernel,
+            gamma=_word_or_float(model.gamma),
+            degree=int(model.degree),
+            coef0=float(model.coef0),
+            bias=1.0 if model.fit_intercept else 0.0,
+            scale=model.scale,
+            odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
+            solver=SolverSettings(float(model.tol), int(model.max_iter), seed),
+            tree=TreeSettings(int(model.fan_in), int(model.stop_at), bool(model.early_stop)),
+            n_partitions=_if_any(int, model.n_partitions),
+            n_landmarks=_if_any(int, model.n_landmarks),
+            dtype=model.dtype,
+            memory_limit=model.memory_limit,
+            scratch=_if_any(os.fspath, model.scratch),
+            checkpoint=_if_any(os.fspath, model.checkpoint),
+            resume=bool(model.resume),
+            lams=lams,
+            start=start,
+            landmarks=model.landmarks,
+            certify=bool(model.certify),
+            svrg=SVRGSettings(
+                _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
+            ),
+        )
 
     def require_named_kernel(self, what: str) -> None:
         """Raise InputError where the kernel works in this process's memory only."""
@@ -113,6 +143,14 @@ class FitSettings:
 
     def shuffle(self, n_partitions: int) -> ShuffleSettings:
         return ShuffleSettings(n_partitions, self.n_landmarks or STRATA, self.solver.seed, self.dtype)
+
+
+def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else kind(value)
+
+
+def _word_or_float(value: Any) -> float | str:
+    return value if isinstance(value, str) else float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,17 +230,6 @@ def store_statistics(store: Store, labelling: Labelling, cluster: Cluster) -> St
     if not total.count:
         raise InputError("no row has both a label and a positive weight.")
     return total.result()
-
-
-def plain_parameters(settings: FitSettings) -> dict[str, Any]:
-    """All parameters that make a fit what it is, as JSON."""
-    if callable(settings.kernel):
-        settings.require_named_kernel("a fit with a checkpoint")
-    plain = asdict(settings)
-    for name in ("memory_limit", "scratch", "checkpoint", "resume", "lams", "start"):
-        del plain[name]
-    del plain["solver"]["seed"]
-    return plain
 
 
 def finish_tree(
@@ -300,6 +327,10 @@ def _make_scratch(folder: str, parent: str) -> None:
         raise InputError(f"scratch folder '{parent}' cannot be used: {error.strerror}.") from error
 
 
+def _way_out(error: OSError) -> str:
+    return "; name another by scratch= (--scratch) or Dask's temporary-directory" if error.errno in FULL else ""
+
+
 @contextmanager
 def scratch_folder(scratch: str | None) -> Iterator[str]:
     """A folder of its own for one fit, below ``scratch``, Dask's temporary directory or the system's; removed after."""
@@ -313,7 +344,7 @@ def scratch_folder(scratch: str | None) -> Iterator[str]:
     except OSError as error:
         if error.filename is not None and not str(error.filename).startswith(folder):
             raise  # of what the user passed, not of the scratch folder
-        raise StoreError(f"scratch folder '{folder}': {error.strerror or error}.") from error
+        raise StoreError(f"scratch folder '{folder}': {reason(error)}{_way_out(error)}.") from error
     finally:
         remove_folder(folder)
         _SCRATCH.discard(folder)

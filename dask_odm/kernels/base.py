@@ -123,13 +123,6 @@ class Kernel(ABC):
         """
         self.products(left, right, None, v, out, None)
 
-    def backward(self, left: Packed, right: Packed, u: Array, out: Array) -> None:
-        """``out += K.T u`` for ``u`` (n,) and float64 ``out`` (m,); rows where u is 0 are skipped."""
-        active = np.flatnonzero(u)
-        if 2 * len(active) < len(u):
-            left, u = left[active], u[active]
-        self.products(left, right, u, None, None, out)
-
     def products(
         self,
         left: Packed,

@@ -19,7 +19,6 @@ import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Array, Kernel, Packed
 from dask_odm.kernels.loops import COLUMNS
-from dask_odm.kernels.radial import WIDE
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads, stream_threads
 
@@ -132,13 +131,13 @@ class Tiling:
         """Bytes of all tiles of a part."""
         return self.tiles(part) * self.size**2 * self.itemsize
 
-    def scratch_bytes(self, threads: int) -> int:
-        """Bytes that passes need besides kept tiles: buffers of every thread, sums of groups."""
-        row = (self.d + 10) * self.itemsize
-        # rows read, those packed for the left, for the right: in whole panels unless they are wide
-        rows = (self.run + 3) * self.size + (COLUMNS if self.d < WIDE else 0)
+    def scratch_bytes(self, threads: int, kernel: Kernel | None = None) -> int:
+        """Bytes that passes need besides kept tiles: buffers of every thread, sums of groups; of any kernel without."""
+        # rows packed for the right, perhaps in whole panels; those for the left; read, gathered and scaled
+        packed = COLUMNS * (self.d + 10) if kernel is None else kernel.packed_size(self.size, self.d)
+        rows = (self.run + 3) * self.size * (self.d + 10)
         sums = 3 * threads + self.groups.bit_length() + 2
-        return threads * (rows * row + self.size**2 * self.itemsize) + sums * self.n * 8
+        return threads * (packed + rows + self.size**2) * self.itemsize + sums * self.n * 8
 
 
 class Scratch:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import VANISHES, Landmarks, rank_floor
+from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
 from dask_odm.kernels.threads import single_threaded_blas
 
 Array = NDArray[Any]
@@ -150,9 +150,17 @@ class MemorySource:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.X.dtype)
 
+    @property
+    def _step(self) -> int:
+        return self.chunk_rows or max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * self.X.shape[1])))
+
+    def pass_bytes(self, count: int) -> int:
+        """Bytes that a pass for up to ``count`` landmarks takes: keys, rows of a chunk, and their kernel values."""
+        d = int(self.X.shape[1])
+        return 32 * self.n + self.dtype.itemsize * self._step * d + self.threads * 8 * BLOCK * (3 * count + 5 * d)
+
     def run(self, race: Race) -> Proposals:
-        n, d = self.X.shape
-        step = self.chunk_rows or max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * d)))
+        n, step = len(self.X), self._step
         parts = []
         for i, start in enumerate(range(0, n, step)):
             numbers = np.arange(start, min(n, start + step))
@@ -163,25 +171,6 @@ class MemorySource:
     def take(self, numbers: Array) -> Array:
         rows: Array = self.X[numbers]
         return rows
-
-
-def choose_uniform(kernel: Kernel, X: Any, count: int, seed: int) -> Landmarks:
-    """The independent ones of ``count`` rows drawn uniformly from ``X`` (n, d), dense or sparse; see `choose`."""
-    return choose(kernel, MemorySource(X), count, method="uniform", seed=seed)
-
-
-def choose_randomly(
-    kernel: Kernel,
-    X: Any,
-    count: int,
-    seed: int,
-    *,
-    trace: float = 0.0,
-    rows: int | None = None,
-    threads: int = 1,
-) -> Landmarks:
-    """``count`` rows of ``X`` (n, d), dense or sparse, by a randomly pivoted Cholesky; see `choose`."""
-    return choose(kernel, MemorySource(X, threads), count, method="rp", seed=seed, trace=trace, rows=rows)
 
 
 def choose(

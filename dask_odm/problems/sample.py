@@ -42,6 +42,8 @@ class PrioritySample:
     weight : float64 ndarray of shape (m,)
     priority : float64 ndarray of shape (m,)
         Falling.
+    numbers : int64 ndarray of shape (m,)
+        Of the rows.
     """
 
     size: int
@@ -49,6 +51,7 @@ class PrioritySample:
     codes: Array
     weight: Array
     priority: Array
+    numbers: Array
 
     @classmethod
     def draw(
@@ -65,15 +68,16 @@ class PrioritySample:
         order = np.argsort(-priority, kind="stable")[: size + 1]
         chosen = np.sort(at[order])
         rows = read(chosen)[np.searchsorted(chosen, at[order])]
-        return cls(size, rows, codes[at[order]], weight[at[order]], priority[order])
+        return cls(size, rows, codes[at[order]], weight[at[order]], priority[order], first + at[order])
 
     def __add__(self, other: PrioritySample) -> PrioritySample:
         priority = np.concatenate([self.priority, other.priority])
         best = np.argsort(-priority, kind="stable")[: self.size + 1]
-        rows, codes, weight = (
-            np.concatenate([getattr(self, name), getattr(other, name)])[best] for name in ("rows", "codes", "weight")
+        rows, codes, weight, numbers = (
+            np.concatenate([getattr(self, name), getattr(other, name)])[best]
+            for name in ("rows", "codes", "weight", "numbers")
         )
-        return PrioritySample(self.size, rows, codes, weight, priority[best])
+        return PrioritySample(self.size, rows, codes, weight, priority[best], numbers)
 
     def weighted(self) -> tuple[Array, Array, Array]:
         """Rows (m, d), m ≤ size, codes (m,), and weights (m,) that make sums over them estimates of those over all."""

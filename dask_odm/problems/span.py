@@ -26,13 +26,14 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Rows
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.linear import LinearLoss
-from dask_odm.problems.linear_loops import line_slopes
+from dask_odm.problems.linear_loops import line_slopes, row_losses
 from dask_odm.problems.sample import PrioritySample
 from dask_odm.problems.span_loops import span_product, span_scores, span_sums
 
 Array = NDArray[Any]
 TILE_BYTES = 512 << 10  # of kernel values that are computed at a time: they stay in the second-level cache
 GROUPS = 16
+UNSUPPORTED = 1e-3  # of the stiffness: what a row without a dual variable is drawn by
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ class SpanSums:
 
 @dataclass(frozen=True)
 class Draw:
-    """How many rows to sample by their curvature, and by which seed."""
+    """How many rows to sample, and by which seed."""
 
     size: int
     seed: int
@@ -72,6 +73,8 @@ class Draw:
 class Span(Protocol):
     """What a solver asks of all rows; every method is one pass over them."""
 
+    @property
+    def query(self) -> SpanQuery: ...
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums: ...
     def product(self, at: SpanSums, p: Array) -> Array:
         """``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
@@ -79,6 +82,12 @@ class Span(Protocol):
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
         """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
+        ...
+
+    def support(self, a: Array, draw: Draw) -> PrioritySample:
+        """Rows drawn in proportion to the dual variables |s| that the optimality conditions give at ``a``; the others
+        after them.
+        """
         ...
 
 
@@ -113,7 +122,7 @@ class SpanQuery:
     @property
     def tile_rows(self) -> int:
         """Rows whose kernel values are computed at a time."""
-        return max(16, TILE_BYTES // (self.r * self.landmarks.itemsize) // 4 * 4)
+        return tile_rows(self.r, self.landmarks.itemsize)
 
     def buffer(self) -> Array:
         """Where `tiles` computes a tile."""
@@ -143,6 +152,24 @@ class SpanQuery:
         span_scores(K, direction, change)
         return line_slopes(scores, change, codes, weight, loss.positive, loss.stiffness, loss.band, steps)
 
+    def chances(self, K: Array, codes: Array, weight: Array, a: Array) -> Array:
+        """What rows are drawn by as support: |s| at ``a``, and next to nothing for those within the band; (n,)."""
+        loss = self.loss
+        scores, pull, second = np.empty((3, len(K)))
+        span_scores(K, a, scores)
+        row_losses(scores, codes, weight, loss.positive, loss.stiffness, loss.band, pull, second)
+        return np.abs(pull) + UNSUPPORTED * loss.row_stiffness(codes, weight)
+
+
+def tile_rows(r: int, itemsize: int) -> int:
+    """Rows whose values at ``r`` landmarks are computed at a time."""
+    return max(16, TILE_BYTES // (r * itemsize) // 4 * 4)
+
+
+def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
+    """Bytes that a thread of a `RowSpan` of ``n`` rows of ``d`` features computes in: rows read and packed, values."""
+    return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize
+
 
 class RowSpan:
     """A `Span` over rows in memory: kernel values kept where they fit ``budget`` bytes, else recomputed.
@@ -162,7 +189,7 @@ class RowSpan:
     def __init__(
         self, query: SpanQuery, rows: Rows, codes: Array, weight: Array, budget: int, threads: int = 1
     ) -> None:
-        self._query, self._rows, self._threads = query, rows, threads
+        self.query, self._rows, self._threads = query, rows, threads
         self._codes, self._weight = codes, weight
         self._groups = list(pairwise(rows.n * g // GROUPS for g in range(GROUPS + 1)))
         self._kept: Array | None = None
@@ -183,10 +210,10 @@ class RowSpan:
     def _fill(self, group: tuple[int, int]) -> None:
         assert self._kept is not None
         for start, stop in self._blocks(group):
-            self._query.tile(self._rows.read(start, stop), self._kept[start:stop])
+            self.query.tile(self._rows.read(start, stop), self._kept[start:stop])
 
     def _blocks(self, group: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        step = self._query.tile_rows
+        step = self.query.tile_rows
         for start in range(*group, step):
             yield start, min(group[1], start + step)
 
@@ -195,19 +222,19 @@ class RowSpan:
         if self._kept is not None and whole:
             yield slice(*group), self._kept[slice(*group)]
             return
-        buffer = self._query.buffer()
+        buffer = self.query.buffer()
         for start, stop in self._blocks(group):
             kept = None if self._kept is None else self._kept[start:stop]
-            yield slice(start, stop), self._query.tile(self._rows.read(start, stop), buffer) if kept is None else kept
+            yield slice(start, stop), self.query.tile(self._rows.read(start, stop), buffer) if kept is None else kept
 
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
         curvature = np.empty(self._rows.n)
 
         def run(group: tuple[int, int]) -> SpanSums:
-            loss, pull = 0.0, np.zeros(self._query.r)
+            loss, pull = 0.0, np.zeros(self.query.r)
             for rows, K in self._tiles(group):
                 weight = self._weight[rows]
-                loss = self._query.add_sums(K, self._codes[rows], weight, a, pull, curvature[rows], loss)
+                loss = self.query.add_sums(K, self._codes[rows], weight, a, pull, curvature[rows], loss)
             return SpanSums(loss, pull, (), None)
 
         total = reduce(add, run_threads(run, self._groups, self._threads))
@@ -220,15 +247,15 @@ class RowSpan:
         (curvature,) = at.curvatures
 
         def run(group: tuple[int, int]) -> Array:
-            out = np.zeros(self._query.r)
+            out = np.zeros(self.query.r)
             if self._kept is not None:
                 span_product(self._kept[slice(*group)], curvature[slice(*group)], p, out)
                 return out
-            buffer = self._query.buffer()
+            buffer = self.query.buffer()
             for start, stop in self._blocks(group):
                 # the blocks that are kept elsewhere: BLAS rounds a row by where in a tile it stands
                 if curvature[start:stop].any():
-                    K = self._query.tile(self._rows.read(start, stop), buffer)
+                    K = self.query.tile(self._rows.read(start, stop), buffer)
                     span_product(K, curvature[start:stop], p, out)
             return out
 
@@ -237,12 +264,22 @@ class RowSpan:
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
         def run(group: tuple[int, int]) -> Array:
             parts = [
-                self._query.slopes(K, self._codes[rows], self._weight[rows], a, direction, steps)
+                self.query.slopes(K, self._codes[rows], self._weight[rows], a, direction, steps)
                 for rows, K in self._tiles(group, whole=False)
             ]
             return reduce(add, parts) if parts else np.zeros(len(steps))
 
         return reduce(add, run_threads(run, self._groups, self._threads))
+
+    def support(self, a: Array, draw: Draw) -> PrioritySample:
+        chances = np.empty(self._rows.n)
+
+        def run(group: tuple[int, int]) -> None:
+            for rows, K in self._tiles(group, whole=False):
+                chances[rows] = self.query.chances(K, self._codes[rows], self._weight[rows], a)
+
+        run_threads(run, self._groups, self._threads)
+        return PrioritySample.draw(chances, self._codes, 0, self._take, draw.size, draw.seed)
 
     def _take(self, index: Array) -> Array:
         """Rows at ascending ``index``."""

@@ -52,15 +52,24 @@ def preconditioner_rows(n: int) -> int:
     return min(PRECONDITIONER_ROWS, n // 24 + 64, n)
 
 
-def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool, low_rank: bool = False) -> int:
-    """Peak bytes of a solve, rows and kept tiles aside; ``low_rank`` as `is_low_rank` says."""
+def solver_bytes(
+    n: int,
+    d: int,
+    itemsize: int,
+    threads: int,
+    *,
+    certify: bool,
+    low_rank: bool = False,
+    kernel: Kernel | None = None,
+) -> int:
+    """Peak bytes of a solve, rows and kept tiles aside; ``low_rank`` as `is_low_rank` says, any kernel without."""
     if n <= DENSE_ROWS:
-        return Tiling(n, d, 8).scratch_bytes(1) + 5 * 8 * n * n
+        return Tiling(n, d, 8).scratch_bytes(1, kernel) + 5 * 8 * n * n
     if low_rank:
         return 4 * Tiling(n, d, itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
     r = preconditioner_rows(n)
     landmarks = 2 * r * (d + 2) * itemsize + 4 * r * n * itemsize + 4 * 8 * r * r
-    passes = max(Tiling(n, d, size).scratch_bytes(threads) for size in (itemsize, 8 if certify else itemsize))
+    passes = max(Tiling(n, d, size).scratch_bytes(threads, kernel) for size in (itemsize, 8 if certify else itemsize))
     return passes + landmarks + 30 * 8 * n
 
 

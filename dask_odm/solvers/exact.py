@@ -24,10 +24,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.base import SolverSettings
@@ -39,9 +41,11 @@ DENSE_ROWS = 1024  # up to so many are solved by Cholesky, to rounding
 LANDMARKS = 1024  # most rows the preconditioner is made of
 SUBSET = 4  # a start is the solution of one row in so many
 ROUGH = 0.03  # the gap it is solved to
-FORCING = 0.3  # of min(0.1, √gap) · gap: the gap that a step's inexactness may leave
+FORCING = 0.003  # of min(0.1, √gap) · gap: the gap that a step's inexactness may leave; rows change sides with it
 LITTLE = 0.01  # of the gap: a step that gains less is poor
 MOST_PRODUCTS = 400  # of one system
+DIRECT_ROWS = 4096  # most active rows that Cholesky may take over where conjugate gradients are slow
+ROWS_PER_PRODUCT = 64  # of a system: after one product for so many rows Cholesky would have been as fast
 PATIENCE = 10  # steps that may pass without a smaller gap
 TRIED, FAR = 2, 0.5  # steps after which a gap as large calls for smaller λ first
 EASED = (1e-4, 1e-2)  # shares of λ that lead up to it
@@ -105,7 +109,8 @@ def solver_bytes(n: int, d: int, itemsize: int) -> int:
     if n <= DENSE_ROWS:
         return 5 * 8 * n * n
     r = landmark_count(n)
-    return 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 40 * 8 * n
+    m = min(n, DIRECT_ROWS)
+    return 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 8 * m * (m + 2 * d) + 40 * 8 * n
 
 
 def solve_exact(
@@ -319,10 +324,29 @@ class _Run:
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
         enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        x, Kx, count = conjugate_gradients(
-            apply, root * residual, self.woodbury.on(face), least=2.0 * primal * enough, most=MOST_PRODUCTS
-        )
+        b, least, direct = root * residual, 2.0 * primal * enough, len(face) <= DIRECT_ROWS
+        most = min(MOST_PRODUCTS, 1 + len(face) // ROWS_PER_PRODUCT) if direct else MOST_PRODUCTS
+        x, Kx, count = conjugate_gradients(apply, b, self.woodbury.on(face), least=least, most=most)
+        left = b - x - root * Kx
+        if direct and float(left @ left) > 2.0 * least:  # more than rounding
+            x = self._solve_direct(face, root, b)
+            return root * x, residual - x / root, count + 1
         return root * x, Kx if count else np.zeros(len(face)), count
+
+    def _solve_direct(self, face: Array, root: Array, b: Array) -> Array:
+        """``(I + √c K_SS √c)⁻¹ b`` by Cholesky in float64: whatever the preconditioner leaves of K."""
+        X, ridge = self.products.rows(face).astype(np.float64), 0.0
+        while True:
+            system = self.products.kernel.tile(X, X)
+            system *= root
+            system *= root[:, None]
+            trace = float(system.trace())
+            system.flat[:: len(face) + 1] += 1.0 + ridge
+            # the transpose is as Fortran has it: factored where it lies
+            factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
+            if info == 0:
+                return np.asarray(lapack.dpotrs(factor, b, lower=1)[0])
+            ridge = max(100.0 * ridge, np.finfo(float).eps * trace)
 
 
 def _solve_dense(
@@ -350,44 +374,3 @@ def _solve_dense(
 
 def _primal(losses: RowLosses, u: Array) -> float:
     return 0.5 * float(u[0] @ u[1]) + float(losses.losses(losses.y * u[1]).sum())
-
-
-def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
-    """The largest D(c s), c ≥ 0, where ``square`` is ``sᵀQs``: a lower bound of P everywhere.
-
-    Parameters
-    ----------
-    losses : RowLosses
-    s : ndarray of shape (n,)
-        Dual variables, not negative where υ = 0.
-    square : float
-    """
-    linear = float(losses.settings.low * np.maximum(s, 0.0).sum() - losses.settings.high * np.maximum(-s, 0.0).sum())
-    curved = square + 2.0 * (float(losses.conjugates(s).sum()) + linear)
-    return 0.5 * linear**2 / curved if linear > 0 and curved > 0 else 0.0
-
-
-def certified_gap(losses: RowLosses, margins: Array, square_norm: float, products: Products) -> Point:
-    """P of a model, a lower bound of every model's P, and their relative gap: for the kernel itself, in float64.
-
-    Parameters
-    ----------
-    losses : RowLosses
-    margins : ndarray of shape (n,)
-        ``y f(x)`` of the model on all rows, from kernel values in float64.
-    square_norm : float
-        ``‖w‖²`` of the model.
-    products : Products
-        Of the rows; one precise face is asked for, of the rows outside the band.
-
-    Returns
-    -------
-    Point
-        The dual variables are those that the optimality conditions give at the margins.
-    """
-    s = losses.dual_candidate(margins)
-    support = np.flatnonzero(s)
-    square = quadratic(products, support, (losses.y * s)[support])
-    primal = 0.5 * square_norm + float(losses.losses(margins).sum())
-    bound = scaled_dual(losses, s, square)
-    return Point(primal, bound, max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))

@@ -14,26 +14,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
 from dask_odm.kernels.blocks import ArrayRows
-from dask_odm.kernels.landmarks import Landmarks, cholesky
-from dask_odm.kernels.threads import run_threads
+from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.linear import LinearLoss
-from dask_odm.problems.odm import Point, RowLosses
-from dask_odm.problems.sample import PrioritySample
-from dask_odm.problems.span import Draw, RowSpan, Span, SpanQuery, SpanSums
-from dask_odm.solvers.exact import scaled_dual
+from dask_odm.problems.span import Draw, RowSpan, Span, SpanSums
 from dask_odm.solvers.line_search import least_step
+from dask_odm.solvers.sketch import SKETCH, SketchedHessian, solve_factored, times_symmetric
 
 Array = NDArray[Any]
-SKETCH = 3  # rows a landmark that the preconditioner is made of
-SKETCH_GROUPS = 4
 TIRED = 15  # iterations of conjugate gradients after which the preconditioner is made anew
 MOST_PRODUCTS = 300
 START_TOL = 1.0  # of the sample's problem: its rows are few enough to be wrong by as much
 START_STEPS = 20
-START_STRIDE = 3  # of its landmarks
 ROUNDING = 1e-13  # of P: a step that gains less has come to the end of float64
 FORCING = 0.1  # most of the gradient that conjugate gradients may leave
 
@@ -146,10 +140,13 @@ class _Newton:
     passes: int = 0
     steps: int = 0
     tired: bool = True
-    factor: Array | None = None
     sketched: Array = field(default_factory=lambda: np.empty(0))
     drawn: int = 0
     began: float = field(default_factory=time.perf_counter)
+    sketch: SketchedHessian = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sketch = SketchedHessian(self.landmarks, self.threads)
 
     def take_up(self, state: LandmarkState) -> Array:
         """Go on where another run was lost; its last pass is done again."""
@@ -209,22 +206,22 @@ class _Newton:
 
     def _make_sketch(self, at: _Iterate) -> None:
         assert at.sums.sample is not None
-        self.factor = preconditioner(self.landmarks, at.sums.sample, self.threads)
+        self.sketch.make(at.sums.sample)
         self.sketched, self.drawn = at.a, at.drawn
 
     def _direction(self, at: _Iterate) -> tuple[Array, int]:
         """The Newton step, as exactly as the gap asks for, and the passes it took."""
         x, r = np.zeros_like(at.a), -at.gradient
-        z = cho_solve((self.factor, True), r, check_finite=False)
+        z = self.sketch.solve(r)
         p, rz = z, float(r @ z)
         enough = min(FORCING, np.sqrt(at.gap)) ** 2 * rz
         for k in range(MOST_PRODUCTS):
             if rz <= enough:
                 return x, k
-            Hp = self.landmarks.gram @ p + self.span.product(at.sums, p)
+            Hp = times_symmetric(self.landmarks.gram, p) + self.span.product(at.sums, p)
             step = rz / float(p @ Hp)
             x, r = x + step * p, r - step * Hp
-            z = cho_solve((self.factor, True), r, check_finite=False)
+            z = self.sketch.solve(r)
             rz, before = float(r @ z), rz
             p = z + (rz / before) * p
         return x, MOST_PRODUCTS
@@ -239,98 +236,54 @@ class _Newton:
         return least_step(slopes, float(at.gradient @ d))
 
 
-def warm_start(
-    span: Span, query: SpanQuery, landmarks: Landmarks, n: int, seed: int, memory: int, threads: int = 1
+def rough_solution(
+    span: Span, landmarks: Landmarks, n: int, size: int, seed: int, memory: int, threads: int = 1
 ) -> Array:
-    """Coefficients (r,) that are nearly the best of every third landmark for a sample of the rows.
-
-    They spare half of the passes over all rows; all landmarks would spare no more, and take six times as long.
+    """Coefficients (r,) that are nearly the best for a sample of the rows, or for all of them where these are few.
 
     Parameters
     ----------
     span : Span
-        Of ``n`` rows, asked for one pass.
-    query : SpanQuery
-        What ``span`` asks with.
+        Of ``n`` rows, asked for one pass if a sample is drawn.
     landmarks : Landmarks
-    n, seed : int
+    n, size, seed : int
+        Rows, those of a sample, and what it is drawn by.
     memory : int
         Bytes that kernel values of the sample may be kept in.
     threads : int
     """
-    r = len(landmarks)
-    size = start_rows(n, r)
-    if size >= n // 2:
-        return np.zeros(r)
-    # with all coefficients zero every row is active: drawn by its weight
-    sample = span.sums(np.zeros(r), Draw(size, seed)).sample
-    assert sample is not None
-    rows, codes, weight = sample.weighted()
-    odm = query.loss.settings
-    loss = LinearLoss(odm, odm.lam / odm.low**2, query.loss.positive)  # of weights that are stiffnesses already
-    few = Landmarks(landmarks.kernel, landmarks.rows[::START_STRIDE], landmarks.index[::START_STRIDE])
-    asked = replace(query, landmarks=query.landmarks[::START_STRIDE], loss=loss)
-    some = RowSpan(asked, ArrayRows(rows), codes, weight, memory, threads)
-    a = np.zeros(r)
-    a[::START_STRIDE] = solve_landmark(
-        some, few, np.zeros(len(few)), tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads
-    ).a
-    return a
+    zero, some = np.zeros(len(landmarks)), span
+    if 2 * size < n:
+        # with all coefficients zero every row is active: drawn by its weight
+        sample = span.sums(zero, Draw(size, seed)).sample
+        assert sample is not None
+        rows, codes, weight = sample.weighted()
+        query, odm = span.query, span.query.loss.settings
+        loss = LinearLoss(odm, odm.lam / odm.low**2, query.loss.positive)  # of weights that are stiffnesses already
+        some = RowSpan(replace(query, loss=loss), ArrayRows(rows), codes, weight, memory, threads)
+    return solve_landmark(some, landmarks, zero, tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads).a
+
+
+def with_support(span: Span, landmarks: Landmarks, a: Array, count: int, seed: int) -> Landmarks:
+    """``landmarks``, and others up to ``count``, drawn by the dual variables of the rows at coefficients ``a``.
+
+    The solution is a sum over the rows that have a dual variable. One pass over the rows of ``span``.
+    """
+    drawn = span.support(a, Draw(count, int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])))
+    new = np.flatnonzero(~np.isin(drawn.numbers, landmarks.index))[: count - len(landmarks)]
+    rows, index = (
+        np.concatenate(pair) for pair in ((landmarks.rows, drawn.rows[new]), (landmarks.index, drawn.numbers[new]))
+    )
+    order = np.argsort(index)
+    return Landmarks.of(landmarks.kernel, rows[order], index[order])
+
+
+def carried_over(few: Landmarks, a: Array, landmarks: Landmarks) -> Array:
+    """Coefficients of ``landmarks`` (r,) for the function next to that of ``few`` with coefficients ``a``."""
+    values = landmarks.kernel.tile(landmarks.rows.astype(np.float64), few.rows.astype(np.float64)) @ a
+    return solve_factored(landmarks.factor, values)
 
 
 def start_rows(n: int, r: int) -> int:
-    """Rows of the sample that `warm_start` learns from."""
+    """Rows of the sample that `rough_solution` learns from."""
     return min(max(8 * r, n // 8), 32 * r)
-
-
-def preconditioner(landmarks: Landmarks, sample: PrioritySample, threads: int) -> Array:
-    """Cholesky factor, lower, of G plus the curvature summed over sampled rows.
-
-    In float64 whatever the rows' type: rounding would drown the small eigenvalues of G.
-    """
-    rows, _, weight = sample.weighted()
-    right = landmarks.kernel.pack_right(landmarks.rows.astype(np.float64))
-
-    def squares(part: tuple[Array, Array]) -> Array:
-        X, w = part[0].astype(np.float64), part[1]
-        values = landmarks.kernel.tile_packed(landmarks.kernel.pack_left(X), right)
-        values *= np.sqrt(w)[:, None]
-        return np.asarray(blas.dsyrk(1.0, values.T, lower=1))  # the transpose is as Fortran has it: no copy
-
-    groups = min(SKETCH_GROUPS, len(rows))
-    total = landmarks.gram.copy(order="F")
-    if groups:
-        parts = zip(np.array_split(rows, groups), np.array_split(weight, groups), strict=True)
-        for part in run_threads(squares, parts, threads):
-            total += part
-    return cholesky(total)
-
-
-def span_gap(
-    losses: RowLosses, margins: Array, square_norm: float, pull: Array, landmarks: Landmarks, residual: Array
-) -> Point:
-    """P of a model over the span, a lower bound of every model's P from what landmarks leave of κ, and their gap.
-
-    With ``K̂ = K_nr G⁻¹ K_rn`` the matrix ``K − K̂`` is positive semi-definite, so its entries are at most
-    ``√(r_i r_j)`` of its diagonal r: ``sᵀQs ≤ ‖L⁻¹v‖² + (Σ |s_i| √r_i)²``. Rigorous, and loose unless the landmarks
-    leave next to nothing.
-
-    Parameters
-    ----------
-    losses : RowLosses
-    margins : ndarray of shape (n,)
-        ``y f(x)``, from kernel values in float64.
-    square_norm : float
-        ``‖w‖²`` of the model.
-    pull : ndarray of shape (r,)
-        ``v = K_rn (y s)`` with s the dual variables that the optimality conditions give at the margins.
-    landmarks : Landmarks
-    residual : ndarray of shape (n,)
-        Their `Landmarks.residual`.
-    """
-    s = losses.dual_candidate(margins)
-    white = solve_triangular(landmarks.factor, pull, lower=True)
-    square = float(white @ white) + float(np.abs(s) @ np.sqrt(residual)) ** 2
-    primal = 0.5 * square_norm + float(losses.losses(margins).sum())
-    bound = scaled_dual(losses, s, square)
-    return Point(primal, bound, max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))

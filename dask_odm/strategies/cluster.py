@@ -127,6 +127,11 @@ class Cluster:
         threads = max(worker["nthreads"] for worker in workers.values())
         return cls(client, len(workers), threads, int(USABLE * smallest) - baseline, smallest)
 
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return self.workers * self.threads
+
     def share(self, tasks: int) -> tuple[int, int]:
         """Bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
         # Dask may run them on fewer workers than there are: memory is for the worst case
@@ -228,7 +233,7 @@ class Cluster:
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
         """``[function(*a) for a in arguments]`` in order, a few items a task; reports `Progress`."""
-        tasks = min(len(arguments), 4 * self.workers * self.threads)
+        tasks = min(len(arguments), 4 * self.slots)
         bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
         groups = [arguments[a:b] for a, b in pairwise(bounds)]
         run = delayed(_run_group, pure=False)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.data.files import reserve
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.kernels.sums import tree_sum
@@ -65,32 +66,39 @@ class Face:
 
 
 class _Kept:
-    """Parts of the last face that were asked for in this process, with their tiles."""
+    """Parts that were asked for last in this process, with their tiles.
+
+    Whoever computes with a part takes it out meanwhile, and its memory too: a task that runs twice, or of an earlier
+    face that outlives its fit's interest in it, then finds nothing, and writes to memory of its own.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._face: Face | None = None
-        self._grams: dict[int, Gram] = {}
-        self._rooms: dict[int, Room] = {}
+        self._folder: str | None = None
+        self._parts: dict[int, tuple[Face, Gram, Room]] = {}
 
-    def part(self, face: Face, part: int) -> Gram:
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @contextmanager
+    def part(self, face: Face, part: int) -> Iterator[Gram]:
+        """One part of a face: as it was left, or computed in the memory of the last face's."""
         with self._lock:
-            if self._face != face:
-                if self._face is None or self._face.folder != face.folder:
-                    self._rooms = {}
-                self._face, self._grams = face, {}
-            gram, room = self._grams.get(part), self._rooms.setdefault(part, Room())
-        if gram is None:
+            if self._folder != face.folder:
+                self._folder, self._parts = face.folder, {}
+            last, gram, room = self._parts.pop(part, (None, None, Room()))
+        if gram is None or last != face:
+            gram = None  # its tiles are in the room
             gram = face.gram(part, room)
-            with self._lock:
-                if self._face == face:
-                    self._grams[part] = gram
-        return gram
+        yield gram
+        with self._lock:
+            if self._folder == face.folder:
+                self._parts[part] = face, gram, room
 
     def drop(self, folder: str | None = None) -> None:
         with self._lock:
-            if self._face is not None and folder in (None, self._face.folder):
-                self._face, self._grams, self._rooms = None, {}, {}
+            if folder in (None, self._folder):
+                self._folder, self._parts = None, {}
 
 
 _KEPT = _Kept()
@@ -107,7 +115,8 @@ def face_part(face: Face, part: int, v: Array) -> Array:
     with single_threaded_blas:
         if face.precise:
             return face.gram(part).partial(v)
-        return _KEPT.part(face, part).partial(v)
+        with _KEPT.part(face, part) as gram:
+            return gram.partial(v)
 
 
 def cross_task(
@@ -162,13 +171,12 @@ class ClusterProducts:
 
     def __post_init__(self) -> None:
         self._X = read_rows(self.folder)
-        slots = self.cluster.workers * self.cluster.threads
         self.parts = 1
-        while self.parts < slots:
+        while self.parts < self.cluster.slots:
             self.parts *= 2
         n, d = self._X.shape
         what = f"A product with the kernel of {n} rows of {d} features"
-        self.cluster.require(task_bytes(n, d, 8, self._share()[1]), self.parts, what, ADVICE)
+        self.cluster.require(task_bytes(self.kernel, n, d, 8, self._share()[1]), self.parts, what, ADVICE)
 
     @property
     def n(self) -> int:
@@ -192,7 +200,7 @@ class ClusterProducts:
         self._faces += 1
         memory, threads = self._share()
         d = int(self._X.shape[1])
-        spare = memory - task_bytes(self.n, d, self.dtype.itemsize, threads)
+        spare = memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads)
         budget = max(0, spare)
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if precise else min(self.parts, groups)
@@ -201,16 +209,16 @@ class ClusterProducts:
 
     def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
         blocks = cross_blocks(len(targets))
-        count = min(blocks, CROSS_TASKS * self.cluster.workers * self.cluster.threads)
+        count = min(blocks, CROSS_TASKS * self.cluster.slots)
         bounds = [blocks * i // count for i in range(count + 1)] if count else [0]
         arguments = [(self.kernel, self.folder, targets, sources, v, range(a, b), precise) for a, b in pairwise(bounds)]
         parts = self.cluster.each(cross_task, arguments, "kernel-scores")
         return np.concatenate(parts) if parts else np.empty(0)
 
 
-def task_bytes(n: int, d: int, itemsize: int, threads: int) -> int:
+def task_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
     """Peak bytes of a task, tiles that are kept aside: the rows it reads, buffers and vectors."""
-    return n * d * itemsize + Tiling(n, d, itemsize).scratch_bytes(threads) + 2 * CROSS_BYTES + 6 * 8 * n
+    return n * d * itemsize + Tiling(n, d, itemsize).scratch_bytes(threads, kernel) + 2 * CROSS_BYTES + 6 * 8 * n
 
 
 @contextmanager
@@ -225,7 +233,24 @@ def cluster_products(kernel: Kernel, folder: str, cluster: Cluster) -> Iterator[
 
 
 def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: Callable[[Array], None]) -> None:
-    """Write the rows of a fit: ``fill`` is given the array to write to, of ``shape``."""
-    out = np.lib.format.open_memmap(os.path.join(folder, ROWS), mode="w+", dtype=dtype, shape=shape)
-    fill(out)
-    out.flush()
+    """Write the rows of a fit: ``fill`` is given the array to write to, of ``shape``.
+
+    Raises
+    ------
+    OSError
+        The disk has no room for them, found before anything is filled in. No file is left, as after any other error.
+    """
+    path = os.path.join(folder, ROWS)
+    try:
+        with open(path, "wb") as file:
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.flush()
+            reserve(file.fileno(), file.tell() + shape[0] * shape[1] * dtype.itemsize)
+        out = np.lib.format.open_memmap(path, mode="r+")
+        fill(out)
+        out.flush()
+    except BaseException:
+        with suppress(OSError):
+            os.remove(path)
+        raise

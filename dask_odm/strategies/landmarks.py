@@ -18,62 +18,11 @@ from numpy.typing import NDArray
 from dask_odm.data.partitioned import Labelling
 from dask_odm.data.scaling import Scaling
 from dask_odm.data.store import Block, Store
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import BLOCK, Landmarks
-from dask_odm.kernels.pivots import Proposals, Race, choose, choosing_bytes, most_proposals
+from dask_odm.kernels.landmarks import BLOCK
+from dask_odm.kernels.pivots import Proposals, Race, most_proposals
 from dask_odm.strategies.cluster import Cluster
 
 Array = NDArray[Any]
-
-
-def choose_over_store(
-    store: Store,
-    labelling: Labelling,
-    scaling: Scaling,
-    kernel: Kernel,
-    count: int,
-    *,
-    method: str,
-    seed: int,
-    cluster: Cluster,
-    dtype: str | None = None,
-    trace: float = 0.0,
-    rows: int | None = None,
-) -> tuple[Landmarks, Array]:
-    """Landmarks among the rows that ``labelling`` keeps, and these rows as they are in the store.
-
-    Parameters
-    ----------
-    store : Store
-        With labels.
-    scaling : Scaling
-        From raw rows to what the kernel sees.
-    count, method, seed, trace, rows
-        As `dask_odm.kernels.pivots.choose`.
-    dtype : str, optional
-        Rows are cast to it before they are scaled; the store's without.
-
-    Returns
-    -------
-    landmarks : Landmarks
-        Their index is row numbers of the store.
-    raw : ndarray of shape (r, d)
-        In ``dtype``, not scaled.
-
-    Raises
-    ------
-    InputError
-        No row with a label and a positive weight; the kernel overflows, or is zero.
-    MemoryLimitError
-        A task would not fit.
-    StoreError
-        The store is damaged.
-    """
-    kind = store.dtype if dtype is None else np.dtype(dtype)
-    source = StoreSource(store, labelling, scaling, cluster, kind.name)
-    source.require(min(count, store.rows), method)
-    landmarks = choose(kernel, source, count, method=method, seed=seed, trace=trace, rows=rows)
-    return landmarks, source.raw(landmarks.index)
 
 
 def task_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
@@ -89,7 +38,18 @@ def task_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class StoreSource:
-    """Rows of a store as a `dask_odm.kernels.pivots.Source`, in the type named ``type_name``."""
+    """Rows of a store, with labels, as a `dask_odm.kernels.pivots.Source`: those that ``labelling`` keeps.
+
+    Parameters
+    ----------
+    store : Store
+    labelling : Labelling
+    scaling : Scaling
+        From raw rows to what the kernel sees.
+    cluster : Cluster
+    type_name : str
+        Rows are cast to it before they are scaled.
+    """
 
     store: Store
     labelling: Labelling
@@ -108,15 +68,13 @@ class StoreSource:
     @property
     def tasks(self) -> int:
         """Tasks of a pass, at most: so many that none waits long."""
-        return 4 * self.cluster.workers * self.cluster.threads
+        return 4 * self.cluster.slots
 
     def require(self, count: int, method: str) -> None:
         """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
         what, advice = f"Choosing {count} landmarks", "Use fewer landmarks, fewer threads a worker or more memory."
         needed = task_bytes(self.store, count, self.dtype.itemsize, method)
         self.cluster.require(needed, min(self.store.n_chunks, self.tasks), what, advice)
-        if self.cluster.client is None and method == "rp":
-            self.cluster.require(choosing_bytes(count, self.store.features), 1, what, advice)
 
     def run(self, race: Race) -> Proposals:
         # as a task of its own, so that it goes to a worker once, and under a name that no other fit has

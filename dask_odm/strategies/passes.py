@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
+from operator import add
 from typing import Any
 from uuid import uuid4
 
@@ -38,6 +39,7 @@ from dask_odm.strategies.cluster import Cluster, return_free_memory
 
 Array = NDArray[Any]
 MOST_GROUPS = 64
+CLIENT_BYTES = 64 << 20  # of sums of tasks that may meet in the client; more are added up by the workers
 HELD_SUMS = 10  # one a level of the tree that groups are added up by, and those of blocks
 
 
@@ -84,13 +86,13 @@ class StoreProblem:
 
     def fits(self, curvature: str) -> bool:
         """Whether sums with that ``curvature`` fit the workers' memory."""
-        available, _ = self.cluster.share(self.cluster.workers * self.cluster.threads)
+        available, _ = self.cluster.share(self.cluster.slots)
         return task_bytes(self.store, self.k, curvature) <= available
 
     def require(self, curvature: str) -> None:
         """Raise MemoryLimitError, with both figures, unless they fit."""
-        needed, tasks = task_bytes(self.store, self.k, curvature), self.cluster.workers * self.cluster.threads
-        self.cluster.require(needed, tasks, "A pass over the store")
+        needed = task_bytes(self.store, self.k, curvature)
+        self.cluster.require(needed, self.cluster.slots, "A pass over the store")
 
     def with_lam(self, lam: float) -> StoreProblem:
         """The problem over the same rows for another λ."""
@@ -105,7 +107,8 @@ class StoreProblem:
         return hessian_share(self.store.rows, self.k)
 
     def sums(self, w: Array, curvature: str, *, precise: bool = False, every: int = 1) -> PrimalSums:
-        total: PrimalSums = self._pass("newton-pass", w, precise, Query.sums, curvature, every)
+        nbytes = 8 * self.k * self.k if curvature == "full" else 0
+        total: PrimalSums = self._pass("newton-pass", w, precise, Query.sums, curvature, every, nbytes=nbytes)
         return total
 
     def product(self, w: Array, v: Array, *, precise: bool = False) -> Array:
@@ -116,9 +119,11 @@ class StoreProblem:
         total: Array = self._pass("line-search", w, precise, Query.slopes, direction, steps)
         return total
 
-    def _pass(self, name: str, w: Array, precise: bool, method: Callable[..., Any], *arguments: Any) -> Any:
+    def _pass(
+        self, name: str, w: Array, precise: bool, method: Callable[..., Any], *arguments: Any, nbytes: int = 0
+    ) -> Any:
         query = Query(self.features, self.loss, w, precise)
-        return run_pass(self.cluster, self.store, name, query, method, arguments)
+        return run_pass(self.cluster, self.store, name, query, method, arguments, nbytes=nbytes)
 
 
 def run_pass(
@@ -129,13 +134,16 @@ def run_pass(
     method: Callable[..., Any],
     arguments: Sequence[Any],
     of_groups: Sequence[Any] = (),
+    *,
+    nbytes: int = 0,
 ) -> Any:
     """What ``method(query, blocks, *arguments)`` sums over all chunks: the tasks of a pass, and their sum.
 
-    ``of_groups`` has one more argument for every one of `chunk_groups`, if there is one.
+    ``of_groups`` has one more argument for every one of `chunk_groups`, if there is one. ``nbytes`` is what the sum
+    of a task takes, where that is not little: large ones are added up on the workers, by the same tree.
     """
     groups = chunk_groups(store.n_chunks)
-    count = task_count(len(groups), cluster.workers * cluster.threads)
+    count = task_count(len(groups), cluster.slots)
     each = len(groups) // count
     run = delayed(sum_groups, pure=False)
     serial = uuid4().hex  # tasks of two fits at the same time are not the same, though they ask for the same
@@ -151,8 +159,10 @@ def run_pass(
         )
         for i in range(0, len(groups), each)
     ]
+    if count * nbytes > CLIENT_BYTES:
+        tasks = [tree_sum(tasks)]
     parts = dict(cluster.results(tasks))
-    return tree_sum([parts[i] for i in range(count)])
+    return tree_sum([parts[i] for i in range(len(tasks))])
 
 
 def sum_groups(
@@ -226,6 +236,19 @@ class SpanPass:
                 total += self.query.slopes(K, block.codes[rows], block.weight[rows], a, direction, steps)
         return total
 
+    def support(self, blocks: Iterable[RowsBlock], a: Array, draw: Draw) -> PrioritySample:
+        """Rows of the blocks drawn by their dual variables at ``a``."""
+
+        def drawn() -> Iterator[PrioritySample]:
+            for block in blocks:
+                chances = np.empty(len(block.codes))
+                for rows, K in self._tiles(block.X):
+                    chances[rows] = self.query.chances(K, block.codes[rows], block.weight[rows], a)
+                read = partial(self._rows, block.X)
+                yield PrioritySample.draw(chances, block.codes, block.first, read, draw.size, draw.seed)
+
+        return reduce(add, drawn())
+
     def _rows(self, X: Array, rows: slice | Array) -> Array:
         """Some of raw rows as the kernel sees them."""
         return self.scaling(X[rows].astype(self.query.landmarks.dtype, copy=False))
@@ -267,16 +290,20 @@ class StoreSpan:
 
     def require(self, draw_size: int) -> None:
         """Raise MemoryLimitError, with both figures, unless a pass that draws so many rows fits."""
-        r, d = self.query.landmarks.shape
-        row = self.query.landmarks.itemsize * d + 16
+        r, row = self.query.r, self._row_bytes
         held = HELD_SUMS * (8 * r + 2 * draw_size * row) + 3 * self.query.landmarks.nbytes
         chunk = self.store.chunk_nbytes + 40 * self.store.chunk_rows
         tiles = 2 * TILE_BYTES + 3 * row * self.query.tile_rows
-        tasks = self.cluster.workers * self.cluster.threads
-        self.cluster.require(held + chunk + tiles, tasks, f"A pass over the store for {r} landmarks")
+        self.cluster.require(held + chunk + tiles, self.cluster.slots, f"A pass over the store for {r} landmarks")
+
+    @property
+    def _row_bytes(self) -> int:
+        """Of a row that is drawn."""
+        return self.query.landmarks.itemsize * self.query.landmarks.shape[1] + 24
 
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
-        total: SpanSums = self._pass("span-pass", SpanPass.sums, (a, draw))
+        nbytes = 0 if draw is None else draw.size * self._row_bytes
+        total: SpanSums = self._pass("span-pass", SpanPass.sums, (a, draw), nbytes=nbytes)
         return total
 
     def product(self, at: SpanSums, p: Array) -> Array:
@@ -287,5 +314,19 @@ class StoreSpan:
         total: Array = self._pass("span-line-search", SpanPass.slopes, (a, direction, steps))
         return total
 
-    def _pass(self, name: str, method: Callable[..., Any], arguments: Sequence[Any], groups: Sequence[Any] = ()) -> Any:
-        return run_pass(self.cluster, self.store, name, SpanPass(self.query, self.scaling), method, arguments, groups)
+    def support(self, a: Array, draw: Draw) -> PrioritySample:
+        nbytes = draw.size * self._row_bytes
+        drawn: PrioritySample = self._pass("span-support", SpanPass.support, (a, draw), nbytes=nbytes)
+        return drawn
+
+    def _pass(
+        self,
+        name: str,
+        method: Callable[..., Any],
+        arguments: Sequence[Any],
+        of_groups: Sequence[Any] = (),
+        *,
+        nbytes: int = 0,
+    ) -> Any:
+        query = SpanPass(self.query, self.scaling)
+        return run_pass(self.cluster, self.store, name, query, method, arguments, of_groups, nbytes=nbytes)

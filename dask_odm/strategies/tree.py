@@ -107,7 +107,7 @@ def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> 
     """Least bytes a task needs to solve a node of ``rows`` rows: rows read from disk, tiles recomputed."""
     d, itemsize = job.partitions.features, job.partitions.dtype.itemsize
     low_rank = is_low_rank(job.kernel, d)
-    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, low_rank=low_rank)
+    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, low_rank=low_rank, kernel=job.kernel)
     return needed + threads * job.partitions.reading_bytes
 
 

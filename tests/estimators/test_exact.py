@@ -136,3 +136,19 @@ def test_kernels_that_say_nothing_are_an_error(kernel, X):
     model = ODMClassifier(kernel, solver="exact", degree=30, gamma=1.0, fit_intercept=False)
     with pytest.raises(InputError, match="rescale the rows"):
         model.fit(X, [0, 1] * 600)
+
+
+def test_so_many_rows_that_it_takes_hours_are_warned_of(monkeypatch, caplog, tmp_path):
+    X, y = rings(300)
+    store = odm.ingest((X, y), tmp_path / "a.zarr")
+    ODMClassifier(**SETTINGS).fit(X, y)
+    assert caplog.messages == []
+    monkeypatch.setattr(exact, "MANY_ENTRIES", 300 * 301 // 2 - 1)
+    ODMClassifier(**SETTINGS).fit(X[1:], y[1:])
+    assert caplog.messages == []
+    ODMClassifier(**SETTINGS).fit(X, y)
+    ODMClassifier(**SETTINGS).fit(store)
+    monkeypatch.setattr(exact, "is_small", lambda store: False)
+    ODMClassifier(**SETTINGS).fit(store)
+    assert len(caplog.messages) == 3
+    assert all("exact' with 300 rows: each" in said and "computes 4.5e+04 kernel" in said for said in caplog.messages)

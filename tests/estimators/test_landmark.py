@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -9,7 +11,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dask_odm as odm
 from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, load_model
+from dask_odm.estimators import landmark
+from dask_odm.estimators.landmark import solver_bytes
 from dask_odm.events import IterationFinished
+from dask_odm.kernels import RBF
+from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.problems.linear import LinearLoss
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.problems.span import TILE_BYTES, RowSpan, SpanQuery
+from dask_odm.solvers.landmark import carried_over, rough_solution, solve_landmark, start_rows
 
 SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0}
 
@@ -77,6 +88,15 @@ def test_refused():
         ODMClassifier("precomputed", solver="landmark").fit(X @ X.T, y)
     with pytest.raises(MemoryLimitError, match=r"Newton over 60 landmarks needs .* free for it"):
         ODMClassifier(solver="landmark", memory_limit="100kB").fit(X, y)
+    ODMClassifier(solver="landmark", memory_limit="1MB").fit(X, y)
+    with pytest.raises(MemoryLimitError, match=r"Choosing 60 landmarks needs .* free for it. Use a smaller"):
+        ODMClassifier(solver="landmark", memory_limit="1MB", landmarks="rp").fit(X, y)
+
+
+def test_more_landmarks_than_rows_are_told_of(caplog):
+    caplog.set_level("INFO", logger="dask_odm")
+    ODMClassifier(solver="landmark", n_landmarks=500, **SETTINGS).fit(*rings(60))
+    assert "n_landmarks=500 is more than the 60 different rows: each may be one" in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -102,7 +122,7 @@ def test_memory_changes_no_bit():
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("choice", ["uniform", "rp"])
+@pytest.mark.parametrize("choice", ["support", "uniform", "rp"])
 def test_merged_rows_are_the_same_problem(choice):
     """Repeated rows are one of their weight; which rows become landmarks is all that may differ."""
     X, y = rings(150)
@@ -135,3 +155,32 @@ def test_a_weight_of_next_to_nothing_is_none(solver, n):
     same = ODMClassifier(**options).fit(X, y, sample_weight=weight)
     np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))
     assert model.dual_gap_ < 1
+
+
+@pytest.mark.parametrize(("n", "d", "r"), [(20_000, 100, 120), (4000, 3000, 30)])
+def test_peak_memory_of_newton_is_projected(n, d, r, monkeypatch):
+    """Of the start by a sample, and of what follows."""
+    monkeypatch.setattr(landmark, "CPU_COUNT", 2)
+    X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
+    landmarks, settings = Landmarks(RBF(1.0, 1e-2), X[:r], np.arange(r)), ODMSettings(1e6, 0.3, 0.2)
+    few = Landmarks(landmarks.kernel, X[: r : landmark.FEW], np.arange(0, r, landmark.FEW))
+    loss, codes = LinearLoss(settings, float(n), 1, 1.0, 1.0), (X[:, 0] > 0).astype(np.int8)
+
+    def spanned(some: Landmarks) -> RowSpan:
+        return RowSpan(SpanQuery(some.kernel, some.rows, loss), ArrayRows(X), codes, np.empty(0), 0, 2)
+
+    def fit() -> None:
+        a = rough_solution(spanned(few), few, n, start_rows(n, r), 0, 0, 2)
+        solve_landmark(
+            spanned(landmarks), landmarks, carried_over(few, a, landmarks), tol=1e-2, max_iter=3, seed=0, threads=2
+        )
+
+    fit()  # compiles
+    tracemalloc.start()
+    try:
+        fit()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    projected = solver_bytes(r, d, n, 4) + 4 * 8 * n
+    assert projected / 4 < peak <= projected + 2 * TILE_BYTES, "a buffer of tiles a thread is not filled by few rows"

@@ -136,7 +136,7 @@ WRONG = {
     "n_partitions": (0, "an int in the range [1, inf) or None"),
     "fan_in": (1, "an int in the range [2, inf)"),
     "n_landmarks": (1.5, "an int in the range [1, inf) or None"),
-    "landmarks": ("greedy", "a str among {'rp', 'uniform'}"),
+    "landmarks": ("greedy", "a str among {'rp', 'support', 'uniform'}"),
     "certify": (2, "an instance of 'bool'"),
     "warm_start": (2, "an instance of 'bool'"),
     "step_size": (0.0, "a str among {'auto', 'bb'} or a float in the range (0.0, inf)"),

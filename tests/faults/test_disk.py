@@ -15,6 +15,7 @@ import pytest
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store import Store
+from dask_odm.estimators import exact
 from dask_odm.estimators.base import load_model
 from dask_odm.estimators.odm import ODMClassifier
 from faults.table import raises, refused, run, tree
@@ -24,6 +25,8 @@ SMALL = np.random.default_rng(0).normal(size=(40, 3))
 LARGE = np.random.default_rng(0).normal(size=(3000, 40))
 TREE = {"n_partitions": 4, "fan_in": 2, "random_state": 0, "stop_at": 4}
 FLAGS = ("--n-partitions", 4, "--fan-in", 2, "--random-state", 0, "--stop-at", 4)
+EXACT = {"solver": "exact", "gamma": 0.01, "lam": 10.0}
+EXACT_FLAGS = ("--solver", "exact", "--gamma", 0.01, "--lam", 10.0)
 
 
 def labels(X: np.ndarray) -> np.ndarray:
@@ -135,6 +138,11 @@ def writers(large: Path, disk: Path) -> dict[str, tuple]:
             lambda: ODMClassifier(**TREE, **scratch).fit(str(store)),
             ("fit", store, large / "new.zarr", *FLAGS, "--scratch", disk),
         ),
+        "rows": (
+            "300k",
+            lambda: ODMClassifier(**EXACT, **scratch).fit(str(store)),
+            ("fit", store, large / "new.zarr", *EXACT_FLAGS, "--scratch", disk),
+        ),
         "checkpoint": (
             "16k",
             lambda: ODMClassifier(**TREE, checkpoint=disk / "c.zarr").fit(str(store)),
@@ -151,16 +159,18 @@ def writers(large: Path, disk: Path) -> dict[str, tuple]:
 
 
 @pytest.mark.parametrize("what", list(writers(Path(), Path())))
-def test_no_space_left(what, large, tmp_path):
+def test_no_space_left(what, large, tmp_path, monkeypatch):
+    monkeypatch.setattr(exact, "is_small", lambda store: False)
     shutil.rmtree(large / "new.zarr", ignore_errors=True)
     size, python, command = writers(large, tmp_path)[what]
+    row = "No space left for scratch" if "--scratch" in command else "No space left"
     before = tree(large)
     with small_disk(tmp_path, size):
         if python is not None:
-            raises("No space left", python)
+            raises(row, python)
             assert os.listdir(tmp_path) == []
         result = run(*command, status=2)
-        refused("No space left", *command)
+        refused(row, *command)
         assert "Traceback" not in result.stderr
         assert os.listdir(tmp_path) == []
         assert tree(large) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,3 +159,30 @@ def test_tiling_covers_every_row_once(n, d):
     assert spans[-1][1] == n
     assert all(a[1] == b[0] and a[0] < a[1] for a, b in zip(spans, [*spans[1:], (n, n + 1)], strict=True))
     assert tiling.size <= TILE_ROWS
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredRows(ArrayRows):
+    """Rows that are copied whenever they are read."""
+
+    def read(self, start: int, stop: int, out: np.ndarray | None = None) -> np.ndarray:
+        return self.X[np.arange(start, stop)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("n", "d", "dtype"), [(1500, 100, "float32"), (900, 300, "float32"), (120, 30_000, "float64")])
+@pytest.mark.parametrize("kernel", [RBF(1.0, 1e-3), Laplacian(1.0, 1e-3), Linear(1.0)], ids=lambda k: k.name)
+def test_peak_memory_of_a_pass_is_projected(kernel, n, d, dtype, threads):
+    """Panels of few wide rows among them."""
+    X, v = rows(n, d, dtype), vector(n)
+    tiling = Tiling(n, d, X.dtype.itemsize)
+    Gram(kernel, ArrayRows(X[:3]), 0).matvec(v[:3])  # compiles
+    tracemalloc.start()
+    try:
+        with single_threaded_blas:
+            Gram(kernel, GatheredRows(X), 0, threads).matvec(v)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    projected = tiling.scratch_bytes(threads, kernel)
+    assert projected / 4 < peak <= projected <= tiling.scratch_bytes(threads)

@@ -13,16 +13,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.pivots import (
-    METHODS,
-    MemorySource,
-    Proposals,
-    Race,
-    accepted,
-    choose,
-    choose_randomly,
-    choose_uniform,
-)
+from dask_odm.kernels.pivots import METHODS, MemorySource, Proposals, Race, accepted, choose
 from small_problems import matrix
 
 KERNELS = [RBF(gamma=0.8), RBF(1.0, 0.8), Laplacian(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.3, 1.0, 2)]
@@ -34,8 +25,8 @@ def rows(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, d))
 
 
-def chosen(method: str, kernel: Kernel, X, count: int, seed: int = 0) -> Landmarks:
-    return choose(kernel, MemorySource(X), count, method=method, seed=seed)
+def chosen(method: str, kernel: Kernel, X, count: int, seed: int = 0, **options) -> Landmarks:
+    return choose(kernel, MemorySource(X), count, method=method, seed=seed, **options)
 
 
 def left_of(K: np.ndarray, pivots: list[int]) -> np.ndarray:
@@ -79,7 +70,7 @@ def test_pivots_follow_the_law_of_randomly_pivoted_cholesky():
             expected[key] = expected.get(key, 0.0) + pair
     found = dict.fromkeys(expected, 0)
     for seed in range(400):
-        index = choose_randomly(kernel, X, 2, seed).index
+        index = chosen("rp", kernel, X, 2, seed).index
         key = tuple(sorted(cluster[index].tolist()))
         found[key] = found.get(key, 0) + 1
     for key, probability in expected.items():
@@ -129,8 +120,8 @@ def test_rare_rows_are_found_that_uniform_landmarks_miss():
     kernel = RBF(gamma=1.0)
     for seed in range(5):
         # of 50 uniform rows, 24 in 25 leave the four out
-        assert choose_randomly(kernel, X, 50, seed).residual(X).sum() < 1e-3
-    left = [choose_uniform(kernel, X, 50, seed).residual(X).sum() for seed in range(5)]
+        assert chosen("rp", kernel, X, 50, seed).residual(X).sum() < 1e-3
+    left = [chosen("uniform", kernel, X, 50, seed).residual(X).sum() for seed in range(5)]
     assert np.median(left) > 3.0
 
 
@@ -173,11 +164,11 @@ def test_a_share_of_the_trace_ends_it():
     X, kernel = rows(3000, 2), RBF(gamma=0.5)
     before = 0
     for trace in (1e-1, 1e-3, 1e-6):
-        landmarks = choose_randomly(kernel, X, 3000, 0, trace=trace)
+        landmarks = chosen("rp", kernel, X, 3000, trace=trace)
         assert landmarks.residual(X).sum() <= trace * 3000
         assert before < len(landmarks) < 600
         before = len(landmarks)
-    assert len(choose_randomly(kernel, X, 20, 0, trace=1e-6)) == 20
+    assert len(chosen("rp", kernel, X, 20, trace=1e-6)) == 20
 
 
 def test_it_ends_at_the_first_block_that_leaves_no_more():
@@ -201,7 +192,7 @@ def test_a_share_of_the_rows_takes_part_the_same_in_every_turn():
         seen.add(tuple(np.sort(proposals.numbers)))
     assert len(seen) == 1
     assert 850 < len(seen.pop()) < 1150
-    few, more = choose_randomly(kernel, X, 5000, 0, rows=500), choose_randomly(kernel, X, 300, 0, rows=10)
+    few, more = chosen("rp", kernel, X, 5000, rows=500), chosen("rp", kernel, X, 300, rows=10)
     assert len(few) == 5000
     assert 250 < len(more) <= 300
 

@@ -9,7 +9,7 @@ from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.problems.linear import LinearLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
-from dask_odm.problems.span import Draw, RowSpan, SpanQuery
+from dask_odm.problems.span import UNSUPPORTED, Draw, RowSpan, SpanQuery
 from small_problems import matrix
 
 KERNELS = [RBF(1.0, 0.4), Laplacian(1.0, 0.3), Polynomial(0.0, 0.2)]
@@ -74,7 +74,8 @@ def test_memory_and_threads_change_no_bit(kernel):
             sums = span.sums(case.a, Draw(50, 7))
             assert sums.sample is not None
             found = (np.array(sums.loss), sums.pull, span.product(sums, case.a), span.slopes(case.a, -case.a, steps))
-            answers.add(b"".join(x.tobytes() for x in (*found, *sums.sample.weighted())))
+            drawn = (*sums.sample.weighted(), *span.support(case.a, Draw(50, 7)).weighted())
+            answers.add(b"".join(x.tobytes() for x in (*found, *drawn)))
     assert len(answers) == 1
 
 
@@ -94,6 +95,26 @@ def test_a_sample_is_of_active_rows_and_estimates_sums_over_them():
     error = np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.abs(np.mean(found, axis=0) - exact) < 4 * error).all()
     assert (error < 0.05 * exact).all()
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["upsilon", "no upsilon"])
+def test_support_is_drawn_by_dual_variables_and_the_rest_after_it(settings):
+    case = Case(3000, 40, settings=settings)
+    duals = np.abs(case.losses.dual_candidate(case.margins(case.a)))
+    active = np.count_nonzero(duals)
+    assert 500 < active < len(duals)
+    everyone = case.span().support(case.a, Draw(3000, 0))
+    order = np.argsort(everyone.numbers)
+    np.testing.assert_array_equal(everyone.numbers[order], case.known)
+    np.testing.assert_array_equal(everyone.rows[order], case.X[case.known])
+    chances = everyone.weight[order]
+    np.testing.assert_allclose(chances, duals + UNSUPPORTED * case.losses.curvature(np.full(len(duals), -1.0)))
+    few = [case.span().support(case.a, Draw(100, seed)) for seed in range(60)]
+    drawn = np.mean([np.isin(case.known, sample.numbers[:100]) for sample in few], axis=0)
+    middle = np.median(duals[duals > 0])
+    likely, others, none = (drawn[mask].mean() for mask in (duals > middle, (duals > 0) & (duals < middle), duals == 0))
+    assert likely > 1.5 * others > 0
+    assert none < 0.1 * likely
 
 
 def test_all_rows_are_a_sample_of_themselves():

@@ -7,14 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_odm.events import listen
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.kernels.blocks import ArrayRows, Gram
-from dask_odm.problems import products
-from dask_odm.problems.products import RowProducts, quadratic
+from dask_odm.problems.products import RowProducts
 from dask_odm.solvers import exact
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.exact import ExactSolution, ExactState, certified_gap, scaled_dual, solve_exact
+from dask_odm.solvers.exact import ExactSolution, ExactState, solve_exact
 from dask_odm.solvers.newton import solve_dense
 from dask_odm.solvers.pcg import Woodbury
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
@@ -156,9 +153,28 @@ def test_threads_and_memory_change_no_bit():
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kernel", [RBF(1.0, 1.0), Laplacian(1.0, 1.0)], ids=lambda k: k.name)
+def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monkeypatch, kernel, dtype):
+    p = small_problem(600, (1e8, 0.3, 0.2), kernel=kernel, dtype=dtype)
+    asked: list[int] = []
+    solve_direct = exact._Run._solve_direct
+    monkeypatch.setattr(exact._Run, "_solve_direct", lambda *a: asked.append(len(a[1])) or solve_direct(*a))
+    states: list[ExactState] = []
+    solution = solve(p, 1e-3, on_state=states.append)
+    assert asked
+    assert_solved(p, solution, 1e-3)
+    again = solve(p, 1e-3, resume=states[len(states) // 2])
+    np.testing.assert_array_equal(again.coefficients, solution.coefficients)
+    monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
+    slow = solve(p, 1e-3)
+    assert slow.history[-1]["passes"] > 2 * solution.history[-1]["passes"]
+
+
 def test_ends_where_the_gap_does_not_shrink(monkeypatch):
     monkeypatch.setattr(exact, "PATIENCE", 3)
     monkeypatch.setattr(exact, "MOST_PRODUCTS", 0)
+    monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
     p = small_problem(N, SETTINGS[1], dtype="float32")
     solution = solve(p, 1e-9)
     assert not solution.converged
@@ -184,47 +200,10 @@ def test_woodbury_follows_to_the_same_inverse():
     np.testing.assert_allclose(x + B @ (B.T @ x), v, atol=1e-6 * np.abs(v).max())
 
 
-# Bounds ----------------------------------------------------------------------------------------------------------
-
-
-@EVERY_SETTING
-def test_scaled_dual_is_the_largest_of_its_ray(setting):
-    p = small_problem(80, setting)
-    for seed in range(3):
-        s = any_dual(p, seed)
-        square = float((p.y * s) @ p.K @ (p.y * s))
-        values = [p.dual(c * s) for c in np.concatenate([[0.0], np.geomspace(1e-9, 1e3, 2000)])]
-        bound = scaled_dual(p.losses, s, square)
-        assert bound >= max(values) - 1e-9 * abs(bound)
-        assert bound <= max(values) + 1e-3 * abs(bound) + 1e-12
-
-
-@EVERY_SETTING
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_certified_gap_is_no_less_than_the_distance(setting, dtype):
-    p = small_problem(200, setting, dtype=dtype, weighted=True)
-    products, least = RowProducts(p.kernel, p.X, 0), best(p)
-    optimal, _ = solve_dense(p.losses, p.K, np.zeros(200))
-    for start in (optimal, optimal * 0.9, np.where(np.arange(200) % 3, optimal, 0.0), np.zeros(200)):
-        scores = p.K @ start
-        point = certified_gap(p.losses, p.y * scores, float(start @ scores), products)
-        assert point.primal == pytest.approx(p.primal(p.y * start), rel=1e-9)
-        assert point.dual <= least * (1 + 1e-9)
-        assert (point.primal - least) / point.primal <= point.gap + 1e-9
-    assert certified_gap(p.losses, p.y * (p.K @ optimal), float(optimal @ p.K @ optimal), products).gap < 1e-7
-
-
-def test_quadratic_is_in_float64():
-    p = small_problem(600, dtype="float32")
-    index, v = np.arange(0, 600, 2), np.random.default_rng(1).normal(size=300)
-    expected = v @ p.K[np.ix_(index, index)] @ v
-    assert quadratic(RowProducts(p.kernel, p.X, 0), index, v) == pytest.approx(expected, rel=1e-12)
-    assert quadratic(RowProducts(p.kernel, p.X, 0), index[:0], v[:0]) == 0.0
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
     """Straight there it is about twice as many steps; a state before and one after lead to the same bits."""
+    monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
     p = small_problem(400, (1e7, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
     states: list[ExactState] = []
     led = solve(p, 1e-3, on_state=states.append)
@@ -234,18 +213,3 @@ def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
         np.testing.assert_array_equal(again.coefficients, led.coefficients)
     monkeypatch.setattr(exact, "FAR", 1.0)
     assert len(led.history) < 0.6 * len(solve(p, 1e-3).history)
-
-
-def test_a_certificate_of_many_rows_tells_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(products, "TOLD_ROWS", 1000)
-    X = np.random.default_rng(0).normal(size=(6000, 3))
-    v, heard, answers = np.random.default_rng(1).normal(size=6000), [], []
-    for threads in (1, 2, 3):
-        with listen(heard.append):
-            face = RowProducts(RBF(1.0, 0.5), X, 0, threads).face(np.arange(6000), precise=True)
-            answers.append(face.matvec(v).tobytes())
-        done = [event.done for event in heard]
-        assert done == list(range(len(done)))
-        assert heard[-1].total == done[-1] > 1
-        heard.clear()
-    assert set(answers) == {Gram(RBF(1.0, 0.5), ArrayRows(X), 0).matvec(v).tobytes()}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
+
 import numpy as np
 import pytest
 
@@ -10,11 +14,12 @@ from dask_odm.estimators import exact, sodm
 from dask_odm.estimators import products as fit_products
 from dask_odm.events import IterationFinished, Progress, listen
 from dask_odm.kernels import RBF, Polynomial
+from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.products import Products, RowProducts, scores_of
 from dask_odm.strategies import gram
 from dask_odm.strategies.cluster import Cluster
-from dask_odm.strategies.gram import ClusterProducts, cluster_products, write_rows
+from dask_odm.strategies.gram import ClusterProducts, Face, cluster_products, face_part, write_rows
 from small_problems import blobs
 from small_stores import store_of
 
@@ -92,7 +97,7 @@ def test_workers_change_no_bit(client, folder, expected, workers):
 
 
 def kept_parts() -> int:
-    return len(gram._KEPT._grams)
+    return len(gram._KEPT)
 
 
 def test_workers_keep_tiles_until_the_fit_ends(client, folder):
@@ -103,6 +108,41 @@ def test_workers_keep_tiles_until_the_fit_ends(client, folder):
         products.face(np.arange(700)).matvec(np.ones(700))
         assert sum(client.run(kept_parts).values()) == products.parts, "those of the last face"
     assert sum(client.run(kept_parts).values()) == 0
+
+
+@pytest.mark.parametrize("begins", ["before", "after"])
+def test_a_late_task_of_an_earlier_face_spoils_no_tile(X, tmp_path, monkeypatch, begins):
+    """It may still run where the next face's tasks do: its worker was given up for lost, but shares its process."""
+    write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
+    faces = []
+    for name, start in (("earlier", 0), ("later", 600)):
+        np.save(tmp_path / f"{name}.npy", np.arange(start, start + 2000))
+        faces.append(Face(KERNEL, str(tmp_path), f"{name}.npy", False, 1, 1 << 30, 1))
+    v, (earlier, later) = np.random.default_rng(0).normal(size=2000), faces
+    expected = [RowProducts(KERNEL, X, 0).face(np.arange(a, a + 2000)).matvec(v).tobytes() for a in (0, 600)]
+    fill, at_work, go_on, found = Gram._fill, threading.Event(), threading.Event(), []
+
+    def slow_fill(self: Gram, i: int) -> None:
+        if threading.current_thread().name == "late":
+            at_work.set()
+            assert go_on.wait(60)
+        fill(self, i)
+
+    monkeypatch.setattr(Gram, "_fill", slow_fill)
+    late = threading.Thread(target=lambda: found.append(face_part(earlier, 0, v).tobytes()), name="late")
+    try:
+        asked = [] if begins == "before" else [face_part(later, 0, v).tobytes()]
+        late.start()
+        assert at_work.wait(60)
+        asked.append(face_part(later, 0, v).tobytes())
+        go_on.set()
+        late.join()
+        asked += [face_part(later, 0, v).tobytes() for _ in range(2)]
+    finally:
+        go_on.set()
+        gram.forget(str(tmp_path))
+    assert found == expected[:1]
+    assert set(asked) == {expected[1]}
 
 
 def test_precise_passes_report_progress(client, folder):
@@ -117,6 +157,35 @@ def test_precise_passes_report_progress(client, folder):
 def test_rows_that_do_not_fit_are_refused(client, folder):
     with pytest.raises(MemoryLimitError, match=r"kernel of 2600 rows of 4 features needs .* but only"):
         ClusterProducts(KERNEL, folder, Cluster(client, 2, 1, 1 << 16, 1 << 16))
+
+
+def test_rows_for_which_the_disk_has_no_room_leave_no_file(tmp_path, monkeypatch):
+    """Whoever wrote to a map of such a file would be killed."""
+    resource = pytest.importorskip("resource")
+
+    def write() -> None:
+        write_rows(str(tmp_path), (1000, 30), np.dtype(np.float64), lambda out: out.fill(1.0))
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"\(234.50 kiB needed, .* free\)") as caught:
+                write()
+            assert caught.value.errno == errno.EFBIG
+            assert list(tmp_path.iterdir()) == []
+            monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    write()
+    assert (gram.read_rows(str(tmp_path)) == np.ones((1000, 30))).all()
+
+    def interrupted(out: np.ndarray) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(str(tmp_path), (3, 2), np.dtype(np.float32), interrupted)
+    assert list(tmp_path.iterdir()) == []
 
 
 def bits(model: ODMClassifier) -> list:

@@ -18,7 +18,7 @@ from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import METHODS, MemorySource, Race, choose, choosing_bytes
 from dask_odm.strategies.cluster import Cluster
-from dask_odm.strategies.landmarks import StoreSource, choose_over_store, propose, task_bytes
+from dask_odm.strategies.landmarks import StoreSource, propose, task_bytes
 from small_problems import blobs, matrix
 from small_stores import store_of
 
@@ -38,7 +38,11 @@ def store(tmp_path_factory) -> Store:
 def chosen(store: Store, method: str, count: int = 150, *, cluster: Cluster = HERE, **options):
     options = {"kernel": GAUSS, "labelling": Labelling(1), "scaling": SCALING, "seed": 5} | options
     kernel, labelling, scaling = (options.pop(name) for name in ("kernel", "labelling", "scaling"))
-    return choose_over_store(store, labelling, scaling, kernel, count, method=method, cluster=cluster, **options)
+    kind = np.dtype(options.pop("dtype", store.dtype))
+    source = StoreSource(store, labelling, scaling, cluster, kind.name)
+    source.require(min(count, store.rows), method)
+    landmarks = choose(kernel, source, count, method=method, **options)
+    return landmarks, source.raw(landmarks.index)
 
 
 def bits(found: tuple[Landmarks, np.ndarray]) -> list[bytes]:
@@ -150,19 +154,23 @@ def test_what_does_not_fit_is_refused(store):
     assert len(chosen(store, "uniform", 20, cluster=small)[0]) == 20
 
 
-@pytest.mark.parametrize(("n", "d", "count"), [(20_000, 5, 500), (3000, 200, 300)])
-def test_peak_memory_of_deciding_is_projected(n, d, count):
+@pytest.mark.parametrize(
+    ("n", "d", "count", "chunk_rows", "rows"),
+    [(20_000, 5, 500, 256, None), (3000, 200, 300, 256, None), (20_000, 400, 40, None, 10_000)],
+)
+def test_peak_memory_of_choosing_in_memory_is_projected(n, d, count, chunk_rows, rows):
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     X[: n // 2] = X[0]  # so that few proposals are accepted, and the next blocks are large
-    source = MemorySource(X, chunk_rows=256)
+    source = MemorySource(X, threads=2, chunk_rows=chunk_rows)
     choose(RBF(gamma=0.1), MemorySource(X[-50:]), 10, method="rp")  # compiles
     tracemalloc.start()
     try:
-        choose(RBF(gamma=0.1), source, count, method="rp")
+        choose(RBF(gamma=0.1), source, count, method="rp", rows=rows)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 0.15 * choosing_bytes(count, d) < peak <= choosing_bytes(count, d) + 32 * n
+    projected = choosing_bytes(count, d) + source.pass_bytes(count)
+    assert 0.15 * projected < peak <= projected
 
 
 @pytest.mark.parametrize(("n", "d", "chunk_rows", "count"), [(40_000, 18, 20_000, 100), (1500, 300, 500, 600)])
@@ -191,6 +199,5 @@ def test_few_rows_that_count_are_all_looked_at(tmp_path):
     labels[60] = 1
     store = store_of(tmp_path / "a.zarr", X, labels)
     here = Cluster(None, 1, 1, 1 << 30, 1 << 30)
-    scaling, options = Scaling(np.zeros(3), np.ones(3)), {"method": "rp", "seed": 0, "cluster": here, "rows": 60}
-    chosen, raw = choose_over_store(store, Labelling(1), scaling, RBF(1.0, 2.0), 40, **options)
-    assert len(chosen) == len(raw) == 40
+    source = StoreSource(store, Labelling(1), Scaling(np.zeros(3), np.ones(3)), here, "float32")
+    assert len(choose(RBF(1.0, 2.0), source, 40, method="rp", rows=60)) == 40

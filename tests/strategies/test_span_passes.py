@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -82,9 +83,12 @@ def test_sums_are_those_of_rows_in_memory(store, upsilon):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9 * np.abs(other).max())
     for one, other in zip(found.sample.weighted(), expected.sample.weighted(), strict=True):
         np.testing.assert_array_equal(one, other)
+    drawn, wanted = there.support(a, Draw(100, 6)), memory.support(a, Draw(100, 6))
+    for name in ("numbers", "rows", "codes", "weight"):
+        np.testing.assert_array_equal(getattr(drawn, name), getattr(wanted, name))
 
 
-@pytest.mark.parametrize("choice", ["uniform", "rp"])
+@pytest.mark.parametrize("choice", ["support", "uniform", "rp"])
 def test_model_is_as_good_as_that_of_rows_in_memory(store, choice, monkeypatch):
     heard: list = []
     model = ODMClassifier(landmarks=choice, callbacks=[heard.append], **SETTINGS).fit(store.path)
@@ -97,10 +101,33 @@ def test_model_is_as_good_as_that_of_rows_in_memory(store, choice, monkeypatch):
     assert model.score(store.path) == pytest.approx(in_memory.score(store.path), abs=0.03)
 
 
+def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
+    """The client holds a few of them at its peak, not those of all 32 tasks, and they have the same bits."""
+    n, d, size = 16_000, 200, 450
+    X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
+    store = store_of(tmp_path / "a.zarr", X, np.arange(n) % 2, chunk_rows=500)
+    scaling, loss = Scaling(np.zeros(d), np.ones(d)), LinearLoss(ODMSettings(1e4, 0.3, 0.2), n, 1, 1.0, 1.0)
+    span = StoreSpan(SpanQuery(RBF(1.0, 1e-3), X[:20], loss), scaling, store, Cluster(client, 2, 16, 1 << 30, 1 << 30))
+    samples, peaks, sample_bytes = [], [], 4 * d * size
+    for most in (0, 1 << 40):
+        monkeypatch.setattr(passes, "CLIENT_BYTES", most)
+        tracemalloc.start()
+        try:
+            found = span.sums(np.zeros(20), Draw(size, 5))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        samples.append([found.loss, found.pull.tobytes(), *(part.tobytes() for part in found.sample.weighted())])
+    assert samples[0] == samples[1]
+    assert peaks[0] < 6 * sample_bytes
+    assert peaks[1] > 20 * sample_bytes, "what this is about"
+
+
 @pytest.mark.slow
-def test_same_bits_on_any_number_of_workers(store, start_workers, scale_workers, without_workers):
+def test_same_bits_on_any_number_of_workers(store, start_workers, scale_workers, without_workers, monkeypatch):
     with without_workers():
         here = bits(ODMClassifier(**SETTINGS).fit(store.path))
+    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)  # sums meet on the workers
     with start_workers(1) as client:
         for count in (1, 3):
             scale_workers(client, count)

@@ -1,0 +1,36 @@
+"""Products of a Gram matrix in this process: against the plain matrix, and what they tell on the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm.events import listen
+from dask_odm.kernels import RBF
+from dask_odm.kernels.blocks import ArrayRows, Gram
+from dask_odm.problems import products
+from dask_odm.problems.products import RowProducts, quadratic
+from small_problems import small_problem
+
+
+def test_quadratic_is_in_float64():
+    p = small_problem(600, dtype="float32")
+    index, v = np.arange(0, 600, 2), np.random.default_rng(1).normal(size=300)
+    expected = v @ p.K[np.ix_(index, index)] @ v
+    assert quadratic(RowProducts(p.kernel, p.X, 0), index, v) == pytest.approx(expected, rel=1e-12)
+    assert quadratic(RowProducts(p.kernel, p.X, 0), index[:0], v[:0]) == 0.0
+
+
+def test_a_certificate_of_many_rows_tells_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(products, "TOLD_ROWS", 1000)
+    X = np.random.default_rng(0).normal(size=(6000, 3))
+    v, heard, answers = np.random.default_rng(1).normal(size=6000), [], []
+    for threads in (1, 2, 3):
+        with listen(heard.append):
+            face = RowProducts(RBF(1.0, 0.5), X, 0, threads).face(np.arange(6000), precise=True)
+            answers.append(face.matvec(v).tobytes())
+        done = [event.done for event in heard]
+        assert done == list(range(len(done)))
+        assert heard[-1].total == done[-1] > 1
+        heard.clear()
+    assert set(answers) == {Gram(RBF(1.0, 0.5), ArrayRows(X), 0).matvec(v).tobytes()}
