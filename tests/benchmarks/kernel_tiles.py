@@ -57,7 +57,7 @@ def ours(name: str, X: Any, Z: Any) -> list[Work]:
         kernel.forward(lefts[b], right, v, by_row[rows(b)])
 
     def backward(b: int) -> None:
-        kernel.backward(lefts[b], right, u, by_column[b])
+        kernel.products(lefts[b], right, u, None, None, by_column[b])
 
     return [stored, forward, backward]
 
