@@ -43,6 +43,7 @@ SUBSET = 4  # a start is the solution of one row in so many
 ROUGH = 0.03  # the gap it is solved to
 FORCING = 0.003  # of min(0.1, √gap) · gap: the gap that a step's inexactness may leave; rows change sides with it
 LITTLE = 0.01  # of the gap: a step that gains less is poor
+EXACTEST = 1e-8  # times what the gap asks for: no system is solved further
 MOST_PRODUCTS = 400  # of one system
 DIRECT_ROWS = 4096  # most active rows that Cholesky may take over where conjugate gradients are slow
 ROWS_PER_PRODUCT = 64  # of a system: after one product for so many rows Cholesky would have been as fast
@@ -204,7 +205,9 @@ class _Run:
         return enough or (self._stalled(state) and (state.double or not self.certify))
 
     def _stalled(self, state: ExactState) -> bool:
-        """Whether the gap has not shrunk for long."""
+        """Whether the gap has not shrunk for long; in float32 also, whether the most exact systems gave poor steps."""
+        if not state.double and state.exactness <= EXACTEST:
+            return True
         gaps = [record["gap"] for record in state.history[max(0, state.double_since) :]]
         return len(gaps) > PATIENCE and min(gaps[-PATIENCE:]) >= min(gaps[:-PATIENCE])
 
@@ -276,7 +279,7 @@ class _Run:
                 inner=self.woodbury.inner,
                 stiffness=self.woodbury.stiffness,
                 bound=max(state.bound, self._dual(*new)),
-                exactness=max(1e-8, state.exactness * (0.1 if poor else 1.0)),
+                exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
                 passes=state.passes + passes,
             )
         )
@@ -329,24 +332,26 @@ class _Run:
         x, Kx, count = conjugate_gradients(apply, b, self.woodbury.on(face), least=least, most=most)
         left = b - x - root * Kx
         if direct and float(left @ left) > 2.0 * least:  # more than rounding
-            x = self._solve_direct(face, root, b)
-            return root * x, residual - x / root, count + 1
+            x, left = self._solve_direct(face, root, b)
+            return root * x, left / root, count + 1
         return root * x, Kx if count else np.zeros(len(face)), count
 
-    def _solve_direct(self, face: Array, root: Array, b: Array) -> Array:
-        """``(I + √c K_SS √c)⁻¹ b`` by Cholesky in float64: whatever the preconditioner leaves of K."""
+    def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
+        """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
         X, ridge = self.products.rows(face).astype(np.float64), 0.0
-        while True:
+        while np.isfinite(ridge):
             system = self.products.kernel.tile(X, X)
             system *= root
             system *= root[:, None]
-            trace = float(system.trace())
+            largest = float(np.abs(system.diagonal()).max())
             system.flat[:: len(face) + 1] += 1.0 + ridge
             # the transpose is as Fortran has it: factored where it lies
             factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
             if info == 0:
-                return np.asarray(lapack.dpotrs(factor, b, lower=1)[0])
-            ridge = max(100.0 * ridge, np.finfo(float).eps * trace)
+                x = np.asarray(lapack.dpotrs(factor, b, lower=1)[0])
+                return x, b - (1.0 + ridge) * x
+            ridge = max(100.0 * ridge, np.finfo(float).eps * len(face) * max(1.0, largest))
+        raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.")
 
 
 def _solve_dense(

@@ -269,7 +269,8 @@ def with_support(span: Span, landmarks: Landmarks, a: Array, count: int, seed: i
 
     The solution is a sum over the rows that have a dual variable. One pass over the rows of ``span``.
     """
-    drawn = span.support(a, Draw(count, int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])))
+    other = np.random.SeedSequence(seed, spawn_key=(1,))  # than those of samples
+    drawn = span.support(a, Draw(count, int(other.generate_state(1)[0])))
     new = np.flatnonzero(~np.isin(drawn.numbers, landmarks.index))[: count - len(landmarks)]
     rows, index = (
         np.concatenate(pair) for pair in ((landmarks.rows, drawn.rows[new]), (landmarks.index, drawn.numbers[new]))

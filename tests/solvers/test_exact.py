@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.given import Precomputed
 from dask_odm.problems.products import RowProducts
 from dask_odm.solvers import exact
 from dask_odm.solvers.base import SolverSettings
@@ -169,6 +171,25 @@ def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monke
     monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
     slow = solve(p, 1e-3)
     assert slow.history[-1]["passes"] > 2 * solution.history[-1]["passes"]
+
+
+def test_float32_that_gets_no_further_is_left_for_float64():
+    """Cholesky solves for float64 entries, products are of float32 ones: at such λ steps gain little that way."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1600, 2)).astype(np.float32)
+    y = np.where((X**2).sum(axis=1) + 0.5 * rng.normal(size=1600) > 1.6, 1.0, -1.0)
+    p = SmallProblem(RBF(1.0, 1.0), X, y, np.ones(1600), 1e9, 0.0, 0.0)
+    solution = solve(p, 1e-3)
+    assert solution.converged
+    assert len(solution.history) < 100
+    assert solution.point.primal == pytest.approx(best(p), rel=2e-3)
+
+
+def test_what_is_no_kernel_is_solved_with_more_on_the_diagonal():
+    swap = Precomputed(bias=0.0, matrix=np.array([[0.0, 5.0], [5.0, 0.0]]))
+    run = SimpleNamespace(products=SimpleNamespace(kernel=swap, rows=lambda face: np.asarray(face, float)[:, None]))
+    x, left = exact._Run._solve_direct(run, np.arange(2), np.ones(2), np.array([1.0, -1.0]))  # type: ignore[arg-type]
+    np.testing.assert_allclose(left, swap.matrix @ x)
 
 
 def test_ends_where_the_gap_does_not_shrink(monkeypatch):
