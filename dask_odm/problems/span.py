@@ -202,11 +202,6 @@ class RowSpan:
         """Whether the values are kept in memory."""
         return self._kept is not None
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is kept."""
-        return 0 if self._kept is None else self._kept.nbytes
-
     def _fill(self, group: tuple[int, int]) -> None:
         assert self._kept is not None
         for start, stop in self._blocks(group):

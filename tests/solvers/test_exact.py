@@ -223,9 +223,9 @@ def test_woodbury_follows_to_the_same_inverse():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
-    """Straight there it is half as many steps more; a state before and one after lead to the same bits."""
+    """Straight there it is more than twice as many steps; a state before and one after lead to the same bits."""
     monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
-    p = small_problem(400, (1e7, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
+    p = small_problem(400, (1e8, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
     states: list[ExactState] = []
     led = solve(p, 1e-3, on_state=states.append)
     assert_solved(p, led, 1e-3)
@@ -233,4 +233,4 @@ def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
         again = solve(p, 1e-3, resume=state)
         np.testing.assert_array_equal(again.coefficients, led.coefficients)
     monkeypatch.setattr(exact, "FAR", 1.0)
-    assert len(led.history) < 0.8 * len(solve(p, 1e-3).history)
+    assert len(led.history) < 0.5 * len(solve(p, 1e-3).history)
