@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import dask_odm.datasets  # noqa: F401 (the public name of a module)
-    from dask_odm.data.ingest import ingest
-    from dask_odm.data.interchange import open_store
-    from dask_odm.data.store import Store
+    from dask_odm.data.readers.ingest import ingest
+    from dask_odm.data.store.interchange import open_store
+    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
     from dask_odm.estimators.base import load_model
-    from dask_odm.estimators.odm import ODMClassifier
+    from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 
     __version__: str
 
@@ -42,13 +42,13 @@ _HOME = {
     "DaskODMError": "dask_odm.errors",
     "InputError": "dask_odm.errors",
     "MemoryLimitError": "dask_odm.errors",
-    "ODMClassifier": "dask_odm.estimators.odm",
+    "ODMClassifier": "dask_odm.estimators.odm.odm_classifier",
     "ProgressBars": "dask_odm.diagnostics.progress",
-    "Store": "dask_odm.data.store",
+    "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
-    "ingest": "dask_odm.data.ingest",
+    "ingest": "dask_odm.data.readers.ingest",
     "load_model": "dask_odm.estimators.base",
-    "open_store": "dask_odm.data.interchange",
+    "open_store": "dask_odm.data.store.interchange",
 }
 
 _MODULES = ("datasets",)

@@ -133,7 +133,7 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
     SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
     standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather).
     """
-    from dask_odm.data import ingest as ingestion
+    from dask_odm.data.readers import ingest as ingestion
     from dask_odm.diagnostics.facts import listing, store_facts
     from dask_odm.events import Ingested, listen
 
@@ -158,8 +158,8 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
 @json_option
 def info(path: str, as_json: bool) -> None:
     """Say what a store or a model holds."""
-    from dask_odm.data.records import read_kind
-    from dask_odm.data.store import Store
+    from dask_odm.data.store.records import read_kind
+    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.facts import listing, model_facts, store_facts
 
     if read_kind(path) == "model":
@@ -175,8 +175,8 @@ def info(path: str, as_json: bool) -> None:
 @json_option
 def verify(path: str, as_json: bool) -> None:
     """Check every file of a store, model, checkpoint or prediction against its checksum."""
-    from dask_odm.data.records import read_kind, read_record
-    from dask_odm.data.store import Store
+    from dask_odm.data.store.records import read_kind, read_record
+    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.facts import size_text
 
     started = time.perf_counter()
@@ -221,10 +221,10 @@ def fit(store: str, model: str, scheduler: str | None, workers: int | None, thre
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
     """
-    from dask_odm.data.records import check_target
-    from dask_odm.data.store import Store
+    from dask_odm.data.store.records import check_target
+    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.facts import model_facts
-    from dask_odm.estimators.odm import ODMClassifier
+    from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 
     cluster = _cluster(scheduler, workers, threads, worker_memory)
     check_target(model, "model", overwrite=overwrite)
@@ -249,7 +249,7 @@ def fit(store: str, model: str, scheduler: str | None, workers: int | None, thre
 @json_option
 def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_json: bool) -> None:
     """Predict the rows of STORE and write them, in order, to OUT: a .csv file or a .zarr folder."""
-    from dask_odm.data.store import Store
+    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.evaluation import check_predictions, write_predictions
 
     check_predictions(out, overwrite=overwrite)
@@ -266,7 +266,7 @@ def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_
 @json_option
 def evaluate(model: str, store: str, as_json: bool) -> None:
     """Compare predictions with the labels of STORE: accuracy, confusion, margins."""
-    from dask_odm.data.store import Store
+    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.evaluation import evaluate as run
     from dask_odm.diagnostics.facts import listing
 
@@ -302,13 +302,13 @@ def _cluster(
         raise click.UsageError("--threads and --worker-memory go with --workers.")
     if scheduler is None and workers is None:
         return nullcontext()
-    from dask_odm.strategies.workers import joined, local_workers
+    from dask_odm.engine.workers import joined, local_workers
 
     return joined(scheduler) if scheduler is not None else local_workers(workers or 1, threads or 1, memory or "auto")
 
 
 def _load(path: str) -> Any:
-    import dask_odm.estimators.odm  # noqa: F401 — a model may be of any of its classes
+    import dask_odm.estimators.odm.odm_classifier  # noqa: F401 — a model may be of any of its classes
     from dask_odm.estimators.base import load_model
 
     return load_model(path)

@@ -3,9 +3,9 @@
 Each function returns arrays (or paths), or with ``store=`` writes a store and returns it open.
 """
 
-from dask_odm.data.bundled import load_bundled
-from dask_odm.data.fetch import fetch_libsvm
-from dask_odm.data.generators import (
+from dask_odm.data.datasets.bundled import load_bundled
+from dask_odm.data.datasets.fetch import fetch_libsvm
+from dask_odm.data.datasets.generators import (
     make_duplicated,
     make_imbalanced,
     make_overlapping,

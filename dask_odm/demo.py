@@ -21,8 +21,8 @@ from dask_odm.diagnostics.evaluation import Evaluation, evaluate, write_predicti
 from dask_odm.diagnostics.facts import size_text
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
 from dask_odm.diagnostics.progress import format_history
+from dask_odm.engine.workers import local_workers, peak_bytes
 from dask_odm.errors import InputError
-from dask_odm.strategies.workers import local_workers, peak_bytes
 
 Say = Callable[[str], object]
 TEST_START = 1_048_576_000  # the first test row of the endless sequence, far behind the training rows

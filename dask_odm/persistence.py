@@ -1,4 +1,4 @@
-"""Solutions and checkpoints to and from zarr, and the records (`dask_odm.data.records`) that hold them and models."""
+"""Solutions and checkpoints to and from zarr, as records (`dask_odm.data.store.records`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from dask_odm.data.files import left_aside
-from dask_odm.data.layout import Array
-from dask_odm.data.records import Record, RowSource, check_target, read_kind, read_record, write_record
+from dask_odm.data.store.files import left_aside
+from dask_odm.data.store.records import Record, RowSource, check_target, read_kind, read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
+from dask_odm.typing import Array
 
 __all__ = [
     "Record",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dask_odm.problems.linear import Query
-from dask_odm.strategies import passes
+from dask_odm.engine import passes
+from dask_odm.problems.primal import Query
 
 
 class DeadlySums:

@@ -140,6 +140,14 @@ def solve_primal_linear(X, y, lam, upsilon, theta, weight=None, tol=1e-6):
     for _ in range(5):  # a restart forgets a stale curvature estimate
         w = minimize(value_and_gradient, w, jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-12}).x
     value, gradient = value_and_gradient(w)
+    for _ in range(20):  # plain Newton steps from there, while they help: L-BFGS may stall in the last digits
+        m = y * (X @ w)
+        curvature = np.where(m < 1.0 - theta, 1.0 / rho_zeta, np.where(m > 1.0 + theta, 1.0 / rho_beta, 0.0))
+        step = np.linalg.solve(np.eye(len(w)) + X.T @ (curvature[:, None] * X), gradient)
+        after = value_and_gradient(w - step)
+        if np.linalg.norm(after[1]) >= np.linalg.norm(gradient):
+            break
+        w, (value, gradient) = w - step, after
     if np.linalg.norm(gradient) > tol:
         raise ArithmeticError(f"L-BFGS left a gradient of {np.linalg.norm(gradient):.1e}")
     return w, float(value)

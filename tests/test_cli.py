@@ -20,11 +20,11 @@ from sklearn.metrics import accuracy_score
 
 import dask_odm
 from dask_odm.cli import PARAMETERS, main
-from dask_odm.data.store import Store
-from dask_odm.data.writer import StoreWriter
-from dask_odm.estimators.odm import ODMClassifier
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.engine.workers import local_workers
+from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.persistence import read_record
-from dask_odm.strategies.workers import local_workers
 
 COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "demo")
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
@@ -237,7 +237,7 @@ def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
     def denied(*args, **kwargs):
         raise PermissionError(13, "Permission denied", "secret.csv")
 
-    monkeypatch.setattr("dask_odm.data.ingest.ingest", denied)
+    monkeypatch.setattr("dask_odm.data.readers.ingest.ingest", denied)
     assert refused("ingest", "secret.csv", "x.zarr") == "dask-odm: secret.csv: Permission denied"
 
 
@@ -270,7 +270,7 @@ def test_interrupted(monkeypatch, made):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dask_odm.data.store.Store.verify", interrupt)
+    monkeypatch.setattr("dask_odm.data.store.store.Store.verify", interrupt)
     result = run("verify", made / "train.zarr", status=130)
     assert (result.stdout, result.stderr) == ("", "dask-odm: interrupted\n")
 

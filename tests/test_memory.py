@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dask_odm.data.partitioned import Labelling
-from dask_odm.data.scaling import Scaling
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Labelling
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.problems.odm import ODMSettings
@@ -38,7 +38,7 @@ def status(name):
 
 with open(sys.argv[1], "rb") as file:
     function, arguments = pickle.load(file)
-from dask_odm.strategies.cluster import baseline_bytes
+from dask_odm.engine.cluster import baseline_bytes
 baseline = baseline_bytes()
 before = status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")

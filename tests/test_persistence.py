@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 import zarr
 
-from dask_odm.data import records
-from dask_odm.data.store import Store
-from dask_odm.data.writer import StoreWriter
+from dask_odm.data.store import records
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from dask_odm.persistence import (
     load_checkpoint,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_odm.data.memory_rows import MemoryPartitions
-from dask_odm.data.scaling import Scaling
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.engine.cluster import Cluster
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays
 from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings, grow_tree
 from small_problems import SmallProblem

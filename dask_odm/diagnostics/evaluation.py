@@ -12,14 +12,14 @@ import numpy as np
 from dask.base import compute
 from numpy.typing import NDArray
 
-from dask_odm.data.files import aside
-from dask_odm.data.records import check_target, write_record
-from dask_odm.data.statistics import StatisticsAccumulator
-from dask_odm.data.store import Store
+from dask_odm.data.store.files import aside
+from dask_odm.data.store.records import check_target, write_record
+from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 KIND = "prediction"
 
 

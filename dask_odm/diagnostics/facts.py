@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dask_odm.data.store import Store
+from dask_odm.data.store.store import Store
 
 _SHOWN = 8
 

@@ -17,19 +17,19 @@ import numpy as np
 from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
-from numpy.typing import NDArray
 from pandas import isna
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from dask_odm.data.records import read_record, write_record
-from dask_odm.data.store import Store
+from dask_odm.data.store.records import read_record, write_record
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.checks import as_input_error, check_rows
-from dask_odm.estimators.frames import labels_of
-from dask_odm.estimators.inputs import Features, Given, LazyArrays, Source, is_xarray, resolve
+from dask_odm.estimators.inputs.checks import as_input_error, check_rows
+from dask_odm.estimators.inputs.frames import labels_of
+from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
+from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
-from dask_odm.strategies.cluster import active_client
 from dask_odm.strategies.predict import (
     ModelFile,
     Predictor,
@@ -40,11 +40,13 @@ from dask_odm.strategies.predict import (
     label_block,
     predictor_from,
 )
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
 _CLASSES: dict[str, type[PredictingClassifier]] = {}
-_HOMES = {"ODMClassifier": "dask_odm.estimators.odm"}  # where `load_model` finds what was not imported yet
+_HOMES = {
+    "ODMClassifier": "dask_odm.estimators.odm.odm_classifier"
+}  # where `load_model` finds what was not imported yet
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +122,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("score needs labels, but no row has a label and a positive weight.")
         return right / total
 
-    def _resolve(self, X: Any) -> Source:
+    def _resolve(self, X: Any) -> Resolved:
         return resolve(X, features=self._features(), lengths=False)
 
     def _features(self) -> Features:
@@ -130,24 +132,24 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
     def _like(self, X: Any, values: Any, name: str) -> Any:
         if not is_xarray(X):
             return values
-        from dask_odm.estimators.labelled import like
+        from dask_odm.estimators.inputs.labelled import like
 
         return like(X, values, name, self._features())
 
-    def _scores(self, source: Source) -> Any:
+    def _scores(self, source: Resolved) -> Any:
         """Decision values, (n,): an ndarray of rows in memory, else a dask array."""
         if isinstance(source, Given):
             return finite_decisions(self._predictor.decision(check_rows(self, source.X, **self._reading()), CPU_COUNT))
         self._check_features(source)
         return self._lazy_store(source) if isinstance(source, Store) else self._lazy_arrays(source)
 
-    def _labels(self, source: Source) -> Any:
+    def _labels(self, source: Resolved) -> Any:
         scores = self._scores(source)
         if isinstance(scores, np.ndarray):
             return label_block(scores, self.classes_)
         return _map(label_block, scores, self.classes_.dtype, self.classes_)
 
-    def _count_right(self, source: Source) -> tuple[float, float]:
+    def _count_right(self, source: Resolved) -> tuple[float, float]:
         """Weight of the rows that are predicted right, and of all with a label."""
         if isinstance(source, Store) and source.has_y and active_client() is None:
             self._check_features(source)
@@ -158,7 +160,7 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
                 )
             return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
         if isinstance(source, Store):
-            from dask_odm.data.interchange import to_dataset
+            from dask_odm.data.store.interchange import to_dataset
 
             dataset = to_dataset(source)
             y, weight = (dataset[name].data if name in dataset else None for name in ("y", "weight"))

@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.kernels.loops import BACKWARD, FORWARD, STORED, tile_loop
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 BLOCK = 512  # rows and columns of a tile that is not kept
 
 

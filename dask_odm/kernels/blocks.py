@@ -17,10 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_odm.kernels.base import BLOCK, Array, Kernel, Packed
+from dask_odm.kernels.base import BLOCK, Kernel, Packed
 from dask_odm.kernels.loops import COLUMNS
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads, stream_threads
+from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK
 PANEL_BYTES = 16 << 20

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dask_odm.kernels.base import Array, Kernel, Packed
+from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.typing import Array
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Array, Kernel, Packed
+from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.typing import Array
 
 _DIAGONAL_ROWS = 64
 _SYMMETRY_ROWS = 256

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.kernels.base import Array, Kernel
+from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, Float64Rows, Gram, Tiling
+from dask_odm.typing import Array
 
 
 @dataclass(eq=False)

@@ -23,8 +23,8 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 CHUNK_ROWS = 1 << 14
 CHUNK_BYTES = 64 << 20
 METHODS = ("uniform", "rp")
@@ -118,7 +118,7 @@ class Race:
         return self.landmarks.residual(X, threads)
 
 
-class Source(Protocol):
+class PivotRows(Protocol):
     """Rows that landmarks are chosen from."""
 
     @property
@@ -135,7 +135,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class MemorySource:
+class MemoryPivots:
     """Rows ``X`` (n, d) in memory, scaled, dense or sparse, in chunks that the choice depends on."""
 
     X: Any
@@ -175,7 +175,7 @@ class MemorySource:
 
 def choose(
     kernel: Kernel,
-    source: Source,
+    source: PivotRows,
     count: int,
     *,
     method: str = "uniform",
@@ -187,8 +187,8 @@ def choose(
 
     Parameters
     ----------
-    source : Source
-        `MemorySource`, or a strategy's over a store.
+    source : PivotRows
+        `MemoryPivots`, or a strategy's over a store.
     count : int
         Fewer are chosen where the numerical rank is reached.
     method : str
@@ -219,18 +219,18 @@ def most_proposals(count: int) -> int:
 
 
 def choosing_bytes(count: int, d: int) -> int:
-    """Bytes held while a block of proposals of ``d`` features is decided on, `Source` apart."""
+    """Bytes held while a block of proposals of ``d`` features is decided on, the source apart."""
     return 8 * most_proposals(count) * (2 * count + 3 * _PANEL + 4 * d) + 8 * count * (4 * count + 4 * d)
 
 
-def _drawn(source: Source, race: Race) -> Proposals:
+def _drawn(source: PivotRows, race: Race) -> Proposals:
     proposals = source.run(race)
     if not proposals.seen:
         raise InputError("no row has both a label and a positive weight.")
     return proposals
 
 
-def _by_residual(race: Race, source: Source, count: int, trace: float, wanted: int) -> Landmarks:
+def _by_residual(race: Race, source: PivotRows, count: int, trace: float, wanted: int) -> Landmarks:
     whole, held, rate = 0.0, 0, 1.0
     while True:
         room = min(count - held, max(held, _FIRST)) if trace else count - held

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, quadratic
-
-Array = NDArray[Any]
+from dask_odm.typing import Array
 
 
 def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.events import Progress, report
 from dask_odm.kernels.base import Kernel
@@ -19,8 +18,8 @@ from dask_odm.kernels.blocks import Gram, Room, Rows, Tiling
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.problems.odm import Operator
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 CROSS_ROWS = 512  # rows of a tile of a cross product
 TOLD_ROWS = 8192  # whose certificate takes long enough to be watched
 CROSS_BYTES = 8 << 20  # most of a tile's packed sides

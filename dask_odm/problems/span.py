@@ -20,17 +20,16 @@ from operator import add
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Rows
 from dask_odm.kernels.threads import run_threads
-from dask_odm.problems.linear import LinearLoss
-from dask_odm.problems.linear_loops import line_slopes, row_losses
+from dask_odm.problems.primal import LinearLoss
+from dask_odm.problems.primal_loops import line_slopes, row_losses
 from dask_odm.problems.sample import PrioritySample
 from dask_odm.problems.span_loops import span_product, span_scores, span_sums
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 TILE_BYTES = 512 << 10  # of kernel values that are computed at a time: they stay in the second-level cache
 GROUPS = 16
 UNSUPPORTED = 1e-3  # of the stiffness: what a row without a dual variable is drawn by

@@ -6,13 +6,8 @@ be in the first-level cache when it is read for the second time; taking several 
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
-
 from dask_odm.kernels.jit import compiled
-
-Array = NDArray[Any]
+from dask_odm.typing import Array
 
 
 @compiled

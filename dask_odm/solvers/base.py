@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.problems.odm import Point
-
-Array = NDArray[Any]
+from dask_odm.typing import Array
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import ArrayRows, Gram, Rows, Tiling
@@ -23,13 +22,13 @@ from dask_odm.kernels.radial import RBF
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.odm import KernelProblem, ODMSettings, Point, RowLosses
 from dask_odm.problems.products import RangedRows, RowProducts
+from dask_odm.solvers.active_set import solve_dense, solve_features
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual_cd import sweep
 from dask_odm.solvers.exact import solve_exact
-from dask_odm.solvers.newton import solve_dense, solve_features
 from dask_odm.solvers.pcg import LandmarkPreconditioner, face_step
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 DENSE_ROWS = 1024
 PRECONDITIONER_ROWS = 1024
 SLOW = 0.25
@@ -74,7 +73,7 @@ def solver_bytes(
 
 
 @dataclass(eq=False)
-class _Run:
+class _Descent:
     """One solve in progress: the pair ``u`` (coefficients, scores) and what it took so far."""
 
     problem: KernelProblem[Gram]
@@ -209,7 +208,7 @@ def _solve_tiled(
     needed = solver_bytes(rows.n, rows.d, rows.dtype.itemsize, resources.threads, certify=certify)
     spare = resources.memory - needed
     problem = KernelProblem(losses, Gram(kernel, rows, max(0, spare), resources.threads))
-    run = _Run(problem, settings, np.random.default_rng(settings.seed), problem.function(losses.y * dual))
+    run = _Descent(problem, settings, np.random.default_rng(settings.seed), problem.function(losses.y * dual))
     exact = certify and rows.dtype == np.float32
     start = point = run.certify() if exact and dual.any() else problem.evaluate(run.u)
     while point.gap > settings.tol and run.sweeps < settings.max_iter:
@@ -231,7 +230,7 @@ def _solve_tiled(
 
 
 def _hand_over(
-    run: _Run, kernel: Kernel, rows: Rows, start: Point, spare: int, threads: int, certify: bool
+    run: _Descent, kernel: Kernel, rows: Rows, start: Point, spare: int, threads: int, certify: bool
 ) -> Solution:
     """Go on by Newton over all rows, from where descent got to."""
     losses, a, left = run.problem.losses, run.u[0], run.settings.max_iter - run.sweeps

@@ -13,16 +13,13 @@ The dual value never falls.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.jit import compiled
 from dask_odm.problems.odm import KernelProblem
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 VISITS = 5
 
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from dask_odm.errors import InputError
@@ -32,11 +31,11 @@ from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, Subset, quadratic, scores_of
+from dask_odm.solvers.active_set import _line_search, solve_dense
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.newton import _line_search, solve_dense
 from dask_odm.solvers.pcg import Woodbury, conjugate_gradients, nystrom_features
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 DENSE_ROWS = 1024  # up to so many are solved by Cholesky, to rounding
 LANDMARKS = 1024  # most rows the preconditioner is made of
 SUBSET = 4  # a start is the solution of one row in so many
@@ -150,7 +149,7 @@ def solve_exact(
     with single_threaded_blas:
         if products.n <= DENSE_ROWS:
             return _solve_dense(losses, products, settings, on_step)
-        run = _Run(losses, products, settings, threads, certify)
+        run = _ExactRun(losses, products, settings, threads, certify)
         state = run.begin(start, resume)
         while True:
             if resume is None or len(state.history) > len(resume.history):
@@ -161,7 +160,7 @@ def solve_exact(
             state = run.step(state)
 
 
-class _Run:
+class _ExactRun:
     """One solve; what changes from step to step is in its `ExactState`."""
 
     def __init__(
@@ -290,7 +289,7 @@ class _Run:
         for share in EASED:
             odm, settings = self.losses.settings, replace(self.settings, tol=max(ROUGH, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
-            run = _Run(losses, self.products, settings, self.threads, certify=False)
+            run = _ExactRun(losses, self.products, settings, self.threads, certify=False)
             run.woodbury, run.leads = self.woodbury, False
             led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
             while not run.finished(led):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 
 from dask_odm.kernels.blocks import Gram
@@ -26,8 +25,8 @@ from dask_odm.kernels.jit import compiled
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.odm import KernelProblem
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 MAX_STEPS = 60
 STALE_AFTER = 12
 BISECTIONS = 20

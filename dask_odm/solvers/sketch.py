@@ -7,17 +7,14 @@ long again.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.sample import PrioritySample
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 SKETCH = 3  # rows of the sample for each landmark
 ROWS = 256  # whose kernel values a thread computes at a time
 COLUMNS = 256  # of the matrix that a thread sums up at a time

@@ -21,15 +21,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.linear import PrimalSums
+from dask_odm.problems.primal import PrimalSums
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.linear_newton import Iterate, LinearSolution, Step
+from dask_odm.solvers.newton import Iterate, LinearSolution, Step
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 AUTO_FACTOR = 0.25  # of 1/L: of .02 to 4, what took fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
 LONGEST = 1.0  # of 1/L, for "bb": twice that took three times the epochs or did not converge, four times diverged
 DIVERGED = 10.0  # times the objective at the start

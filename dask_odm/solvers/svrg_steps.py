@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_odm.kernels.jit import compiled
-from dask_odm.problems.linear import FeatureMap, LinearLoss, PrimalSums
-from dask_odm.problems.linear_arrays import ArrayProblem
 from dask_odm.problems.odm import ODMSettings
-
-Array = NDArray[Any]
+from dask_odm.problems.primal import FeatureMap, LinearLoss, PrimalSums
+from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.typing import Array
 
 
 @compiled

@@ -17,18 +17,17 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_odm.data.files import reserve
+from dask_odm.data.store.files import reserve
+from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.engine.watch import Watch
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.products import CROSS_BYTES, ChosenRows, cross_blocks, cross_part
-from dask_odm.strategies.cluster import Cluster, return_free_memory
-from dask_odm.strategies.watch import Watch
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 ROWS = "rows.npy"
 ADVICE = "Use fewer threads a worker or more memory."
 CROSS_TASKS = 4  # a slot: targets' blocks cost the same, workers may not be as fast

@@ -8,19 +8,18 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from dask_odm.data.finite import describe_not_finite
-from dask_odm.data.records import Record, RowSource, read_record
-from dask_odm.data.scaling import Scaling
-from dask_odm.data.store import Store
+from dask_odm.data.rows.finite import describe_not_finite
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.store.records import Record, RowSource, read_record
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 TILE_ROWS = 1024
 SUPPORT_BYTES = 16 << 20
 HELD_BYTES = 64 << 20  # support rows up to this are kept by a worker; more are read again for every block

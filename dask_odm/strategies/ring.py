@@ -18,22 +18,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_odm.data.chunks import read_plain_chunk
-from dask_odm.data.layout import CHECKSUM_BYTES
-from dask_odm.data.memory_rows import MemoryPartitions
-from dask_odm.data.partitioned import StoredPartitions
-from dask_odm.data.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.store.chunks import read_plain_chunk
+from dask_odm.data.store.layout import CHECKSUM_BYTES
+from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import InputError
-from dask_odm.problems.linear import BLOCK_BYTES, FeatureMap, LinearLoss, PrimalSums, Query, RowsBlock
+from dask_odm.problems.primal import BLOCK_BYTES, FeatureMap, LinearLoss, PrimalSums, Query, RowBlock
 from dask_odm.solvers.svrg_steps import stiffest_row, walk_rows, warm_up
-from dask_odm.strategies.cluster import Cluster, return_free_memory
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 DEFAULT_PARTITIONS = 8
 LEAST_ROWS = 16  # of a partition, before there are fewer of them
 
@@ -129,10 +127,10 @@ class Pieces:
         weight = read_plain_chunk(partitions.path, partitions.array("weight"), number)[:count]
         return X, (y > 0).astype(np.int8), weight
 
-    def blocks(self) -> Iterator[RowsBlock]:
+    def blocks(self) -> Iterator[RowBlock]:
         """All of them, in order."""
         for piece in range(len(self._job.piece_rows(self._k))):
-            yield RowsBlock(*self.read(piece))
+            yield RowBlock(*self.read(piece))
 
 
 def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:

@@ -9,23 +9,22 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.memory_rows import MemoryPartitions
-from dask_odm.data.partitioned import Labelling, StoredPartitions, count_strata, sample_chunk, scatter, seal
-from dask_odm.data.scaling import Scaling
-from dask_odm.data.sparse_rows import SparseRows, taken
-from dask_odm.data.store import Store
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.sparse import SparseRows, taken
+from dask_odm.data.rows.stored import Labelling, StoredPartitions, count_strata, sample_chunk, scatter, seal
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
 from dask_odm.partition.strata import StratifiedPartitioner, ranks_within
-from dask_odm.strategies.cluster import Cluster
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 SAMPLE_ROWS = 4096
 SAMPLE_BYTES = 64 << 20
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 from dask.delayed import Delayed, delayed
-from numpy.typing import NDArray
 
-from dask_odm.data.memory_rows import Partitions
-from dask_odm.data.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.memory import Partitions
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.engine.cluster import ADVICE, Cluster, return_free_memory
 from dask_odm.errors import InputError
 from dask_odm.events import LevelFinished, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
@@ -29,9 +29,8 @@ from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
-from dask_odm.strategies.cluster import ADVICE, Cluster, return_free_memory
+from dask_odm.typing import Array
 
-Array = NDArray[Any]
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
 ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
 

@@ -34,8 +34,8 @@ from fuzz_cases import Case, make_case
 from plain_parsers import plain_csv, plain_libsvm
 from sklearn.datasets import load_svmlight_file
 
-from dask_odm.data.ingest import ingest
-from dask_odm.data.readers import open_source
+from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.ingest import ingest
 from dask_odm.errors import DaskODMError
 
 SECONDS = 60.0  # of a case; more is a hang

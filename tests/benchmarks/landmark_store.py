@@ -16,9 +16,9 @@ import time
 from typing import Any
 
 import dask_odm as odm
-from dask_odm.data.store import Store
-from dask_odm.estimators import landmark
-from dask_odm.strategies.workers import local_workers, peak_bytes
+from dask_odm.data.store.store import Store
+from dask_odm.engine.workers import local_workers, peak_bytes
+from dask_odm.estimators.odm import landmark_recipe as landmark
 
 FEATURES = 18
 SETTINGS = {"gamma": 0.03, "lam": 1e5, "upsilon": 0.2, "theta": 0.2, "scale": "standard"}

@@ -23,8 +23,8 @@ from dask.system import CPU_COUNT
 from real_data import DATA_SETS, least_seconds, stores
 
 import dask_odm as odm
-from dask_odm.data.scaling import Scaling
-from dask_odm.data.store import Store
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.store.store import Store
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
 

@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 import dask_odm as odm
-from dask_odm.data.store import Store
-from dask_odm.strategies.passes import chunk_groups
-from dask_odm.strategies.workers import local_workers, peak_bytes
+from dask_odm.data.store.store import Store
+from dask_odm.engine.passes import chunk_groups
+from dask_odm.engine.workers import local_workers, peak_bytes
 
 
 def read_chunks(store: Store, chunks: range) -> int:

@@ -26,7 +26,7 @@ import numpy as np
 from sklearn.svm import SVC
 
 import dask_odm as odm
-from dask_odm.data.store import Store
+from dask_odm.data.store.store import Store
 
 
 @dataclass(frozen=True)

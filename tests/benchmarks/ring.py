@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from dask_odm import datasets
-from dask_odm.data.partitioned import Labelling
-from dask_odm.data.scaling import Scaling, StoredScaling
-from dask_odm.data.store import Store
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.workers import local_workers
 from dask_odm.kernels.dot import Linear
-from dask_odm.problems.linear import FeatureMap, LinearLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.strategies.cluster import Cluster
+from dask_odm.problems.primal import FeatureMap, LinearLoss
 from dask_odm.strategies.ring import Ring, RingJob
 from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_store
-from dask_odm.strategies.workers import local_workers
 
 
 def pass_on(w: Any) -> Any:

@@ -27,10 +27,10 @@ import numpy as np
 from distributed.scheduler import KilledWorker
 
 import dask_odm as odm
-from dask_odm.data.writer import StoreWriter
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.engine.workers import local_workers
 from dask_odm.errors import ClusterError
 from dask_odm.events import LevelFinished, Progress
-from dask_odm.strategies.workers import local_workers
 
 PARAMETERS: dict[str, Any] = {"gamma": 0.5, "lam": 1e4, "fan_in": 2, "n_partitions": 16, "random_state": 0}
 STOPPED_SECONDS = 3.0

@@ -166,7 +166,9 @@ def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
 def test_linear_store_measures_the_fit_beside_bare_reads(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dask_odm.estimators.linear.is_small", lambda store: False)  # it goes the way of large ones
+    monkeypatch.setattr(
+        "dask_odm.estimators.odm.newton_recipe.is_small", lambda store: False
+    )  # it goes the way of large ones
     size = ["--rows", "400000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
     linear_store.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -217,7 +219,7 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("dask_odm.estimators.landmark.is_small", lambda store: False)  # put back afterwards
+    monkeypatch.setattr("dask_odm.estimators.odm.landmark_recipe.is_small", lambda store: False)  # put back afterwards
     options = ["--rows", "2000", "3000", "--landmarks", "30", "--workers", "1", "--limit", "1GB", "--json"]
     landmark_store.main([*options, "--folder", str(tmp_path)])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from dask_odm.data.store import Store
+from dask_odm.data.store.store import Store
 from data.stores import write_store
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import dump_svmlight_file
 
-from dask_odm.data.readers import read_blocks
-from dask_odm.data.store import Store
+from dask_odm.data.readers.formats import read_blocks
+from dask_odm.data.store.store import Store
 
 COMPRESS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dask_odm.data.store import Store
-from dask_odm.data.writer import StoreWriter
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
 
 ROWS, FEATURES, CHUNK = 1000, 5, 300
 

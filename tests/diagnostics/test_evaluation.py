@@ -12,10 +12,10 @@ import pytest
 import zarr
 from sklearn.metrics import accuracy_score, confusion_matrix
 
-from dask_odm.data.interchange import open_store
-from dask_odm.data.records import read_record
-from dask_odm.data.store import Store
-from dask_odm.data.writer import StoreWriter
+from dask_odm.data.store.interchange import open_store
+from dask_odm.data.store.records import read_record
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import blocks, evaluate, write_predictions
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
@@ -130,7 +130,7 @@ def test_scores_as_csv_keep_their_bits(tmp_path):
 
 
 def test_predictions_as_zarr(tmp_path, monkeypatch):
-    monkeypatch.setattr("dask_odm.data.records.CHUNK_BYTES", 40)  # blocks and chunks end at different rows
+    monkeypatch.setattr("dask_odm.data.store.records.CHUNK_BYTES", 40)  # blocks and chunks end at different rows
     store, model = write(tmp_path / "a.zarr"), FirstFeature("a", "b")
     write_predictions(model, store, tmp_path / "s.zarr", scores=True)
     write_predictions(model, store, tmp_path / "y.zarr")

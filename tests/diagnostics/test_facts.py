@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dask_odm.data.writer import StoreWriter
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.facts import listing, model_facts, plain, size_text, store_facts
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dask_odm.data.ingest import ingest
-from dask_odm.data.store import Store
-from dask_odm.estimators import exact
+from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.store.store import Store
 from dask_odm.estimators.base import load_model
-from dask_odm.estimators.odm import ODMClassifier
+from dask_odm.estimators.odm import exact_recipe as exact
+from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from faults.table import raises, refused, run, tree
 from small_stores import store_of
 

@@ -12,7 +12,7 @@ import pytest
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import load_model
-from dask_odm.estimators.odm import ODMClassifier
+from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from faults.table import Fault, check_fault, each_way, raises
 from small_stores import store_of
 

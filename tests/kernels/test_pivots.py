@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dask_odm.data.sparse_rows import SparseRows
+from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.pivots import METHODS, MemorySource, Proposals, Race, accepted, choose
+from dask_odm.kernels.pivots import METHODS, MemoryPivots, Proposals, Race, accepted, choose
 from small_problems import matrix
 
 KERNELS = [RBF(gamma=0.8), RBF(1.0, 0.8), Laplacian(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.3, 1.0, 2)]
@@ -26,7 +26,7 @@ def rows(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
 
 
 def chosen(method: str, kernel: Kernel, X, count: int, seed: int = 0, **options) -> Landmarks:
-    return choose(kernel, MemorySource(X), count, method=method, seed=seed, **options)
+    return choose(kernel, MemoryPivots(X), count, method=method, seed=seed, **options)
 
 
 def left_of(K: np.ndarray, pivots: list[int]) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_chunks_and_turns_have_random_numbers_of_their_own(method):
 
 
 @dataclass(frozen=True, eq=False)
-class Listening(MemorySource):
+class Listening(MemoryPivots):
     """Remembers what was left before every block."""
 
     heard: list[float] = field(default_factory=list)
@@ -142,7 +142,7 @@ def test_they_are_rows_by_number_and_independent(kernel, method, dtype):
 def test_threads_change_nothing_seeds_do(method):
     X = rows(40_000, 4).astype(np.float32)
     index = [
-        choose(RBF(gamma=0.5), MemorySource(X, threads), 60, method=method, seed=seed).index.tolist()
+        choose(RBF(gamma=0.5), MemoryPivots(X, threads), 60, method=method, seed=seed).index.tolist()
         for threads, seed in [(1, 3), (3, 3), (1, 4)]
     ]
     assert index[0] == index[1]

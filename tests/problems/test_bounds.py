@@ -9,7 +9,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.bounds import certified_gap, scaled_dual, span_gap
 from dask_odm.problems.odm import Point
 from dask_odm.problems.products import RowProducts
-from dask_odm.solvers.newton import solve_dense
+from dask_odm.solvers.active_set import solve_dense
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)

@@ -7,8 +7,8 @@ import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.blocks import ArrayRows
-from dask_odm.problems.linear import LinearLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
+from dask_odm.problems.primal import LinearLoss
 from dask_odm.problems.span import UNSUPPORTED, Draw, RowSpan, SpanQuery
 from small_problems import matrix
 

@@ -1,122 +1,355 @@
-"""Newton to rounding: against the papers' two-variable dual, and against L-BFGS for the linear kernel."""
+"""Newton in the weights of the features: against L-BFGS, the papers' dual and the solvers that know the rows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import reference
-from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
-from dask_odm.kernels.blocks import ArrayRows
-from dask_odm.solvers import newton
-from dask_odm.solvers.newton import solve_dense, solve_features
-from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.kernels import Linear
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.solvers.active_set import solve_dense, solve_features
+from dask_odm.solvers.newton import LinearSolution, NewtonState, solve_newton
+from small_problems import SETTINGS, SmallProblem, small_problem
 
-KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.2, 1.0, 3)]
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
-EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+BOTH_WAYS = pytest.mark.parametrize("exact", [True, False], ids=["cholesky", "conjugate gradients"])
+EVERY_FORM = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-TIGHT = 1e-8
 
 
-def assert_optimal(p: SmallProblem, s: np.ndarray) -> None:
-    """Objective and decision values are those of the papers' dual."""
-    best, objective = p.optimum()
-    assert p.dual(s) == pytest.approx(objective, rel=TIGHT)
-    assert p.primal(s) == pytest.approx(objective, rel=TIGHT)
-    expected = p.decision(best)
-    np.testing.assert_allclose(p.decision(s), expected, rtol=0, atol=TIGHT * max(1.0, np.abs(expected).max()))
+def linear_problem(n: int = 300, setting=SETTINGS[0], *, bias: float = 1.0, **options) -> SmallProblem:
+    return small_problem(n, setting, kernel=Linear(bias), **options)
 
 
-@EVERY_SETTING
-@EVERY_KERNEL
-@WEIGHTED
-def test_dense_is_the_papers_dual(setting, kernel, weighted):
-    p = small_problem(70, setting, kernel=kernel, weighted=weighted)
-    a, steps = solve_dense(p.losses, p.K, np.zeros(70))
-    assert_optimal(p, p.y * a)
-    assert 1 <= steps < 40
-    # nothing is left to do from there
-    assert solve_dense(p.losses, p.K, a)[1] <= 2
+def problem_of(p: SmallProblem, form=np.asarray, scaling=None) -> ArrayProblem:
+    features = FeatureMap(p.X.shape[1], p.kernel.bias, scaling)
+    loss = LinearLoss(p.losses.settings, p.losses.total_weight)
+    return ArrayProblem(features, loss, form(p.X), (p.y > 0).astype(np.int8), p.weight, 2)
 
 
-@EVERY_SETTING
-def test_dense_from_any_start(setting):
-    p = small_problem(70, setting)
-    for scale in (1e-3, 1.0, 1e4):
-        a, _ = solve_dense(p.losses, p.K, p.y * any_dual(p, 1, scale))
-        assert_optimal(p, p.y * a)
+def solve(p: SmallProblem, w=None, *, form=np.asarray, tol=1e-12, max_iter=100, exact=None) -> LinearSolution:
+    problem = problem_of(p, form)
+    return solve_newton(problem, np.zeros(problem.k) if w is None else w, tol=tol, max_iter=max_iter, exact=exact)
 
 
-@pytest.mark.parametrize("lam", [1e-8, 1e-4, 1.0, 1e8, 1e12])
-@pytest.mark.parametrize("upsilon", [0.0, 0.3])
-def test_dense_at_both_ends_of_lam(lam, upsilon):
-    p = small_problem(80, (lam, upsilon, 0.2))
-    a, steps = solve_dense(p.losses, p.K, np.zeros(80))
-    assert steps < newton.MAX_STEPS
-    assert p.gap(p.y * a) < 1e-8
+def wide(p: SmallProblem) -> np.ndarray:
+    """Rows with the constant feature last, where there is one."""
+    X = p.X.astype(np.float64)
+    return np.column_stack([X, np.full(len(X), np.sqrt(p.kernel.bias))]) if p.kernel.bias else X
 
 
-@EVERY_KERNEL
-def test_dense_with_equal_and_contradicting_rows(kernel):
-    """A singular Gram matrix, and equal rows of either label."""
-    p = small_problem(20, SETTINGS[1], kernel=kernel)
-    X, y = np.vstack([p.X, p.X, p.X]), np.concatenate([p.y, p.y, -p.y])
-    p = SmallProblem(kernel, X, y, np.ones(60), *SETTINGS[1])
-    a, _ = solve_dense(p.losses, p.K, np.zeros(60))
-    assert_optimal(p, p.y * a)
+def values(p: SmallProblem, w: np.ndarray) -> tuple[float, float]:
+    """P(w), and P − D of the s that the margins of w give: from the formulas, in long double since they cancel."""
+    phi, y, w = wide(p).astype(np.longdouble), p.y.astype(np.longdouble), w.astype(np.longdouble)
+    low, high = 1 - np.longdouble(p.theta), 1 + np.longdouble(p.theta)
+    stiffness = p.weight * np.longdouble(p.lam) / (p.weight.sum() * low**2)
+    margins = y * (phi @ w)
+    below, above = np.maximum(low - margins, 0), np.maximum(margins - high, 0)
+    losses = stiffness * (below**2 + p.upsilon * above**2) / 2
+    up, down = stiffness * below, stiffness * p.upsilon * above
+    v = phi.T @ (y * (up - down))
+    conjugates = up**2 / (2 * stiffness) - low * up + high * down
+    if p.upsilon:
+        conjugates += down**2 / (2 * stiffness * p.upsilon)
+    primal = w @ w / 2 + losses.sum()
+    return float(primal), float(primal + v @ v / 2 + conjugates.sum())
+
+
+def assert_honest(p: SmallProblem, solution: LinearSolution, rounding: float = 1e-13) -> None:
+    """What is reported is what the formulas give."""
+    primal, gap = values(p, solution.w)
+    assert solution.primal == pytest.approx(primal, rel=1e-9)
+    assert solution.gap == pytest.approx(gap / primal, rel=1e-4, abs=rounding)
+    assert solution.history[-1]["gap"] == solution.gap
+    assert solution.history[-1]["objective"] == solution.primal
 
 
 @EVERY_SETTING
 @WEIGHTED
+@BOTH_WAYS
+@EVERY_FORM
 @pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_features_solve_the_linear_problem(setting, weighted, bias):
-    p = small_problem(90, setting, kernel=Linear(bias), weighted=weighted, d=4)
-    s, w, steps = solve_features(p.losses, p.rows, bias, np.zeros(5))
-    wide = np.column_stack([p.X, np.full(90, np.sqrt(bias))])
-    expected, value = reference.solve_primal_linear(wide, p.y, *p.parameters, tol=1e-5)
-    np.testing.assert_allclose(w, expected, atol=1e-5)
-    assert p.dual(s) == pytest.approx(value, rel=TIGHT)
-    np.testing.assert_allclose(wide.T @ (p.y * s), w, atol=TIGHT * (1 + np.abs(w).max()))
-    assert steps < 40
+def test_is_what_l_bfgs_finds(setting, weighted, exact, form, bias):
+    p = linear_problem(90, setting, weighted=weighted, bias=bias, d=4)
+    expected, value = reference.solve_primal_linear(wide(p), p.y, *p.parameters, tol=1e-5)
+    solution = solve(p, exact=exact, form=form)
+    np.testing.assert_allclose(solution.w, expected, atol=1e-5)
+    assert solution.primal == pytest.approx(value, rel=1e-9)
+    assert solution.converged
+    assert solution.gap <= 1e-12
+    assert_honest(p, solution)
 
 
 @EVERY_SETTING
-def test_features_and_dense_are_one(setting):
-    p = small_problem(90, setting, kernel=Linear(1.0), weighted=True)
-    s, w, _ = solve_features(p.losses, p.rows, 1.0, 100.0 * np.ones(4))
-    a, _ = solve_dense(p.losses, p.K, np.zeros(90))
-    np.testing.assert_allclose(p.X @ w[:-1] + w[-1], p.K @ a, atol=1e-8 * (1 + np.abs(p.K @ a).max()))
-    assert p.dual(s) == pytest.approx(p.dual(p.y * a), rel=TIGHT)
+@WEIGHTED
+@BOTH_WAYS
+def test_is_what_the_other_newtons_find(setting, weighted, exact):
+    p = linear_problem(200, setting, weighted=weighted, d=5)
+    solution = solve(p, exact=exact)
+    _, w, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(6))
+    np.testing.assert_allclose(solution.w, w, rtol=0, atol=1e-6 * max(1.0, np.abs(w).max()))
+    a, _ = solve_dense(p.losses, p.K, np.zeros(200))
+    scores = p.K @ a
+    np.testing.assert_allclose(wide(p) @ solution.w, scores, rtol=0, atol=1e-5 * max(1.0, np.abs(scores).max()))
 
 
-def test_features_read_the_rows_block_by_block(monkeypatch):
-    monkeypatch.setattr(blocks, "PANEL_BYTES", 1)
-    p = small_problem(300, SETTINGS[0], kernel=Linear(1.0))
-    largest = 0
+@pytest.mark.parametrize("setting", SETTINGS[:4], ids=str)
+def test_optimum_is_that_of_the_papers_dual(setting):
+    p = linear_problem(80, setting, weighted=True)
+    _, objective = p.optimum()
+    assert solve(p).primal == pytest.approx(objective, rel=1e-8)
 
-    class Watched(ArrayRows):
-        def read(self, start, stop, out=None):
-            nonlocal largest
-            largest = max(largest, stop - start)
-            return super().read(start, stop, out)
 
-    _, w, _ = solve_features(p.losses, Watched(p.X), 1.0, np.zeros(4))
-    _, whole, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(4))
-    assert largest <= 64
-    np.testing.assert_allclose(w, whole, rtol=1e-12)
+@EVERY_SETTING
+@BOTH_WAYS
+@EVERY_FORM
+@pytest.mark.parametrize("tol", [1e-8, 1e-11])
+def test_narrow_rows_go_on_in_float64(setting, exact, form, tol):
+    """The optimum is that of the rows as they are, rounded once, not of sums in float32."""
+    p = linear_problem(400, setting, dtype="float32", weighted=True, d=6)
+    solution = solve(p, exact=exact, form=form, tol=tol)
+    assert solution.converged
+    primal, gap = values(p, solution.w)
+    assert gap / primal <= tol * 1.01
+    _, w, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(7))
+    assert 0.5 * np.sum((solution.w - w) ** 2) <= 1.01 * tol * primal
+
+
+@pytest.mark.parametrize("lam", [1e-8, 1e-4, 1.0, 1e4, 1e8])
+@pytest.mark.parametrize(("upsilon", "theta"), [(0.0, 0.0), (0.0, 0.3), (0.5, 0.0), (1.0, 0.9)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@BOTH_WAYS
+def test_both_ends_of_lam(lam, upsilon, theta, dtype, exact):
+    p = linear_problem(300, (lam, upsilon, theta), dtype=dtype)
+    solution = solve(p, tol=1e-8, exact=exact)
+    assert solution.converged
+    primal, gap = values(p, solution.w)
+    assert gap / primal <= 1.01e-8
+
+
+def with_rows(p: SmallProblem, X: np.ndarray, y: np.ndarray | None = None) -> SmallProblem:
+    y = p.y if y is None else y
+    return SmallProblem(p.kernel, X, y, np.ones(len(y)), p.lam, p.upsilon, p.theta)
+
+
+DEGENERATE = {
+    "constant": lambda X: np.column_stack([X, np.full(len(X), 3.0), np.zeros(len(X))]),
+    "duplicate": lambda X: np.column_stack([X, X, X]),
+    "zero rows": lambda X: np.where(np.arange(len(X))[:, None] % 3 == 0, 0.0, X),
+    "only zeros": np.zeros_like,
+    "uneven": lambda X: X * [1e-4, 1.0, 1e4],
+    "more features than rows": lambda X: np.random.default_rng(0).normal(size=(len(X), len(X) + 10)),
+}
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+@BOTH_WAYS
+@EVERY_FORM
+@pytest.mark.parametrize("setting", [SETTINGS[0], (1e4, 0.3, 0.1)], ids=str)
+def test_rows_that_leave_the_hessian_singular(kind, exact, form, setting):
+    p = linear_problem(40, setting)
+    p = with_rows(p, DEGENERATE[kind](p.X))
+    solution = solve(p, exact=exact, form=form, tol=1e-8)
+    assert solution.converged
+    assert_honest(p, solution, 1e-6 if kind == "uneven" else 1e-12)
+    if kind == "duplicate":
+        np.testing.assert_allclose(solution.w[:3], solution.w[3:6], atol=1e-3 * np.abs(solution.w).max())
+    if kind == "only zeros":
+        np.testing.assert_array_equal(solution.w[:3], 0.0)
+
+
+def test_contradicting_rows():
+    p = linear_problem(40)
+    p = with_rows(p, np.vstack([p.X, p.X]), np.concatenate([p.y, -p.y]))
+    solution = solve(p)
+    np.testing.assert_allclose(solution.w, 0.0, atol=1e-5)
+    assert solution.converged
+
+
+def test_one_class_only():
+    p = linear_problem(60)
+    solution = solve(with_rows(p, p.X, np.ones(60)))
+    assert solution.converged
+    assert (wide(p) @ solution.w > 0).all()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_is_the_same_from_anywhere(exact):
+    p = linear_problem(200, SETTINGS[1], d=5)
+    expected = solve(p, exact=exact).w
+    for scale in (1e-3, 1.0, 1e5):
+        start = scale * np.random.default_rng(1).normal(size=6)
+        np.testing.assert_allclose(solve(p, start, exact=exact).w, expected, atol=1e-6 * np.abs(expected).max())
+    again = solve(p, expected, exact=exact)
+    assert again.converged
+    assert len(again.history) == 1
+
+
+@EVERY_SETTING
+@BOTH_WAYS
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+def test_no_step_raises_the_objective(setting, exact, dtype, tolerance):
+    p = linear_problem(500, setting, d=8, dtype=dtype, weighted=True)
+    for start in (np.zeros(9), 1e3 * np.random.default_rng(2).normal(size=9)):
+        assert_falls(solve(p, start, exact=exact), tolerance)
+
+
+def assert_falls(solution: LinearSolution, tolerance: float) -> None:
+    """No step raises P but for rounding; a full step that would have is followed by a shorter one, which does not."""
+    objective = [step["objective"] for step in solution.history]
+    lowest, tried = objective[0], False
+    for value in objective[1:]:
+        rises = value > lowest * (1 + tolerance)
+        assert not (rises and tried), "a shortened step is no better than the start"
+        tried, lowest = rises, min(lowest, value)
+    assert not tried
+
+
+def test_a_full_step_that_overshoots_is_shortened():
+    """With few rows for its features Newton's full steps do not all lower P."""
+    searched = []
+    for seed in range(10):
+        p = linear_problem(30, (1e6, 0.0, 0.3), d=10, seed=seed)
+        problem = problem_of(p)
+        slopes = problem.slopes
+
+        def watched(*arguments, slopes=slopes, **options):
+            searched.append(arguments[2])
+            return slopes(*arguments, **options)
+
+        problem.slopes = watched
+        solution = solve_newton(problem, np.zeros(11), tol=1e-12, max_iter=100)
+        assert solution.converged
+        assert_falls(solution, 1e-10)
+        assert_honest(p, solution, 1e-12)
+    assert searched, "the line search is not tried by this test"
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_running_out_of_steps_says_so(exact, dtype):
+    p = linear_problem(400, SETTINGS[1], dtype=dtype, d=8)
+    solution = solve(p, max_iter=1, exact=exact)
+    assert not solution.converged
+    assert solution.gap > 1e-12
+    assert len(solution.history) <= 3
+    assert_honest(p, solution)
+    assert solution.primal < values(p, np.zeros(9))[0]
+    best = solve(p, exact=exact).primal
+    assert (solution.primal - best) / solution.primal <= solution.gap
+
+
+@EVERY_SETTING
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tol", [1e-1, 1e-3, 1e-5])
+def test_the_gap_bounds_the_distance_to_the_optimum(setting, dtype, tol):
+    p = linear_problem(500, setting, dtype=dtype, d=8, weighted=True)
+    solution, best = solve(p, tol=tol), solve(p, tol=1e-13).primal
+    assert solution.converged
+    assert_honest(p, solution)
+    assert -1e-12 <= (solution.primal - best) / solution.primal <= solution.gap + 1e-12
+
+
+def test_steps_are_told_as_they_are_taken():
+    p, told = linear_problem(200), []
+    solution = solve_newton(problem_of(p), np.zeros(4), tol=1e-6, max_iter=50, on_step=lambda r: told.append(dict(r)))
+    assert [r["iteration"] for r in told] == list(range(len(solution.history)))
+    assert [r["iteration"] for r in solution.history] == list(range(len(told)))
+    for name in ("passes", "seconds"):
+        column = [r[name] for r in solution.history]
+        assert column == sorted(column)
+    assert told[0]["objective"] == pytest.approx(values(p, np.zeros(4))[0])
+
+
+@BOTH_WAYS
+def test_passes_are_counted(exact):
+    p = linear_problem(300, d=6)
+    problem, count = problem_of(p), 0
+
+    def counted(method):
+        def call(*arguments, **options):
+            nonlocal count
+            count += 1
+            return method(*arguments, **options)
+
+        return call
+
+    for name in ("sums", "product", "slopes"):
+        setattr(problem, name, counted(getattr(problem, name)))
+    solution = solve_newton(problem, np.zeros(7), tol=1e-10, max_iter=50, exact=exact)
+    assert solution.history[-1]["passes"] == count
+
+
+@BOTH_WAYS
+@EVERY_FORM
+def test_scaled_rows(exact, form):
+    p = linear_problem(300, SETTINGS[1], d=3, weighted=True)
+    X = p.X * [1.0, 100.0, 0.01] + [0.0, 5.0, 3.0]
+    scaling = Scaling(X.mean(axis=0), 1.0 / X.std(axis=0))
+    by_hand = with_rows(p, (X - scaling.shift) * scaling.factor)
+    raw = with_rows(p, X)
+    problem = problem_of(raw, form, scaling)
+    solution = solve_newton(problem, np.zeros(4), tol=1e-12, max_iter=50, exact=exact)
+    np.testing.assert_allclose(solution.w, solve(by_hand).w, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@pytest.mark.parametrize("size", [1e18, 1e37])
+@BOTH_WAYS
+def test_rows_too_large_make_no_solution_of_nan(size, exact):
+    """Either there is a solution, or something that cannot be taken for one: who asked for it looks."""
+    p = linear_problem(90, dtype="float32")
+    p = with_rows(p, (p.X.astype(np.float64) * size).astype(np.float32))
+    try:
+        solution = solve(p, tol=1e-8, max_iter=20, exact=exact)
+    except ValueError:  # of a Hessian that overflows
+        return
+    assert not solution.converged or np.isfinite(solution.w).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_features_of_narrow_rows_are_summed_in_float64(dtype):
-    p = small_problem(200, SETTINGS[1], kernel=Linear(1.0), dtype=dtype)
-    s, _, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(4))
-    assert p.gap(s) < 1e-9
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_a_run_that_is_taken_up_ends_with_the_same_bits(dtype, after):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3000, 12)).astype(dtype)
+    codes = (X @ rng.normal(size=12) + 2.0 * rng.normal(size=3000) > 0).astype(np.int8)
+    features, loss = FeatureMap(12, 1.0), LinearLoss(ODMSettings(1e6, 0.3, 0.2), 3000.0)
+    problem = ArrayProblem(features, loss, X, codes, np.zeros(0))
+    states: list[NewtonState] = []
+
+    def keep(state: NewtonState) -> None:
+        states.append(replace(state, history=[dict(record) for record in state.history]))
+
+    whole = solve_newton(problem, np.zeros(13), tol=1e-11, max_iter=30, on_state=keep)
+    assert len(states) >= after
+    rest = solve_newton(problem, np.zeros(13), tol=1e-11, max_iter=30, resume=states[after - 1])
+    assert rest.w.tobytes() == whole.w.tobytes()
+    assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
+    assert [r["iteration"] for r in rest.history] == list(range(len(whole.history)))
 
 
-def test_running_out_of_steps_gives_a_valid_iterate(monkeypatch):
-    monkeypatch.setattr(newton, "MAX_STEPS", 2)
-    p = small_problem(70, SETTINGS[1])
-    a, steps = solve_dense(p.losses, p.K, np.zeros(70))
-    assert steps == 2
-    assert p.primal(p.y * a) <= p.primal(np.zeros(70))
+class Sampled(ArrayProblem):
+    """Rows of which one in eight is taken for the Hessian, though they are few."""
+
+    every = 8
+
+
+@pytest.mark.parametrize("active", [0.5, 0.002])
+def test_a_sampled_hessian_ends_at_the_same_weights(active):
+    """Also where it is no good, since few rows are active: then all rows are taken from there on."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(30_000, 6))
+    scores = X @ rng.normal(size=6)
+    codes = (scores + rng.normal(size=30_000) * (1.0 if active > 0.1 else 0.01) > 0).astype(np.int8)
+    features, loss = FeatureMap(6, 1.0), LinearLoss(ODMSettings(1e4, 0.0, 0.2), 30_000.0)
+    whole = solve_newton(ArrayProblem(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
+    sampled = solve_newton(Sampled(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
+    assert sampled.converged
+    np.testing.assert_allclose(sampled.w, whole.w, rtol=0, atol=1e-4 * np.abs(whole.w).max())

@@ -9,11 +9,11 @@ import reference
 from dask_odm.errors import InputError
 from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.linear import FeatureMap, LinearLoss
-from dask_odm.problems.linear_arrays import ArrayProblem
+from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.primal_arrays import ArrayProblem
 from dask_odm.solvers import svrg
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.linear_newton import solve_newton
+from dask_odm.solvers.newton import solve_newton
 from dask_odm.solvers.svrg import SVRG, SVRGSettings, SVRGState
 from dask_odm.solvers.svrg_steps import ArraySteps, CoresetSteps, draw_coreset, take_steps, walk_rows
 from small_problems import SETTINGS, SmallProblem, small_problem

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from dask_odm import MemoryLimitError, ODMClassifier
-from dask_odm.estimators import exact, sodm
-from dask_odm.estimators import products as fit_products
+from dask_odm.engine.cluster import Cluster
+from dask_odm.estimators.odm import exact_recipe as exact
+from dask_odm.estimators.odm import kernel_products as fit_products
+from dask_odm.estimators.odm import tree_recipe as sodm
 from dask_odm.events import IterationFinished, Progress, listen
 from dask_odm.kernels import RBF, Polynomial
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.products import Products, RowProducts, scores_of
 from dask_odm.strategies import gram
-from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.gram import ClusterProducts, Face, cluster_products, face_part, write_rows
 from small_problems import blobs
 from small_stores import store_of
@@ -232,7 +233,7 @@ def test_a_store_on_workers(client, problem, tmp_path):
     store = store_of(tmp_path / "a.zarr", X, labels, weight=weight, chunk_rows=300)
     there = ODMClassifier(**SETTINGS, scale="minmax").fit(store)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dask_odm.strategies.cluster.active_client", lambda: None)
+        patch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
         assert bits(ODMClassifier(**SETTINGS, scale="minmax").fit(store)) == bits(there)
     known = np.flatnonzero(labels != None)  # noqa: E711
     here = ODMClassifier(**SETTINGS, scale="minmax").fit(X[known], y[known].astype(int), weight[known])

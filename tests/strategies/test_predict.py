@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 
-from dask_odm.data.records import read_record, write_record
-from dask_odm.data.scaling import Scaling
-from dask_odm.data.sparse_rows import SparseRows
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.strategies import predict

@@ -12,17 +12,18 @@ import pytest
 
 import ring_jobs
 from dask_odm import ODMClassifier
-from dask_odm.data.partitioned import Labelling
-from dask_odm.data.scaling import Scaling
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Labelling
+from dask_odm.engine import watch
+from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.dot import Linear
-from dask_odm.problems.linear import FeatureMap, LinearLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
+from dask_odm.problems.primal import FeatureMap, LinearLoss
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRG, SVRGSettings
-from dask_odm.strategies import ring, watch
-from dask_odm.strategies.cluster import Cluster
+from dask_odm.strategies import ring
 from dask_odm.strategies.ring import Ring, RingJob, ring_partitions, visits
 from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays, partition_store
 from small_problems import blobs
@@ -53,7 +54,7 @@ def job(store, tmp_path, monkeypatch):
 
 def stored_job(store, folder, monkeypatch, stage_steps=None, parts=5) -> RingJob:
     """A job over partitions on disk, of several pieces each."""
-    monkeypatch.setattr("dask_odm.data.partitioned.CHUNK_BYTES", 70 * 16)
+    monkeypatch.setattr("dask_odm.data.rows.stored.CHUNK_BYTES", 70 * 16)
     settings = ShuffleSettings(parts, 8, 0)
     labelling = Labelling(1, 1.0, 2.0)
     partitions = partition_store(store, labelling, SCALING, Linear(1.0), settings, str(folder), HERE)

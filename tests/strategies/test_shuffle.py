@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.data.partitioned import Labelling
-from dask_odm.data.scaling import Scaling
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Labelling
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear

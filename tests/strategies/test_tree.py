@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
+from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.solvers import dual
-from dask_odm.strategies.cluster import Cluster
 from dask_odm.strategies.tree import TreeSettings, partitions_for, solve_whole
 from small_problems import SETTINGS, SmallProblem, small_problem
 from tree_jobs import grow, in_row_order, make_job, part_of

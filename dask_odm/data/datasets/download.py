@@ -1,0 +1,284 @@
+"""One file from a web server to a folder: resumed where it was cut off, checked, and there only when it is whole.
+
+Beside a file stand ``name.part`` and ``name.part.json`` (what has come so far, and which version of the file it is of)
+until it is whole, and ``name.sha256`` from then on: the digest that was given or, where none is known, the one of the
+first download, which every later use and download is held against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, Any
+
+from dask_odm.data.store.files import write_synced
+from dask_odm.errors import InputError, StoreError
+from dask_odm.events import Progress, report
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes that fetch one file at the same time are not told apart there
+    fcntl = None  # type: ignore[assignment]
+
+_PIECE = 1 << 18
+_LATER = (408, 425, 429)  # with 5xx: the server may answer another time
+_BROKEN = (OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to try.
+
+    Parameters
+    ----------
+    timeout : seconds without a byte until an attempt is given up
+    retries : attempts after the first; one that brought bytes is not counted
+    wait : seconds before the first of them, doubled before each next
+    """
+
+    timeout: float = 30.0
+    retries: int = 4
+    wait: float = 1.0
+
+
+class _CutError(Exception):
+    """An attempt that ended early, and why; another may go on."""
+
+
+def download(url: str, path: str, *, sha256: str | None = None, patience: Patience | None = None) -> str:
+    """Return ``path``, having fetched it from ``url`` unless it is there and is what it was.
+
+    Parameters
+    ----------
+    url : http or https
+    path : file to write; its folder is made if need be
+    sha256 : hexadecimal digest the file must have; by default that of the first download
+
+    Raises
+    ------
+    InputError
+        The server has no such file, cannot be reached, or sends something else than expected; the message names
+        the URL and what to do. What has come so far is kept and resumed by the next call.
+    StoreError
+        The folder cannot be written.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"{url}: only http and https can be fetched.")
+    with _writing(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with _alone(path):
+            expected = (sha256 or _recorded(path) or "").lower()
+            if os.path.exists(path):
+                _check_kept(url, path, expected)
+            else:
+                _fetch(url, path, expected, patience or Patience())
+    return path
+
+
+def file_digest(path: str) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _recorded(path: str) -> str | None:
+    try:
+        with open(f"{path}.sha256", encoding="ascii", errors="replace") as file:
+            word = (file.read(200).split() or [""])[0]
+    except FileNotFoundError:
+        return None
+    if not re.fullmatch("[0-9a-fA-F]{64}", word):
+        raise InputError(f"{path}.sha256: not a SHA-256 digest; remove the file.")
+    return word
+
+
+def _record(path: str, digest: str) -> None:
+    write_synced(f"{path}.sha256", f"{digest}  {os.path.basename(path)}\n".encode())
+
+
+def _check_kept(url: str, path: str, expected: str) -> None:
+    """Raise InputError where a file that is there is not what was fetched."""
+    digest = file_digest(path)
+    if expected and digest != expected:
+        raise InputError(
+            f"{path}: SHA-256 is {digest}, not {expected}; the file was changed or damaged. Remove it to fetch it "
+            f"again from {url}."
+        )
+    if not expected:
+        _record(path, digest)
+
+
+def _fetch(url: str, path: str, expected: str, patience: Patience) -> None:
+    part, failures, wait = f"{path}.part", 0, patience.wait
+    while True:
+        before = _size(part)
+        try:
+            _attempt(url, part, patience.timeout)
+            break
+        except _CutError as cut:
+            failures, wait = (0, patience.wait) if _size(part) > before else (failures + 1, wait)
+            if failures > patience.retries:
+                kept = f"; the {_size(part)} bytes that came are kept" if _size(part) else ""
+                raise InputError(f"{url}: {cut}{kept}. Check the connection and try again.") from cut
+            time.sleep(wait)
+            wait = min(2 * wait, 60.0)
+    _finish(url, path, part, expected)
+
+
+def _finish(url: str, path: str, part: str, expected: str) -> None:
+    """Check what came and put it in its place, the digest first."""
+    digest = file_digest(part)
+    if expected and digest != expected:
+        _discard(part)
+        raise InputError(
+            f"{url}: SHA-256 is {digest}, not {expected}. The download was damaged or the server's file was replaced; "
+            f"try again, and if you trust the new file remove {path}.sha256 or give its sha256."
+        )
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+    _record(path, digest)
+    os.replace(part, path)
+    _discard(part)
+
+
+def _attempt(url: str, part: str, timeout: float) -> None:
+    """Ask for what is missing and append it; _CutError where it ends early."""
+    version = _version(url, part)
+    done = _size(part) if version else 0
+    headers = {"User-Agent": "dask-odm", "Accept-Encoding": "identity"}
+    if done:
+        headers |= {"Range": f"bytes={done}-", "If-Range": version["validator"]}
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
+    except urllib.error.HTTPError as error:
+        with error:
+            _refused(url, part, done, error)
+        raise _CutError(f"the server answers {error.code} ({error.reason})") from error
+    except urllib.error.URLError as error:
+        raise _CutError(f"cannot be reached ({error.reason})") from error
+    except (*_BROKEN, ValueError) as error:
+        raise _CutError(f"cannot be reached ({error})") from error
+    with response:
+        _take(url, part, response, done, version)
+
+
+def _refused(url: str, part: str, done: int, error: urllib.error.HTTPError) -> None:
+    """Raise InputError where asking again is of no use."""
+    if error.code == 416 and done:  # nothing behind what we have: begin anew
+        _discard(part)
+    elif error.code < 500 and error.code not in _LATER:
+        hint = "no such file there" if error.code in (404, 410) else error.reason
+        raise InputError(f"{url}: the server answers {error.code} ({hint}). Check the name, or give url=.") from error
+
+
+def _take(url: str, part: str, response: Any, done: int, version: dict[str, str]) -> None:
+    """Write the body of an answer behind the ``done`` bytes that are there, or in their place."""
+    goes_on = response.status == 206 and done > 0
+    start, total = _extent(response, goes_on)
+    same = not version or _validator(response.headers) in (None, version["validator"])
+    if goes_on and (start != done or not same):
+        _discard(part)
+        raise _CutError("the file changed while it was fetched")
+    if not goes_on:
+        done = 0
+        _discard(part)
+        validator = _validator(response.headers)
+        if validator:
+            write_synced(f"{part}.json", json.dumps({"url": url, "validator": validator}).encode())
+    with open(part, "ab" if goes_on else "wb") as file:
+        done = _copy(url, response, file, done, total)
+    if total is not None and done != total:
+        if done > total:
+            _discard(part)
+        raise _CutError(f"the answer ended after {done} of {total} bytes")
+
+
+def _copy(url: str, response: Any, file: IO[bytes], done: int, total: int | None) -> int:
+    report(Progress("download", done, total, "bytes"))
+    while True:
+        try:
+            data = response.read(_PIECE)
+        except _BROKEN as error:
+            raise _CutError(f"the connection broke after {done} bytes ({error or type(error).__name__})") from error
+        if not data:
+            return done
+        if done == 0 and data.lstrip()[:1] == b"<":
+            raise InputError(f"{url}: the server sent a web page, not the file. Check the address and the connection.")
+        file.write(data)
+        done += len(data)
+        report(Progress("download", done, total, "bytes"))
+
+
+def _extent(response: Any, goes_on: bool) -> tuple[int, int | None]:
+    """Return the place of the body's first byte, and the size of the whole file where the server tells it."""
+    if goes_on:
+        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
+        if not found:
+            return -1, None
+        return int(found[1]), None if found[2] == "*" else int(found[2])
+    length = response.headers.get("Content-Length", "")
+    return 0, int(length) if length.isdigit() else None
+
+
+def _validator(headers: Any) -> str | None:
+    """What names this version of the file: a strong ETag, else the time of its last change."""
+    tag = headers.get("ETag")
+    return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
+
+
+def _version(url: str, part: str) -> dict[str, str]:
+    """Return what is known of a part that is there; nothing where it cannot be resumed."""
+    try:
+        with open(f"{part}.json", encoding="utf-8") as file:
+            version = json.load(file)
+        known = isinstance(version["validator"], str) and version["validator"].isprintable()
+        return version if version["url"] == url and known else {}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _discard(part: str) -> None:
+    for path in (f"{part}.json", part):
+        with suppress(FileNotFoundError):
+            os.remove(path)
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Keep other processes from fetching the same file at the same time."""
+    lock = f"{path}.lock"
+    with open(lock, "wb") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))  # it was not removed in between
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
+        if not ours:
+            raise InputError(f"{path}: another process is fetching this file; wait for it.")
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.remove(lock)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write '{error.filename or path}': {error.strerror or error}.") from error

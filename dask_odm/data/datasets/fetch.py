@@ -1,0 +1,172 @@
+"""Data sets of the LIBSVM site (https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html): files and stores.
+
+The site publishes no checksums that this table could hold, so a file's digest is recorded when it is first fetched and
+every later use is held against it (`download`): a first download is trusted, a later change is noticed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dask_odm.data.datasets.download import Patience, download
+from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError
+
+LIBSVM_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class LibsvmSet:
+    """Files of a data set on the site (training rows first, then the test rows if they are apart)."""
+
+    n_features: int
+    files: tuple[str, ...]
+    rows: tuple[int, ...]
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Files by the part they hold."""
+        return dict(zip(("train", "test"), self.files, strict=False))
+
+
+def _with_test(n_features: int, name: str, rows: tuple[int, int], suffix: str = "") -> LibsvmSet:
+    return LibsvmSet(n_features, (f"{name}{suffix}", f"{name}.t{suffix}"), rows)
+
+
+def _alone(n_features: int, file: str, rows: int) -> LibsvmSet:
+    return LibsvmSet(n_features, (file,), (rows,))
+
+
+_ADULT: tuple[tuple[int, int], ...] = (
+    (1605, 30956),
+    (2265, 30296),
+    (3185, 29376),
+    (4781, 27780),
+    (6414, 26147),
+    (11220, 21341),
+)
+_ADULT += ((16100, 16461), (22696, 9865), (32561, 16281))
+_WEB: tuple[tuple[int, int], ...] = (
+    (2477, 47272),
+    (3470, 46279),
+    (4912, 44837),
+    (7366, 42383),
+    (9888, 39861),
+    (17188, 32561),
+)
+_WEB += ((24692, 25057), (49749, 14951))
+
+LIBSVM_SETS: dict[str, LibsvmSet] = {
+    **{f"a{i}a": _with_test(123, f"a{i}a", rows) for i, rows in enumerate(_ADULT, 1)},
+    **{f"w{i}a": _with_test(300, f"w{i}a", rows) for i, rows in enumerate(_WEB, 1)},
+    "australian": _alone(14, "australian_scale", 690),
+    "breast-cancer": _alone(10, "breast-cancer_scale", 683),
+    "cod-rna": _with_test(8, "cod-rna", (59535, 271617)),
+    "covtype": _alone(54, "covtype.libsvm.binary.scale.bz2", 581012),
+    "diabetes": _alone(8, "diabetes_scale", 768),
+    "epsilon": _with_test(2000, "epsilon_normalized", (400_000, 100_000), ".bz2"),
+    "fourclass": _alone(2, "fourclass_scale", 862),
+    "german": _alone(24, "german.numer_scale", 1000),
+    "gisette": _with_test(5000, "gisette_scale", (6000, 1000), ".bz2"),
+    "heart": _alone(13, "heart_scale", 270),
+    "HIGGS": _alone(28, "HIGGS.xz", 11_000_000),
+    "ijcnn1": _with_test(22, "ijcnn1", (49990, 91701), ".bz2"),
+    "ionosphere": _alone(34, "ionosphere_scale", 351),
+    "madelon": _with_test(500, "madelon", (2000, 600)),
+    "mushrooms": _alone(112, "mushrooms", 8124),
+    "phishing": _alone(68, "phishing", 11055),
+    "real-sim": _alone(20958, "real-sim.bz2", 72309),
+    "skin-nonskin": _alone(3, "skin_nonskin", 245_057),
+    "sonar": _alone(60, "sonar_scale", 208),
+    "splice": _with_test(60, "splice", (1000, 2175)),
+    "SUSY": _alone(18, "SUSY.xz", 5_000_000),
+    "svmguide1": _with_test(4, "svmguide1", (3089, 4000)),
+}
+
+
+def fetch_libsvm(
+    name: str,
+    *,
+    part: str | None = None,
+    cache: Path | None = None,
+    url: str | None = None,
+    sha256: Mapping[str, str] | None = None,
+    store: Path | None = None,
+    timeout: float = 30.0,
+    retries: int = 4,
+    wait: float = 1.0,
+    **options: Any,
+) -> tuple[str, ...] | Store | tuple[Store, Store]:
+    """Fetch a data set of the LIBSVM site, once: files that are in the cache are checked and used.
+
+    Parameters
+    ----------
+    name : of the data set, such as ``a7a`` or ``SUSY``; with ``url``, any file's name
+    part : ``train`` or ``test`` where the site has them apart; by default all
+    cache : folder of the files; by default the environment's ``DASK_ODM_CACHE``, else ``~/.cache/dask-odm``
+    url : address of the folder the files lie in, of a mirror, say
+    sha256 : digests by file name. Without, a file is held against its first download: the digest of that stands
+        beside it in ``name.sha256``. The site publishes none, so a first download is taken as it comes
+    store : folder to ingest the files into, all of them into one store
+    timeout : seconds without a byte until an attempt is given up
+    retries : attempts after the first; one that brought bytes is not counted
+    wait : seconds before the first of them, doubled before each next
+    options : of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
+
+    Returns
+    -------
+    tuple of paths (training rows first), or with ``store`` what `ingest` returns
+
+    Raises
+    ------
+    InputError
+        No such data set or file, a server that cannot be reached, or a checksum that does not fit. What has come
+        so far is kept, and resumed by the next call where the server can.
+    StoreError
+        The cache or the store cannot be written.
+    """
+    if options and store is None:
+        raise InputError(f"{', '.join(options)}: only with store=.")
+    known = LIBSVM_SETS.get(name)
+    files = _files(name, known, part, custom=url is not None)
+    folder, base = os.path.join(_cache(cache), "libsvm"), (url or LIBSVM_URL).rstrip("/")
+    patience = Patience(timeout, retries, wait)
+    digests = sha256 or {}
+    paths = tuple(
+        download(f"{base}/{file}", os.path.join(folder, file), sha256=digests.get(file), patience=patience)
+        for file in files
+    )
+    if store is None:
+        return paths
+    if known is not None:
+        options = {"n_features": known.n_features, **options}
+    return ingest(list(paths), store, **{"format": "libsvm", **options})
+
+
+def _files(name: str, known: LibsvmSet | None, part: str | None, *, custom: bool) -> tuple[str, ...]:
+    """Return the files to fetch."""
+    if known is None and not custom:
+        near = difflib.get_close_matches(name, LIBSVM_SETS, cutoff=0.5)
+        raise InputError(
+            f"no data set {name!r} in the table; {'close are' if near else 'there are'} "
+            f"{', '.join(near or LIBSVM_SETS)}. For another file of the site, give its name and url={LIBSVM_URL!r}."
+        )
+    if known is None and (not name or os.path.basename(name) != name or name.startswith(".")):
+        raise InputError(f"{name!r} is not a file's name; give the folder in url= and the file's name alone.")
+    parts = {"train": name} if known is None else known.parts
+    if part is None:
+        return tuple(parts.values())
+    if part not in parts:
+        raise InputError(f"{name} has no part {part!r}; there is {', '.join(parts)}.")
+    return (parts[part],)
+
+
+def _cache(cache: Path | None) -> str:
+    chosen = cache or os.environ.get("DASK_ODM_CACHE") or os.path.join("~", ".cache", "dask-odm")
+    return os.path.abspath(os.path.expanduser(chosen))

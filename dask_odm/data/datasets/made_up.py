@@ -1,0 +1,264 @@
+"""Made-up rows of two classes: endless sequences of which any stretch can be generated, in memory or into a store.
+
+A recipe makes its rows in chunks of fixed size, each from a seed of its own (`numpy.random.SeedSequence` with the
+chunk's number as ``spawn_key``). So row i is the same however many rows are asked for, wherever they go and however
+they are cut into blocks, and memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from dask_odm.data.store.layout import FLOAT_TYPES, Label
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.errors import InputError
+from dask_odm.events import Progress, report
+
+Rows = tuple[NDArray[Any], NDArray[np.int64]]
+_CHUNK_NUMBERS = 1 << 18
+
+
+@dataclass(frozen=True)
+class RowGenerator(ABC):
+    """How to make rows.
+
+    Parameters
+    ----------
+    features : d
+    seed : of everything that is drawn
+    """
+
+    features: int
+    seed: int = 0
+
+    classes: ClassVar[tuple[Label, ...]] = (-1, 1)
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows that are made at a time; it follows from the number of features alone."""
+        return max(1, _CHUNK_NUMBERS // self.features)
+
+    @abstractmethod
+    def chunk(self, number: int) -> Rows:
+        """Return all rows (chunk_rows, d) of a chunk, and for each the position of its class."""
+
+    def blocks(self, rows: int, start: int = 0) -> Iterator[Rows]:
+        """Yield rows ``start`` to ``start + rows`` of the sequence, a chunk or less at a time."""
+        stop, size = start + rows, self.chunk_rows
+        for number in range(start // size, -(-stop // size)):
+            part = slice(max(start - number * size, 0), min(stop - number * size, size))
+            X, codes = self.chunk(number)
+            yield X[part], codes[part]
+
+    def arrays(self, rows: int, start: int = 0, dtype: str = "float32") -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return rows (rows, d) and their labels (rows,)."""
+        X, codes = np.empty((rows, self.features), dtype=dtype), np.empty(rows, dtype=np.int64)
+        at = 0
+        for part, part_codes in self.blocks(rows, start):
+            X[at : at + len(part)], codes[at : at + len(part)] = part, part_codes
+            at += len(part)
+        return X, np.array(self.classes)[codes]
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        rows: int,
+        start: int = 0,
+        *,
+        dtype: str = "float32",
+        overwrite: bool = False,
+    ) -> Store:
+        """Write rows as a store, holding one chunk of them; errors as `StoreWriter`."""
+        with StoreWriter(path, dtype=dtype, overwrite=overwrite) as writer:
+            report(Progress("generate", 0, rows, "rows"))
+            for X, codes in self.blocks(rows, start):
+                writer.append(X, codes)
+                report(Progress("generate", writer.rows, rows, "rows"))
+            return writer.finish(self.classes, source=f"generated: {self}")
+
+    def random(self, *key: int) -> np.random.Generator:
+        """Return the generator of a purpose."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    def make(self, rows: int, start: int, store: str | os.PathLike[str] | None, dtype: str, overwrite: bool) -> Any:
+        """Return arrays, or a store where a path is given."""
+        if dtype not in FLOAT_TYPES:
+            raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
+        if store is None:
+            return self.arrays(rows, start, dtype)
+        return self.write(store, rows, start, dtype=dtype, overwrite=overwrite)
+
+
+@dataclass(frozen=True)
+class Separable(RowGenerator):
+    """A standard normal cloud with a gap: ``y·⟨w, x⟩ ≥ margin`` for a unit vector w, both classes equally likely."""
+
+    margin: float = 0.5
+
+    @cached_property
+    def direction(self) -> NDArray[np.float64]:
+        """The unit vector w."""
+        return _unit(self.random(0).standard_normal(self.features))
+
+    def chunk(self, number: int) -> Rows:
+        random = self.random(1, number)
+        codes = random.integers(0, 2, self.chunk_rows)
+        X = random.standard_normal((self.chunk_rows, self.features))
+        along = X @ self.direction
+        X += np.outer((2 * codes - 1) * (self.margin + np.abs(along)) - along, self.direction)
+        return X, codes
+
+
+@dataclass(frozen=True)
+class Gaussians(RowGenerator):
+    """Two normal clouds of unit covariance, ``x = ±distance·w + noise``.
+
+    Parameters
+    ----------
+    distance : of each mean from the origin
+    positive : probability of class 1
+    informative : features that w spreads over, chosen at random; by default all
+    """
+
+    distance: float = 1.0
+    positive: float = 0.5
+    informative: int | None = None
+
+    @cached_property
+    def direction(self) -> NDArray[np.float64]:
+        """The unit vector w."""
+        random = self.random(0)
+        w = random.standard_normal(self.features)
+        if self.informative is not None:
+            w[random.permutation(self.features)[self.informative :]] = 0.0
+        return _unit(w)
+
+    @property
+    def bayes_accuracy(self) -> float:
+        """Accuracy of the best classifier, which decides by ``⟨w, x⟩ + log(p/(1−p))/(2·distance)``."""
+        p, cdf = self.positive, NormalDist().cdf
+        shift = math.log(p / (1 - p)) / (2 * self.distance)
+        return p * cdf(self.distance + shift) + (1 - p) * cdf(self.distance - shift)
+
+    def chunk(self, number: int) -> Rows:
+        random = self.random(1, number)
+        codes = (random.random(self.chunk_rows) < self.positive).astype(np.int64)
+        X = random.standard_normal((self.chunk_rows, self.features))
+        X += np.outer((2 * codes - 1) * self.distance, self.direction)
+        return X, codes
+
+
+@dataclass(frozen=True)
+class Duplicated(Gaussians):
+    """`Gaussians` in which a share of the rows are copies, label included, of earlier rows of their chunk."""
+
+    share: float = 0.5
+
+    def chunk(self, number: int) -> Rows:
+        X, codes = super().chunk(number)
+        copies = np.floor(np.arange(len(X) + 1) * self.share).astype(np.int64)
+        original = np.flatnonzero(np.diff(copies) == 0)  # row 0 is one, since share < 1
+        copy = np.flatnonzero(np.diff(copies))
+        earlier = copy - copies[copy]  # originals before each copy
+        source = original[(self.random(2, number).random(len(copy)) * earlier).astype(np.int64)]
+        X[copy], codes[copy] = X[source], codes[source]
+        return X, codes
+
+
+@dataclass(frozen=True)
+class Susy(RowGenerator):
+    """Rows in the shape of SUSY: 18 features that are skewed, angles, or correlated mixtures of the others.
+
+    Behind them stand `Gaussians`, of which every row is an invertible image, so that the best accuracy is known.
+    """
+
+    features: int = 18
+
+    distance: ClassVar[float] = 0.8377923  # the best accuracy is 0.80
+    positive: ClassVar[float] = 0.46
+    # columns of the low level: transverse momenta are positive and skewed, angles uniform, the others symmetric
+    momenta: ClassVar[tuple[int, ...]] = (0, 3, 6)
+    angles: ClassVar[tuple[int, ...]] = (2, 5, 7)
+    low: ClassVar[int] = 8
+
+    @cached_property
+    def hidden(self) -> Gaussians:
+        """The rows before they are bent."""
+        return Gaussians(self.features, self.seed, distance=self.distance, positive=self.positive)
+
+    @cached_property
+    def mixing(self) -> NDArray[np.float64]:
+        """The matrix that adds parts of the low-level features to the others; its diagonal is 1."""
+        mixing = np.eye(self.features)
+        mixing[: self.low, self.low :] = 0.4 * self.random(3).standard_normal((self.low, self.features - self.low))
+        return mixing
+
+    @property
+    def bayes_accuracy(self) -> float:
+        """Accuracy of the best classifier."""
+        return self.hidden.bayes_accuracy
+
+    def chunk(self, number: int) -> Rows:
+        Z, codes = self.hidden.chunk(number)
+        X = Z @ self.mixing
+        for i in self.momenta:
+            X[:, i] = np.exp(0.6 * X[:, i])
+        for i in self.angles:
+            X[:, i] = math.sqrt(12.0) * (ndtr(X[:, i]) - 0.5)
+        for i in range(self.low, self.features, 2):  # masses are positive, too
+            X[:, i] = np.logaddexp(0.0, X[:, i])
+        return X, codes
+
+
+@dataclass(frozen=True)
+class Shells(RowGenerator):
+    """Rows of two classes, one around the other: no linear model tells them apart.
+
+    A row is a normal point of few dimensions, seen through many features with noise; its class is whether the
+    point lies inside the sphere that half of all points lie in.
+
+    Parameters
+    ----------
+    latent : dimensions behind the features
+    noise : standard deviation of the noise; a feature's own is 1
+    """
+
+    latent: int = 5
+    noise: float = 0.5
+
+    classes: ClassVar[tuple[Label, ...]] = ("inner", "outer")
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of some 16 MB."""
+        return max(1, 4_000_000 // self.features)
+
+    @cached_property
+    def _basis(self) -> NDArray[np.float32]:
+        normal = self.random(0).standard_normal((self.latent, self.features), dtype=np.float32)
+        return (normal / np.sqrt(self.latent)).astype(np.float32)
+
+    def chunk(self, number: int) -> Rows:
+        random = self.random(1, number)
+        points = random.standard_normal((self.chunk_rows, self.latent), dtype=np.float32)
+        X = random.standard_normal((self.chunk_rows, self.features), dtype=np.float32)
+        X *= np.float32(self.noise)
+        X += points @ self._basis
+        half = self.latent * (1.0 - 2.0 / (9.0 * self.latent)) ** 3  # the median of chi squared
+        return X, (np.square(points).sum(axis=1) > half).astype(np.int64)
+
+
+def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    return vector / np.linalg.norm(vector)

@@ -1,0 +1,127 @@
+"""Which column of a table is what: the label, the weight, and the features that are left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask_odm.data.readers.sources import MAX_FEATURES, column_name
+from dask_odm.errors import InputError
+
+LABEL_NAMES = ("label", "y", "target", "class")
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Positions of label and weight among ``count`` columns, and all names where there are any."""
+
+    names: tuple[str, ...] | None
+    count: int
+    label: int | None
+    weight: int | None
+    guessed: bool = False  # the label is the last column, for want of a name
+
+    @property
+    def features(self) -> list[int]:
+        """Positions of the features."""
+        return [i for i in range(self.count) if i not in (self.label, self.weight)]
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features."""
+        return None if self.names is None else tuple(self.names[i] for i in self.features)
+
+    @property
+    def label_name(self) -> str | None:
+        """The label column in words."""
+        return None if self.label is None else self.name(self.label)
+
+    def name(self, i: int) -> str:
+        """Name a column in messages."""
+        return column_name(i, self.names)
+
+
+def choose_columns(
+    where: str,
+    names: Sequence[Any] | None,
+    count: int,
+    label: str | int | bool | None,
+    weight: str | int | None,
+    *,
+    guess: bool = True,
+) -> Columns:
+    """Find label and weight among the columns of a table.
+
+    Parameters
+    ----------
+    where : file or object, for messages
+    names : of all columns, or None
+    count : of columns
+    label : name or number (from 0; negative from the end) of the label column; False for none; by default the
+        column named label, y, target or class (in any case), else the last
+    weight : name or number of the weight column, or None
+    guess : whether None means that default; else it means none
+
+    Raises
+    ------
+    InputError
+        No such column, no features beside label and weight, or two columns of one name.
+    """
+    texts = _texts(where, names)
+    at_weight = None if weight is None else _position(where, "weight", weight, texts, names, count)
+    if label is False or (label is None and not guess):
+        at_label = None
+    elif label is None or label is True:
+        at_label = _guessed(texts, count, at_weight)
+    else:
+        at_label = _position(where, "label", label, texts, names, count)
+    named = at_label is not None and texts is not None and texts[at_label].lower() in LABEL_NAMES
+    guessed = at_label is not None and (label is None or label is True) and not named
+    columns = Columns(texts, count, at_label, at_weight, guessed)
+    if not 1 <= len(columns.features) <= MAX_FEATURES or (at_label is not None and at_label == at_weight):
+        raise InputError(f"{where}: no feature columns beside label and weight, or too many.")
+    return columns
+
+
+def _texts(where: str, names: Sequence[Any] | None) -> tuple[str, ...] | None:
+    """Return names as strings; None where columns are only numbered."""
+    if names is None or all(not isinstance(name, str) and hasattr(name, "__index__") for name in names):
+        return None
+    texts = tuple(map(str, names))
+    if len(set(texts)) < len(texts):
+        twice = next(name for name, times in Counter(texts).items() if times > 1)
+        raise InputError(f"{where}: two columns are named {twice[:60]!r}.")
+    if "" in texts:
+        at = texts.index("") + 1
+        raise InputError(f"{where}: column {at} has no name; if it is a row number, leave it out.")
+    return texts
+
+
+def _guessed(names: tuple[str, ...] | None, count: int, weight: int | None) -> int:
+    for wanted in LABEL_NAMES:
+        for i, name in enumerate(names or ()):
+            if name.lower() == wanted:
+                return i
+    return count - 1 if weight != count - 1 else count - 2
+
+
+def _position(
+    where: str, what: str, column: str | int, texts: tuple[str, ...] | None, names: Sequence[Any] | None, count: int
+) -> int:
+    """Return the position of a column given by name or number."""
+    if names is not None and column in list(names):
+        return list(names).index(column)
+    if texts is not None and column in texts:
+        return texts.index(str(column))
+    try:
+        position = int(column)
+    except ValueError:
+        some = ", ".join((texts or ())[:_SHOWN])
+        known = "the columns have no names" if texts is None else f"the columns are {some}"
+        raise InputError(f"{where}: no {what} column '{column}'; {known}.") from None
+    if not -count <= position < count:
+        raise InputError(f"{where}: no {what} column {position}; there are {count} columns.")
+    return position % count

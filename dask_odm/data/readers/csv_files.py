@@ -1,0 +1,287 @@
+"""CSV text, plain or compressed, block by block through pandas' reader.
+
+The separator (comma, semicolon, tab or bar) and whether there is a header are told from the first line.
+A field may be quoted, but may not hold a line break.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dask_odm.data.readers.columns import LABEL_NAMES, Columns, choose_columns
+from dask_odm.data.readers.lines import TextBlock, file_size, first_line, shown, text_blocks
+from dask_odm.data.readers.sources import (
+    BLOCK_BYTES,
+    Source,
+    SourceBlock,
+    block_rows,
+    check_finite,
+    check_weight,
+    describe,
+    narrow,
+)
+from dask_odm.errors import InputError
+
+MAX_COLUMNS = 100_000  # pandas takes some 0.1 ms for each column of each block
+_SEPARATORS = ",;\t|"
+_BLANK = " \t\r\n"
+_MARK = b"\xef\xbb\xbf"
+_BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
+_MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+_SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
+_UNREADABLE = (ValueError, pd.errors.ParserError, pd.errors.ParserWarning)
+_ENCODE = (
+    "choose the label with label= (--label), or encode the column as numbers: words as by "
+    "pandas.get_dummies, booleans as 0 and 1."
+)
+
+
+class CsvSource(Source):
+    """Rows of one or more CSV files with the same columns.
+
+    Parameters
+    ----------
+    paths : the files, read one after another; each has the header, or none has
+    label : name or number (from 0; negative from the end) of the label column; False for none. By default
+        the column named label, y, target or class (in any case), else the last
+    weight : name or number of the weight column, or None
+    header : whether the first line holds names; by default it does if no field of it is a number, or one
+        is a name that tells the label column
+    n_features : only checked
+    dtype : ``float32`` or ``float64``
+    block_bytes : bytes of text, and of rows, held at a time
+    """
+
+    labels_are_text = True
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        label: str | int | bool | None = None,
+        weight: str | int | None = None,
+        header: bool | None = None,
+        n_features: int | None = None,
+        dtype: str = "float32",
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._paths, self._dtype, self._block_bytes = tuple(paths), dtype, block_bytes
+        self._sizes = [file_size(path) for path in self._paths]
+        self.size = sum(self._sizes)
+        self.description = describe(self._paths)
+        self._columns, self._header, self._separator = _find_columns(self._paths[0], label, weight, header)
+        self.n_features = len(self._columns.features)
+        if n_features not in (None, self.n_features):
+            raise InputError(f"{paths[0]}: {self.n_features} feature columns, but n_features is {n_features}.")
+        self.feature_names, self.label_name = self._columns.feature_names, self._columns.label_name
+        self.label_is_guessed = self._columns.guessed
+        self._with_gaps = False  # a missing value was met; until then fields are not compared with words for it
+
+    def blocks(self) -> Iterator[SourceBlock]:
+        """Yield the rows."""
+        before = 0
+        for path, size in zip(self._paths, self._sizes, strict=True):
+            skip = self._check_first_line(path)
+            for text in text_blocks(path, self._block_bytes):
+                body = _after_line(text, skip)
+                if body.data.strip(_BLANK.encode()):
+                    yield from self._rows(path, body, before + text.position)
+            before += size
+
+    def _check_first_line(self, path: str) -> int:
+        """Return the number of the header line (0 without one), having checked it is as in the first file."""
+        number, line = first_line(path)
+        fields = _split(path, number, line, self._separator)
+        if self._header and fields != list(self._columns.names or ()):
+            raise InputError(f"{path}, line {number}: the columns are not those of {self._paths[0]}.")
+        return number if self._header else 0
+
+    def _rows(self, path: str, text: TextBlock, position: int) -> Iterator[SourceBlock]:
+        frame = self._parse(path, text)
+        columns = self._columns
+        step = block_rows(self.n_features, "float64", self._block_bytes)
+        for start in range(0, len(frame), step):
+            part = frame.iloc[start : start + step]
+            place = partial(_place, path, text, start)
+            numbers = part[columns.features].to_numpy(dtype=np.float64)
+            X = narrow(numbers, self._dtype)
+            check_finite(X, numbers, place, self.feature_names)
+            y = None if columns.label is None else part[columns.label].to_numpy(dtype=object)
+            weight = None if columns.weight is None else part[columns.weight].to_numpy(dtype=np.float64)
+            if weight is not None:
+                check_weight(weight, place)
+            yield SourceBlock(X, y, weight, place, position)
+
+    def _parse(self, path: str, text: TextBlock) -> pd.DataFrame:
+        if _MARK in text.data:  # pandas would drop it, but only at the beginning of a block
+            raise self._explain(path, text, ValueError("a byte order mark"))
+        if self._begins_too_wide(path, text):
+            raise self._explain(path, text, ValueError("too many fields"))
+        frame = self._read(path, text)
+        odd = b'"' in text.data or text.data.count(b"\r") != text.data.count(b"\r\n")
+        if odd and len(frame) != text.count_lines(_BLANK.encode()):
+            raise self._explain(path, text, ValueError("a line break within a line"))
+        self._check_short_lines(path, text, frame)
+        if any(part in text.data for part in _BOOLEANS) and self._has_booleans(frame, text):
+            raise self._explain(path, text, ValueError("booleans"))
+        return frame
+
+    def _check_short_lines(self, path: str, text: TextBlock, frame: pd.DataFrame) -> None:
+        """Raise InputError where a line has too few fields, which pandas takes for missing values."""
+        last = frame[self._columns.count - 1]
+        suspects = set(np.flatnonzero((last.isna() | (last == "")).to_numpy()).tolist())
+        filled = (each for each in text.lines() if each[1].strip(_BLANK.encode())) if suspects else ()
+        for row, (number, line) in enumerate(filled):
+            if row in suspects and len(_split(path, number, line, self._separator)) < self._columns.count:
+                raise self._explain(path, text, ValueError("too few fields"))
+
+    def _begins_too_wide(self, path: str, text: TextBlock) -> bool:
+        """Whether the first line has more fields than there are columns: pandas would make a column of each."""
+        number, first = next((number, line) for number, line in text.lines() if line.strip(_BLANK.encode()))
+        if first.count(self._separator.encode()) < self._columns.count:
+            return False
+        return len(_split(path, number, first, self._separator)) > self._columns.count
+
+    def _read(self, path: str, text: TextBlock) -> pd.DataFrame:
+        """Return the fields: labels as strings, all else as numbers, NaN where one is missing."""
+        columns = self._columns
+        types: dict[int, Any] = {i: str if i == columns.label else np.float64 for i in range(columns.count)}
+        words = {i: _SPELLINGS for i in range(columns.count) if i != columns.label}
+        try:
+            if not self._with_gaps:
+                with suppress(*_UNREADABLE):
+                    return self._table(text, dtype=types, na_filter=False)
+            with suppress(*_UNREADABLE):
+                frame = self._table(text, dtype=types, keep_default_na=False, na_values=words)
+                self._with_gaps = True
+                return frame
+            return self._read_words(text)
+        except _UNREADABLE as error:
+            raise self._explain(path, text, error) from error
+
+    def _read_words(self, text: TextBlock) -> pd.DataFrame:
+        """Return the fields where a missing value has blanks around it or is spelled oddly."""
+        words = self._table(text, dtype=str, na_filter=False)
+        label = self._columns.label
+        places = [i for i in range(self._columns.count) if i != label]
+        fields = pd.Series(words[places].to_numpy(dtype=object).ravel()).str.strip(_BLANK)
+        missing = fields.str.lower().str.lstrip("+-").isin(_MISSING)
+        column = io.StringIO("\n".join(fields.mask(missing, "nan")))  # one column: pandas takes long for many
+        numbers = pd.read_csv(column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3)
+        values = numbers[0].to_numpy().reshape(len(words), len(places))  # by the same parser: the same bits
+        frame = pd.DataFrame(values, columns=places)
+        return frame if label is None else pd.concat([frame, words[[label]]], axis=1)
+
+    def _table(self, text: TextBlock, **options: Any) -> pd.DataFrame:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                io.BytesIO(text.data), sep=self._separator, header=None, names=range(self._columns.count),
+                index_col=False, engine="c", **options,
+            )  # fmt: skip
+
+    def _has_booleans(self, frame: pd.DataFrame, text: TextBlock) -> bool:
+        """Whether a numeric column held True and False only, which pandas reads as 1 and 0."""
+        suspects = [
+            i for i in range(self._columns.count) if i != self._columns.label and frame[i].isin([0, 1, np.nan]).all()
+        ]
+        if not suspects:
+            return False
+        words = self._table(text, dtype=str, na_filter=False, usecols=suspects)
+        return any(not words[i].map(_is_number_or_missing).all() for i in suspects)
+
+    def _explain(self, path: str, text: TextBlock, error: Exception) -> InputError:
+        """Find the line the reader stumbled over and say what is wrong with it."""
+        for number, line in text.lines():
+            if not line.strip(_BLANK.encode()):
+                continue
+            if _MARK in line:
+                return InputError(f"{path}, line {number}: a byte order mark; were files joined?")
+            try:
+                fields = _split(path, number, line, self._separator)
+            except InputError as unreadable:
+                return unreadable
+            complaint = self._complaint(fields)
+            if complaint:
+                return InputError(f"{path}, line {number}: {complaint}")
+        return InputError(f"{path}, from line {text.first_line}: not CSV ({error}).")
+
+    def _complaint(self, fields: list[str]) -> str | None:
+        columns = self._columns
+        if len(fields) != columns.count:
+            return f"{len(fields)} fields, but there are {columns.count} columns."
+        for i, field in enumerate(fields):
+            if i != columns.label and not _is_number_or_missing(field):
+                return f"{columns.name(i)}: {shown(field)} is not a number; {_ENCODE}"
+        return None
+
+
+def _find_columns(
+    path: str, label: str | int | bool | None, weight: str | int | None, header: bool | None
+) -> tuple[Columns, bool, str]:
+    """Read the first line and tell label and weight, whether it is a header, and the separator."""
+    number, line = first_line(path)
+    separator = max(_SEPARATORS, key=lambda candidate: line.count(candidate.encode()))
+    fields = _split(path, number, line, separator)
+    if len(fields) > MAX_COLUMNS:
+        raise InputError(
+            f"{path}, line {number}: {len(fields)} columns; at most {MAX_COLUMNS} can be read as CSV. Write wider rows "
+            "as .npy or as LIBSVM text."
+        )
+    if header is None:
+        words = [field for field in fields if not _is_number(field)]
+        named = any(word.lower() in LABEL_NAMES or word in (label, weight) for word in words)
+        header = named or len(words) == len(fields)
+    names = tuple(fields) if header else None
+    columns = choose_columns(f"{path}, line {number}", names, len(fields), label, weight)
+    return columns, header, separator
+
+
+def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
+    """Split one line into fields; InputError where it is not UTF-8 or a quotation does not end."""
+    try:
+        rows = list(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=separator, strict=True))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file.") from error
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {number}: {shown(str(error))[1:-1]}; a field may not hold a line break."
+        ) from error
+    return [field.strip(_BLANK) for field in rows[0]] if rows else []
+
+
+def _after_line(text: TextBlock, number: int) -> TextBlock:
+    """Return the block without its lines up to ``number``."""
+    skip = number - text.first_line + 1
+    if skip <= 0:
+        return text
+    parts = text.data.split(b"\n", skip)
+    return TextBlock(parts[-1] if len(parts) > skip else b"", number + 1, text.position)
+
+
+def _place(path: str, text: TextBlock, start: int, row: int) -> str:
+    """Name the line of row ``start + row`` of the block."""
+    filled = (number for number, line in text.lines() if line.strip(_BLANK.encode()))
+    number = next(number for i, number in enumerate(filled) if i == start + row)
+    return f"{path}, line {number}"
+
+
+def _is_number_or_missing(field: str) -> bool:
+    return field.strip(_BLANK).lower().lstrip("+-") in _MISSING or _is_number(field)
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field and field.isascii()

@@ -1,0 +1,218 @@
+"""LIBSVM (SVMlight) text, plain or compressed, block by block through scikit-learn's reader.
+
+A line is ``label index:value index:value … # comment`` with indices that ascend from 1; ``qid:n`` is skipped.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.datasets import load_svmlight_file
+
+from dask_odm.data.readers.lines import PipedText, TextBlock, file_size, shown, text_blocks
+from dask_odm.data.readers.sources import (
+    BLOCK_BYTES,
+    MAX_FEATURES,
+    Source,
+    SourceBlock,
+    block_rows,
+    describe,
+    narrow,
+    not_finite,
+)
+from dask_odm.errors import InputError
+from dask_odm.events import Progress, report
+
+
+class LibsvmSource(Source):
+    """Rows of one or more LIBSVM files.
+
+    Parameters
+    ----------
+    paths : the files, read one after another
+    n_features : number of features; without it a first pass over the files looks for the largest index
+        (a tenth of the time of reading them, but a compressed file is decompressed twice)
+    label : False to leave the labels out; then lines may begin with their first pair
+    dtype : ``float32`` or ``float64``
+    block_bytes : bytes of text, and of dense rows, held at a time
+    """
+
+    labels_are_text = True
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        n_features: int | None = None,
+        label: bool = True,
+        dtype: str = "float32",
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._paths, self._label, self._dtype, self._block_bytes = tuple(paths), label, dtype, block_bytes
+        self._sizes = [file_size(path) for path in self._paths]
+        self.size = sum(self._sizes)
+        self.description = describe(self._paths)
+        if n_features is not None and not 1 <= n_features <= MAX_FEATURES:
+            raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {n_features} instead.")
+        if n_features is None and any(isinstance(path, PipedText) for path in self._paths):
+            raise InputError(
+                f"{self.description}: LIBSVM text through a pipe cannot be read twice to count its features; "
+                "give n_features (--n-features)."
+            )
+        self.n_features = self._scan() if n_features is None else n_features
+
+    def blocks(self) -> Iterator[SourceBlock]:
+        """Yield the rows as dense blocks."""
+        for path, text, before in self._text():
+            yield from self._dense(path, text, before + text.position)
+
+    def feature(self, i: int) -> str:
+        """Name a feature in messages."""
+        return f"index {i + 1}"
+
+    def _text(self) -> Iterator[tuple[str, TextBlock, int]]:
+        before = 0
+        for path, size in zip(self._paths, self._sizes, strict=True):
+            for text in text_blocks(path, self._block_bytes):
+                yield path, text, before
+            before += size
+
+    def _scan(self) -> int:
+        """Return the largest index of all files."""
+        largest = 0
+        report(Progress("scan", 0, self.size, "bytes"))
+        for path, text, before in self._text():
+            largest = max(largest, _largest_index(path, text))
+            report(Progress("scan", before + text.position, self.size, "bytes"))
+        if largest == 0:
+            raise InputError(f"{self.description}: no index:value pair in any line; give n_features if that is right.")
+        return largest
+
+    def _dense(self, path: str, text: TextBlock, position: int) -> Iterator[SourceBlock]:
+        text = text if self._label else _labelled(text)
+        rows, y = self._parse(path, text)
+        step = block_rows(self.n_features, self._dtype, self._block_bytes)
+        for start in range(0, rows.shape[0], step):
+            part = rows[start : start + step]
+            labels = y[start : start + step] if self._label else None
+            place = partial(_place, path, text, start)
+            yield SourceBlock(part.toarray(), labels, None, place, position)
+
+    def _parse(self, path: str, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
+        """Return the block as a CSR matrix of the type asked for, and its labels."""
+        try:
+            rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
+        except (ValueError, OverflowError, IndexError) as error:
+            raise _explain(path, text, self.n_features, error) from error
+        if b"_" in text.data and any(b"_" in line.partition(b"#")[0] for _, line in text.lines()):
+            raise _explain(path, text, self.n_features, ValueError("an underscore"))  # Python's 1_000 is no number here
+        if np.isinf(y).any():
+            row = int(np.argmax(np.isinf(y)))
+            raise InputError(f"{_place(path, text, 0, row)}: the label is {y[row]}; it must be a finite number.")
+        values = narrow(rows.data, self._dtype)
+        if np.isinf(values).any():
+            at = int(np.argmax(np.isinf(values)))
+            row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
+            column = f"index {rows.indices[at] + 1}"
+            raise not_finite(_place(path, text, 0, row), column, rows.data[at], self._dtype)
+        rows.data = values
+        return rows, y
+
+
+def _labelled(text: TextBlock) -> TextBlock:
+    """Return the block with a label before each line that has none."""
+    lines = [b"0 " + line if b":" in (line.split(None, 1) or [b""])[0] else line for line in text.data.split(b"\n")]
+    return replace(text, data=b"\n".join(lines))
+
+
+def _largest_index(path: str, text: TextBlock) -> int:
+    """Return the largest last index of all lines; indices ascend, which the reading pass will check."""
+    largest = 0
+    for number, line in text.lines():
+        if b"#" in line:
+            line = line.partition(b"#")[0]
+        head, colon, _ = line.rpartition(b":")
+        if not colon:
+            continue
+        try:
+            index = int(head.rsplit(None, 1)[-1])
+        except (ValueError, IndexError):
+            continue
+        if index > MAX_FEATURES:
+            raise InputError(
+                f"{path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
+            )
+        largest = max(largest, index)
+    return largest
+
+
+def _place(path: str, text: TextBlock, start: int, row: int) -> str:
+    """Name the line of row ``start + row`` of the block."""
+    filled = (number for number, line in text.lines() if line.partition(b"#")[0].strip())
+    number = next(number for i, number in enumerate(filled) if i == start + row)
+    return f"{path}, line {number}"
+
+
+def _explain(path: str, text: TextBlock, n_features: int, error: Exception) -> InputError:
+    """Find the line the reader stumbled over and say what is wrong with it."""
+    for number, line in text.lines():
+        tokens = line.partition(b"#")[0].split()
+        complaint = _complaint(tokens, n_features) if tokens else None
+        if complaint:
+            return InputError(f"{path}, line {number}: {complaint}")
+    return InputError(f"{path}, from line {text.first_line}: not LIBSVM text ({error}).")
+
+
+def _complaint(tokens: list[bytes], n_features: int) -> str | None:
+    label, *pairs = tokens
+    if b":" in label:
+        return f"the label is missing; the line begins with {shown(label)} (label=False, --no-label, if none has one)."
+    if not _is_number(label):
+        return f"label {shown(label)} is not a number."
+    if pairs and pairs[0].startswith(b"qid"):
+        query = pairs.pop(0)
+        if b":" not in query:
+            return f"{shown(query)} is not qid:number."
+    last = 0
+    for pair in pairs:
+        index, colon, value = pair.partition(b":")
+        number = _whole(index)
+        if not colon or number is None:
+            return f"{shown(pair)} is not index:value."
+        if number < 1:
+            return f"index {_digits(number)}; LIBSVM indices begin at 1."
+        if number <= last:
+            return f"index {_digits(number)} after {_digits(last)}; indices must ascend."
+        if number > n_features:
+            return f"index {_digits(number)}, but n_features is {n_features}; give a larger n_features (--n-features)."
+        if not _is_number(value):
+            return f"value {shown(value)} of index {_digits(number)} is not a number."
+        last = number
+    return None
+
+
+def _is_number(token: bytes) -> bool:
+    try:
+        float(token)
+    except ValueError:
+        return False
+    return b"_" not in token
+
+
+def _whole(token: bytes) -> int | None:
+    try:
+        return None if b"_" in token else int(token)
+    except ValueError:
+        return None
+
+
+def _digits(number: int) -> str:
+    """A whole number for a message, cut where it is absurd."""
+    text = str(number)
+    return text if len(text) <= 30 else f"{text[:30]}…"

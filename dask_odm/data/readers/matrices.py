@@ -1,0 +1,29 @@
+"""Rows that are not plain arrays, SciPy's sparse and NumPy's masked ones, made so block by block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+
+class MatrixRows:
+    """A sparse matrix or array whose rows are taken in order, as arrays; of a format other than CSR a copy is held."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix, self.shape, self.dtype = matrix.tocsr(), matrix.shape, matrix.dtype
+
+    def take(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Return rows, shape (stop − start, d)."""
+        return dense(self._matrix[start:stop])
+
+
+def dense(rows: Any) -> npt.NDArray[Any]:
+    """Return rows as a plain array: sparse ones filled with zeros, masked entries (floats then) with NaN."""
+    if scipy.sparse.issparse(rows):
+        return np.asarray(rows.toarray())
+    if np.ma.is_masked(rows) and rows.dtype.kind in "iuf":
+        return np.ma.filled(rows.astype(np.result_type(rows.dtype, np.float32)), np.nan)
+    return np.asarray(rows)

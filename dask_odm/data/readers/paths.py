@@ -1,0 +1,127 @@
+"""From what a user names — a file, a folder, a pattern, standard input — to the files to read, and their format."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from dask_odm.data.readers.lines import PipedText, first_bytes, first_line
+from dask_odm.data.store.files import local_path, other_zarr
+from dask_odm.errors import InputError
+
+FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
+TEXT_FORMATS = ("libsvm", "csv")
+_SUFFIXES = {
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+    ".svmlight": "libsvm",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".npy": "numpy",
+    ".npz": "numpy",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_MAGIC = ((b"\x93NUMPY", "numpy"), (b"PK\x03\x04", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+_NOT_DATA = (".crc", ".md5", ".sha1", ".sha256", ".sha512")
+_PAIR = rb"[^\s,;:|]+:[^\s,;:|]+"
+_LIBSVM_LINE = re.compile(rb"\s*([^\s,;:|]+\s+)?" + _PAIR + rb"(\s+" + _PAIR + rb")*\s*(#.*)?")
+
+
+def find_files(source: Any) -> list[str]:
+    """Return the files a path, a folder, a glob pattern, ``-`` or a list of such stands for.
+
+    Of a folder or pattern files come in the order of their names, numbers in them by value; hidden files, those
+    that begin with ``_`` (``_SUCCESS``, ``_metadata``) and checksums are left out.
+
+    Raises
+    ------
+    InputError
+        Not paths, or nothing is found.
+    """
+    items: Sequence[Any] = [source] if isinstance(source, str | os.PathLike) else source
+    if not isinstance(items, list | tuple) or not items:
+        raise InputError(
+            f"cannot ingest {type(source).__name__}; give a path, a list of paths, X or (X, y): NumPy, SciPy sparse, "
+            "pandas, Arrow, dask, zarr or xarray."
+        )
+    if not all(isinstance(item, str | os.PathLike) for item in items):
+        raise InputError("a list must hold paths; give rows in memory as a NumPy array, or as a tuple (X, y).")
+    return [file for item in items for file in _expanded(item)]
+
+
+def detect_format(path: str) -> str:
+    """Tell the format of a file by its name, else by its first line; InputError where neither tells."""
+    if not isinstance(path, PipedText):
+        stem, suffix = os.path.splitext(path.lower())
+        if suffix in _SHEETS and os.path.exists(path):
+            raise InputError(f"{path}: is a spreadsheet; save it as CSV.")
+        if suffix in _COMPRESSED:
+            suffix = os.path.splitext(stem)[1]
+        if suffix in _SUFFIXES:
+            return _SUFFIXES[suffix]
+    head = first_bytes(path)
+    for magic, kind in _MAGIC:
+        if head.startswith(magic):
+            return kind
+    _, line = first_line(path)
+    if _LIBSVM_LINE.fullmatch(line):
+        return "libsvm"
+    if any(separator in line for separator in (b",", b";", b"\t", b"|")):
+        return "csv"
+    raise InputError(f"{path}: neither name nor first line tells the format; give format= (--format).")
+
+
+def _expanded(item: str | os.PathLike[str]) -> list[str]:
+    if isinstance(item, PipedText):
+        return [item]
+    path = local_path(item)
+    if path == "-":
+        return [PipedText(sys.stdin.buffer)]
+    zarr = other_zarr(path)
+    if zarr is not None:
+        raise InputError(f"{path}: {zarr}.")
+    if os.path.isdir(path):
+        return _folder(path)
+    if os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    found = sorted(filter(_is_data, glob.glob(path, recursive=True)), key=_order)
+    files = [file for each in found for file in (_folder(each) if os.path.isdir(each) else [each])]
+    if not files:
+        raise InputError(f"{path}: no file matches.")
+    return files
+
+
+def _folder(path: str) -> list[str]:
+    try:
+        names = sorted(filter(_is_data, os.listdir(path)), key=_order)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}.") from error
+    if not names:
+        raise InputError(f"{path}: is a folder without data files.")
+    files = [os.path.join(path, name) for name in names]
+    inner = [file for file in files if os.path.isdir(file)]
+    if inner:
+        pattern = os.path.join(path, "**", "*.csv")
+        raise InputError(f"{path}: holds the folder {inner[0]}; name the files by a pattern such as '{pattern}'.")
+    return files
+
+
+def _is_data(path: str) -> bool:
+    name = os.path.basename(os.path.normpath(path))
+    return not name.startswith((".", "_")) and not name.lower().endswith(_NOT_DATA)
+
+
+def _order(path: str) -> list[tuple[int, str]]:
+    """Sort ``part-10`` behind ``part-9``."""
+    return [(int(word), "") if word.isdecimal() else (-1, word) for word in re.split(r"([0-9]+)", path)]

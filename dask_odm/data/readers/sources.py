@@ -1,0 +1,120 @@
+"""What every reader hands on: rows as numbers, with where they came from kept for error messages."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.errors import InputError
+
+BLOCK_BYTES = 8_000_000
+MAX_FEATURES = 10_000_000
+_SHOWN_PATHS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class SourceBlock:
+    """Consecutive rows of a source.
+
+    Parameters
+    ----------
+    X : numbers of shape (rows, d), in the type asked for; finite, or NaN where a value is missing
+    y : labels of shape (rows,), as the source has them (numbers or strings), or None
+    weight : float64 of shape (rows,), NaN where missing, or None
+    place : tells where row ``i`` of the block stands, such as ``train.csv, line 17``
+    position : bytes of the source read so far
+    """
+
+    X: npt.NDArray[Any]
+    y: npt.NDArray[Any] | None
+    weight: npt.NDArray[np.float64] | None
+    place: Callable[[int], str]
+    position: int
+
+
+class Source(ABC):
+    """Rows that can be read once, in order, in bounded memory."""
+
+    n_features: int
+    description: str
+    size: int = 0  # bytes, in the unit of SourceBlock.position; 0 where it is not known
+    feature_names: tuple[str, ...] | None = None
+    label_name: str | None = None  # where the labels are taken from, in words
+    label_is_guessed: bool = False  # it is the last column, and no name said so
+    labels_are_text: bool = False  # label types are to be inferred from all of them, not taken as they are
+
+    @abstractmethod
+    def blocks(self) -> Iterator[SourceBlock]:
+        """Yield the rows; InputError names file and line of what is wrong."""
+
+    def feature(self, i: int) -> str:
+        """Name a feature in messages."""
+        return column_name(i, self.feature_names)
+
+
+def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """Return ``values`` as ``dtype``; what is too large becomes infinite, for `check_finite` to find."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(values, dtype=dtype)
+
+
+def check_finite(
+    X: npt.NDArray[Any],
+    original: npt.NDArray[Any],
+    place: Callable[[int], str],
+    feature_names: Sequence[str] | None = None,
+) -> None:
+    """Raise InputError, with place and column, at the first entry of X (rows, d) that is infinite; NaN may stay."""
+    if np.isfinite(X).all():
+        return
+    bad = np.isinf(X)
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        raise not_finite(place(row), column_name(column, feature_names), original[row, column], X.dtype.name)
+
+
+def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
+    """Return the error for one number that cannot be stored."""
+    if np.isinf(value):
+        return InputError(f"{place}, {column}: infinity; only finite numbers can be learned from.")
+    return InputError(f"{place}, {column}: {value} is too large for {dtype}; use dtype='float64' (--dtype float64).")
+
+
+def column_name(column: int, feature_names: Sequence[str] | None) -> str:
+    """Name a column in messages: by its name, or counted from 1."""
+    return f"column {column + 1}" if feature_names is None else f"column {feature_names[column][:60]!r}"
+
+
+def block_rows(features: int, dtype: str, block_bytes: int) -> int:
+    """Rows of a dense block of about ``block_bytes``, at least one."""
+    return max(1, block_bytes // (max(1, features) * np.dtype(dtype).itemsize))
+
+
+def check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:
+    """Raise InputError at the first weight that is negative or infinite; NaN (missing) may stay."""
+    bad = (weight < 0) | np.isinf(weight)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(f"{place(row)}: weight {weight[row]}; weights must be finite and not negative.")
+
+
+def check_count(where: str, found: int, n_features: int | None) -> None:
+    """Raise InputError where a number of features was given that is not the one found."""
+    if n_features not in (None, found):
+        raise InputError(f"{where}: {found} features, but n_features is {n_features}.")
+
+
+def describe(paths: Sequence[str]) -> str:
+    """Name files in messages and in the store: all of a few, or the first of many and how many more."""
+    shown, more = paths[:_SHOWN_PATHS], len(paths) - _SHOWN_PATHS
+    return ", ".join(shown) if more <= 0 else f"{', '.join(shown)} and {more} more file{'s' if more > 1 else ''}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,55 @@
+"""Where rows in memory are missing or infinite, in words; lean, for tasks on workers say it too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_odm.typing import Array
+
+SHOWN = 5
+
+
+def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, first: int = 0) -> str | None:
+    """Say where X is missing or infinite, and what to do; None if it is neither anywhere.
+
+    Parameters
+    ----------
+    X : float ndarray of shape (n, d)
+    names : sequence of length d, or None
+        Names of the columns; without them they are numbered from 0.
+    first : int
+        Number of the first row of X.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(X.sum(dtype=np.float64)):
+            return None
+    missing = np.isnan(X)
+    if missing.any():
+        return (
+            f"X holds missing values (NaN) in {_places(missing, names, first)}; drop these rows (dropna), or fill the "
+            "values in (fillna, scikit-learn's SimpleImputer)."
+        )
+    infinite = np.isinf(X)
+    if infinite.any():
+        return f"X holds infinity in {_places(infinite, names, first)}; drop these rows, or put numbers in its place."
+    return None
+
+
+def _places(bad: Array, names: Sequence[Any] | Array | None, first: int) -> str:
+    counts = bad.sum(axis=0)
+    columns = np.flatnonzero(counts).tolist()
+    words = [f"column {j if names is None else _name(names[j])} ({_rows(counts[j])})" for j in columns[:SHOWN]]
+    if len(columns) > SHOWN:
+        words.append(f"{len(columns) - SHOWN} more")
+    return f"{', '.join(words)}, first in row {first + int(np.argmax(bad.any(axis=1)))}"
+
+
+def _name(name: Any) -> str:
+    return str(name) if isinstance(name, int) else repr(str(name))
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' if count > 1 else ''}"

@@ -1,0 +1,116 @@
+"""What solvers read rows by, `PartitionRows` of `Partitions`, and both in memory; `stored` has them on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.typing import Array
+
+
+class PartitionRows(Protocol):
+    """Scaled rows, read by range."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array: ...
+
+
+class Partitions(Protocol):
+    """Rows in the order of their partitions; partitions ``first:last`` are consecutive rows."""
+
+    @property
+    def counts(self) -> tuple[int, ...]: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def reading_bytes(self) -> int: ...
+    def rows(
+        self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int
+    ) -> tuple[PartitionRows, int]: ...
+    def labels(self, first: int, last: int) -> tuple[Array, Array]: ...
+    def row_numbers(self, first: int, last: int) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRows:
+    """Scaled rows in memory."""
+
+    X: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.X)
+
+    @property
+    def d(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.X.dtype
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        return self.X[start:stop]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPartitions:
+    """Partitions of arrays in memory.
+
+    Attributes
+    ----------
+    X : ndarray or SparseRows of shape (n, d)
+        Scaled rows in the order of the partitions; sparse ones are made dense within a task's memory, or block
+        by block.
+    y, weight, numbers : ndarrays of shape (n,)
+        Labels ±1, weights, and the row each came from.
+    counts : tuple of int
+    """
+
+    X: Array | SparseRows
+    y: Array
+    weight: Array
+    numbers: Array
+    counts: tuple[int, ...]
+
+    @property
+    def features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.X.dtype
+
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes a thread holds besides the rows it asked for."""
+        return 0
+
+    def _span(self, first: int, last: int) -> slice:
+        return slice(sum(self.counts[:first]), sum(self.counts[:last]))
+
+    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
+        span = self._span(first, last)
+        if not isinstance(self.X, SparseRows):
+            return MemoryRows(self.X[span]), 0
+        sparse = self.X.between(span.start, span.stop)
+        nbytes = sparse.n * sparse.d * sparse.dtype.itemsize
+        return (MemoryRows(sparse.read(0, sparse.n)), nbytes) if nbytes <= memory else (sparse, 0)
+
+    def labels(self, first: int, last: int) -> tuple[Array, Array]:
+        span = self._span(first, last)
+        return self.y[span], self.weight[span]
+
+    def row_numbers(self, first: int, last: int) -> Array:
+        return self.numbers[self._span(first, last)]

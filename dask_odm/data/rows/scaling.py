@@ -1,0 +1,82 @@
+"""Affine scaling of features, kept in the model so that training and prediction both take raw data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numba
+import numpy as np
+
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.typing import Array
+
+METHODS = ("minmax", "standard")
+
+
+@numba.njit(nogil=True, cache=True)  # NumPy would make two float64 copies
+def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
+    for i in range(X.shape[0]):
+        row, scaled = X[i], out[i]
+        for j in range(row.size):
+            scaled[j] = (row[j] - shift[j]) * factor[j]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """``(x − shift) · factor``, feature by feature.
+
+    Attributes
+    ----------
+    shift, factor : float64 ndarrays of shape (d,)
+    """
+
+    shift: Array
+    factor: Array
+
+    @classmethod
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # who asked for it checks that it is finite
+    def from_statistics(cls, statistics: Statistics, method: str | None, *, centre: bool) -> Scaling:
+        """The scaling that ``method`` asks for: None, "minmax" to [0, 1] or "standard" to unit variance.
+
+        A constant feature becomes 0. With ``centre`` the scaled features have mean 0 whatever the method:
+        a kernel of distances does not mind, and loses fewer digits.
+        """
+        d = len(statistics.mean)
+        shift, factor = np.zeros(d), np.ones(d)
+        if method is not None:
+            width = statistics.maximum - statistics.minimum if method == "minmax" else np.sqrt(statistics.variance)
+            constant = statistics.maximum == statistics.minimum
+            factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, width))
+            shift = statistics.minimum if method == "minmax" else statistics.mean
+        return cls(statistics.mean if centre else shift, factor)
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Scaled copy of ``X`` (n, d), in its dtype; the subtraction is done in float64, since it could cancel."""
+        out = np.empty_like(X, order="C") if out is None else out
+        _scale(np.ascontiguousarray(X), self.shift, self.factor, out)
+        return out
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def variance(self, statistics: Statistics) -> float:
+        """Variance of all scaled entries together, what ``gamma="scale"`` divides by."""
+        mean = (statistics.mean - self.shift) * self.factor
+        return float((statistics.variance * self.factor**2).mean() + mean.var())
+
+
+@dataclass(frozen=True)
+class StoredScaling:
+    """A scaling by the path of an npz file with ``shift`` and ``factor``: what tasks carry, since it may be large."""
+
+    path: str
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """As `Scaling`."""
+        return load_scaling(self.path)(X, out)
+
+
+@lru_cache(maxsize=4)
+def load_scaling(path: str) -> Scaling:
+    """Read a scaling, once a process."""
+    with np.load(path) as arrays:
+        return Scaling(arrays["shift"], arrays["factor"])

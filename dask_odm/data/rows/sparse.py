@@ -1,0 +1,94 @@
+"""Sparse rows in memory (CSR), scaled and made dense a block at a time, and their statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Rows of a CSR array as a kernel sees them: scaled, dense, block by block.
+
+    Parameters
+    ----------
+    X : csr_array of shape (n, d)
+        Raw rows, float32 or float64.
+    scaling : Scaling or None
+        None leaves them raw.
+    """
+
+    X: Any
+    scaling: Scaling | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, d = self.X.shape
+        return int(n), int(d)
+
+    @property
+    def n(self) -> int:
+        return self.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.X.dtype)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, rows: Any) -> Array:
+        dense = np.ascontiguousarray(self.X[rows].toarray())
+        return dense if self.scaling is None else self.scaling(dense, dense)
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        """Rows ``start:stop``, scaled and dense."""
+        return self[start:stop]
+
+    def take(self, order: Array) -> SparseRows:
+        """The rows at ``order``, still sparse."""
+        return SparseRows(self.X[order], self.scaling)
+
+    def between(self, start: int, stop: int) -> SparseRows:
+        """Rows ``start:stop``, still sparse."""
+        return SparseRows(self.X[start:stop], self.scaling)
+
+
+def sparse_statistics(X: csr_array, weight: Array) -> Statistics:
+    """Weighted statistics of the features of CSR rows (n, d); zeros that are not stored count.
+
+    Parameters
+    ----------
+    X : csr_array of shape (n, d)
+    weight : ndarray of shape (n,)
+        Positive.
+    """
+    n, d = X.shape
+    values, columns = X.data.astype(np.float64), X.indices
+    weights = np.repeat(weight, np.diff(X.indptr))
+    total = float(weight.sum())
+    present = np.bincount(columns, weights, minlength=d)
+    mean = np.bincount(columns, weights * values, minlength=d) / total
+    squares = np.bincount(columns, weights * (values - mean[columns]) ** 2, minlength=d).astype(np.float64)
+    squares += np.maximum(total - present, 0.0) * mean**2
+    full = np.bincount(columns, minlength=d) == n
+    low, high = np.where(full, np.inf, 0.0), np.where(full, -np.inf, 0.0)
+    np.minimum.at(low, columns, values)
+    np.maximum.at(high, columns, values)
+    return Statistics(low, high, np.clip(mean, low, high), np.where(low == high, 0.0, squares / total))
+
+
+def taken(rows: Array | SparseRows, order: Array) -> Any:
+    """The rows at ``order``, dense or sparse as they are."""
+    return rows.take(order) if isinstance(rows, SparseRows) else rows[order]

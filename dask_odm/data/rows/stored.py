@@ -1,0 +1,336 @@
+"""Rows in the order of their partitions on disk, after a one-time shuffle of bounded memory.
+
+The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a
+strategy runs: `count_strata`, then `scatter`, then `seal`. Every destination is known before a row is moved,
+so a task may run twice, or on another worker, without harm. What `scatter` wrote is added up, word by word, and
+`seal` finds the same sum or raises: on some network file systems, workers that write one file at the same time
+undo each other's rows.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.memory import MemoryRows, PartitionRows
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.store.chunks import read_plain_chunk
+from dask_odm.data.store.files import make_folders, reserve
+from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
+from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.errors import StoreError
+from dask_odm.typing import Array
+
+NEGLIGIBLE = 1e-200  # a weight as good as zero: what is made of it underflows
+CHUNK_BYTES = 4 << 20  # smaller than a store's: solvers read rows in panels that begin and end within chunks
+_COLUMNS = {"y": "int8", "weight": "float64", "row": "int64"}
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Which label code is the positive one, and what a row of either class weighs.
+
+    ``positive`` is a code of the store's; all other known codes are negative, unknown ones (−1) are dropped, as
+    are rows of weight zero.
+    """
+
+    positive: int
+    negative_weight: float = 1.0
+    positive_weight: float = 1.0
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether rows of both classes weigh something."""
+        return self.negative_weight > 0 and self.positive_weight > 0
+
+    def __call__(self, block: StoreBlock) -> tuple[Array, Array, Array]:
+        """Rows to keep (mask), labels ±1 and weights of a block with labels, each (rows,)."""
+        assert block.y is not None
+        y = np.where(block.y == self.positive, 1.0, -1.0)
+        weight = np.where(y > 0, self.positive_weight, self.negative_weight)
+        if block.weight is not None:
+            weight = weight * block.weight
+        return (block.y >= 0) & (weight > NEGLIGIBLE), y, weight
+
+
+@dataclass(frozen=True)
+class StoredPartitions:
+    """Partitions in a scratch folder: plain checksummed chunks, each of one partition only.
+
+    Attributes
+    ----------
+    path : str
+    features : int
+    type_name : str
+        float32 or float64.
+    counts : tuple of int
+        Rows in every partition.
+    chunk_rows : int
+        Rows of a chunk; the last of a partition is padded with zeros.
+    """
+
+    path: str
+    features: int
+    type_name: str
+    counts: tuple[int, ...]
+    chunk_rows: int
+
+    @classmethod
+    def plan(cls, path: str, store: Store, counts: tuple[int, ...], dtype: str | None = None) -> StoredPartitions:
+        """Partitions of a store's rows, in the store's dtype or in ``dtype``."""
+        kind = store.dtype if dtype is None else np.dtype(dtype)
+        rows = max(1, min(CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
+        return cls(path, store.features, kind.name, counts, rows)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.type_name)
+
+    @cached_property
+    def chunks_each(self) -> int:
+        """Chunks set aside for every partition."""
+        return -(-max(self.counts) // self.chunk_rows)
+
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes a thread holds besides the rows it asked for: its chunk, raw and scaled."""
+        return 2 * self.array("X").chunk_nbytes
+
+    def array(self, name: str) -> ArrayLayout:
+        """Layout of ``X``, ``y``, ``weight`` or ``row``."""
+        total = len(self.counts) * self.chunks_each * self.chunk_rows
+        if name == "X":
+            shape, chunks = (total, self.features), (self.chunk_rows, self.features)
+            return ArrayLayout("X", shape, chunks, self.type_name, ("sample", "feature"))
+        return ArrayLayout(name, (total,), (self.chunk_rows,), _COLUMNS[name], ("sample",))
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Chunk number and rows of every chunk of partitions ``first:last``, in order."""
+        for k in range(first, last):
+            for c in range(-(-self.counts[k] // self.chunk_rows)):
+                yield k * self.chunks_each + c, min(self.chunk_rows, self.counts[k] - c * self.chunk_rows)
+
+    def column(self, name: str, first: int, last: int) -> Array:
+        """``y``, ``weight`` or ``row`` of partitions ``first:last``."""
+        layout = self.array(name)
+        parts = [read_plain_chunk(self.path, layout, i)[:rows] for i, rows in self.pieces(first, last)]
+        return np.concatenate(parts) if parts else np.empty(0, layout.dtype)
+
+    def labels(self, first: int, last: int) -> tuple[Array, Array]:
+        return self.column("y", first, last).astype(np.float64), self.column("weight", first, last)
+
+    def row_numbers(self, first: int, last: int) -> Array:
+        return self.column("row", first, last)
+
+    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
+        """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
+        lazy = StoredRows(self, first, last, scaling)
+        nbytes = lazy.n * lazy.d * lazy.dtype.itemsize
+        if nbytes > memory:
+            return lazy, 0
+        return MemoryRows(lazy.read(0, lazy.n)), nbytes
+
+    def raw(self, first: int, last: int, chosen: Array) -> Array:
+        """PartitionRows at ascending positions ``chosen`` of partitions ``first:last``, not scaled."""
+        out = np.empty((len(chosen), self.features), self.dtype)
+        start = at = 0
+        for i, rows in self.pieces(first, last):
+            inside = chosen[(chosen >= start) & (chosen < start + rows)] - start
+            if len(inside):
+                out[at : at + len(inside)] = read_plain_chunk(self.path, self.array("X"), i)[inside]
+                at += len(inside)
+            start += rows
+        return out
+
+
+@dataclass(eq=False)
+class StoredRows:
+    """Scaled rows of consecutive partitions, read from disk when asked for; the last chunk of a thread is kept."""
+
+    partitions: StoredPartitions
+    first: int
+    last: int
+    scaling: Scaling | StoredScaling
+    _local: threading.local = field(default_factory=threading.local)
+
+    @cached_property
+    def _starts(self) -> tuple[Array, Array]:
+        pieces = list(self.partitions.pieces(self.first, self.last))
+        starts = np.concatenate([[0], np.cumsum([rows for _, rows in pieces])]).astype(np.int64)
+        return starts, np.array([i for i, _ in pieces], dtype=np.int64)
+
+    @property
+    def n(self) -> int:
+        return int(self._starts[0][-1])
+
+    @property
+    def d(self) -> int:
+        return self.partitions.features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.partitions.dtype
+
+    def _chunk(self, piece: int) -> Array:
+        local, layout = self._local, self.partitions.array("X")
+        if not hasattr(local, "piece"):
+            # buffers that serve every chunk: freshly mapped memory is slow, and the allocator would hold on to it
+            local.raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
+            local.scaled = np.empty(layout.chunks, layout.dtype)
+            local.piece = -1
+        starts, chunks = self._starts
+        rows = int(starts[piece + 1] - starts[piece])
+        if local.piece != piece:
+            raw = read_plain_chunk(self.partitions.path, layout, int(chunks[piece]), local.raw)
+            self.scaling(raw[:rows], local.scaled[:rows])
+            local.piece = piece
+        chunk: Array = local.scaled[:rows]
+        return chunk
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        starts = self._starts[0]
+        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
+        at = start
+        while at < stop:
+            piece = int(np.searchsorted(starts, at, side="right")) - 1
+            upto = min(stop, int(starts[piece + 1]))
+            out[at - start : upto - start] = self._chunk(piece)[at - starts[piece] : upto - starts[piece]]
+            at = upto
+        return out
+
+
+def chunk_statistics(store: Store, labelling: Labelling, chunk: int) -> StatisticsAccumulator:
+    """Statistics of the rows of a chunk that are kept, weighted by the store's weights."""
+    block = store.read(chunk)
+    keep = np.flatnonzero(labelling(block)[0])
+    gathered = StatisticsAccumulator(store.features)
+    gathered.update(block.X[keep], None if block.weight is None else block.weight[keep])
+    return gathered
+
+
+def sample_chunk(store: Store, labelling: Labelling, count: int, seed: int, chunk: int) -> Array:
+    """Up to ``count`` rows of a chunk drawn without replacement, in their order."""
+    block = store.read(chunk)
+    keep = np.flatnonzero(labelling(block)[0])
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, chunk)))
+    return block.X[np.sort(rng.choice(keep, min(count, len(keep)), replace=False))].copy()
+
+
+def count_strata(
+    store: Store, labelling: Labelling, strata_of: Callable[[Array], Array], n_strata: int, folder: str, chunk: int
+) -> Array:
+    """Rows of a chunk per stratum, (n_strata,); each row's stratum, or −1 for a dropped one, is left in ``folder``."""
+    block = store.read(chunk)
+    keep, _, _ = labelling(block)
+    strata = np.where(keep, strata_of(block.X), -1).astype(np.int32)
+    _save(os.path.join(folder, f"strata-{chunk}.npy"), strata)
+    return np.bincount(strata[strata >= 0], minlength=n_strata)
+
+
+def scatter(
+    store: Store,
+    labelling: Labelling,
+    partitions: StoredPartitions,
+    folder: str,
+    chunk: int,
+    assign: Callable[[Array, Array], tuple[Array, Array]],
+    before: Array,
+) -> Array:
+    """Write the rows of a chunk to their places; returns, per partition, the sum of what was written, for `seal`.
+
+    ``assign(strata, before)`` gives partitions and places of rows of known strata, ``before`` of each seen
+    in earlier chunks.
+    """
+    block = store.read(chunk)
+    _, y, weight = labelling(block)
+    strata = np.load(os.path.join(folder, f"strata-{chunk}.npy"))
+    kept = np.flatnonzero(strata >= 0)
+    partition, place = assign(strata[kept], before)
+    target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
+    order = np.argsort(target, kind="stable")
+    rows, place, target = kept[order], place[order] % partitions.chunk_rows, target[order]
+    columns = {"X": block.X, "y": y.astype(np.int8), "weight": weight, "row": block.first + np.arange(len(y))}
+    starts = np.flatnonzero(np.diff(target, prepend=-1))
+    sums = np.zeros(len(partitions.counts), np.uint32)
+    for start, stop in pairwise([*starts.tolist(), len(rows)]):
+        i = int(target[start])
+        for name, values in columns.items():
+            written = values[rows[start:stop]].astype(partitions.array(name).dtype, copy=False)
+            _place_rows(partitions, name, i, place[start:stop], written)
+            sums[[i // partitions.chunks_each]] += word_sum(written)  # as an array, which wraps without a warning
+    return sums
+
+
+def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
+    """Append checksums to the chunks of partition ``k``, so that damage from here on is found; returns its rows.
+
+    Raises
+    ------
+    StoreError
+        The partition does not hold what all `scatter` tasks wrote to it, ``expected`` in sum.
+    """
+    found = np.zeros(1, np.uint32)
+    for name in ("X", *_COLUMNS):
+        layout = partitions.array(name)
+        for i, _ in partitions.pieces(k, k + 1):
+            with _opened(partitions, layout, i) as file:
+                data = np.frombuffer(file.read(layout.chunk_nbytes), np.uint8)
+                file.seek(layout.chunk_nbytes)
+                file.write(crc32c(data).to_bytes(CHECKSUM_BYTES, "little"))
+            if len(data) == layout.chunk_nbytes:
+                found += word_sum(data.view(layout.dtype))
+    if int(found[0]) != expected:
+        raise StoreError(
+            f"scratch folder '{partitions.path}': rows of partition {k} were lost while workers wrote them. Choose a "
+            "folder (scratch=) on a file system that shows every worker what the others write, without a cache between."
+        )
+    return partitions.counts[k]
+
+
+def word_sum(values: Array) -> np.uint32:
+    """Sum of the 4-byte words of an array, or of its bytes if its items are single bytes, modulo 2³²."""
+    words = np.ascontiguousarray(values).ravel().view(np.uint8 if values.itemsize == 1 else np.uint32)
+    total: np.uint32 = np.add.reduce(words, dtype=np.uint32)
+    return total
+
+
+def _place_rows(partitions: StoredPartitions, name: str, i: int, places: Array, values: Array) -> None:
+    """Write ``values`` to ``places`` of chunk ``i``."""
+    layout = partitions.array(name)
+    with _opened(partitions, layout, i) as file:
+        size = layout.chunk_nbytes + CHECKSUM_BYTES
+        if os.fstat(file.fileno()).st_size < size:
+            reserve(file.fileno(), size, alone=False)
+        with mmap.mmap(file.fileno(), size) as memory:
+            chunk = np.frombuffer(memory, layout.dtype, int(np.prod(layout.chunks))).reshape(layout.chunks)
+            chunk[places] = values
+            del chunk  # or the map cannot be closed
+
+
+def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
+    key = layout.chunk_key(i)
+    try:
+        descriptor = os.open(os.path.join(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
+    except FileNotFoundError:  # the first of its folder
+        descriptor = os.open(make_folders(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
+    return os.fdopen(descriptor, "r+b")
+
+
+def _save(path: str, values: Array) -> None:
+    """Write a small array so that a reader sees all of it or nothing, even if two workers write it at once."""
+    aside = f"{path}.{os.getpid()}.{threading.get_ident()}.npy"
+    written = io.BytesIO()
+    np.save(written, values)  # into a file it would hide why the system refuses, such as a full disk
+    with open(aside, "wb") as file:
+        file.write(written.getbuffer())
+    os.replace(aside, path)

@@ -1,0 +1,34 @@
+"""The classes of a store: the labels that occur, in sorted order, and what becomes of provisional codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.data.store.layout import Label
+from dask_odm.errors import InputError
+
+
+def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[Label, ...], npt.NDArray[np.int64]]:
+    """Sort the labels that occur, merging equal ones; return them and the new code of each old one.
+
+    Raises
+    ------
+    InputError
+        Labels of types that do not compare, such as strings and numbers, or NaN.
+    """
+    seen = np.asarray(counts)
+    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    present = [label for label, count in zip(plain, seen.tolist(), strict=False) if count]
+    kinds = {type(label) for label in present}
+    if kinds == {int, float}:
+        present, kinds = [float(label) for label in present], {float}
+    if len(kinds) > 1 or not kinds <= {int, float, str, bool} or any(label != label for label in present):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InputError(f"labels must all be numbers, all strings or all booleans, and not NaN. Got {names}.")
+    kept: tuple[Any, ...] = tuple(sorted(set(present)))
+    code = {label: i for i, label in enumerate(kept)}
+    return kept, np.array([code.get(label, -1) for label in plain], dtype=np.int64)

@@ -1,0 +1,93 @@
+"""A store as an xarray Dataset of dask arrays, and back to the store where the Dataset is still that."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dask_odm.data.store.store import Store, read_block_array
+from dask_odm.errors import StoreError
+
+_PREFIX = "dask_odm"
+
+
+def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
+    """Open a store as a lazy Dataset.
+
+    Parameters
+    ----------
+    path : folder made by `ingest`
+
+    Returns
+    -------
+    xarray.Dataset
+        ``X(sample, feature)``, ``y(sample)`` as label values (an unknown label is NaN among numbers, else
+        None) and ``weight(sample)``, as far as the store has them: dask arrays, one dask chunk per store
+        chunk, with names that depend on the store's content alone. Coordinate ``feature`` holds the names.
+
+    Raises
+    ------
+    StoreError
+        Not a finished, undamaged store.
+    """
+    return to_dataset(Store.open(path))
+
+
+def to_dataset(store: Store) -> xr.Dataset:
+    """Return an open store as `open_store` does."""
+    variables: dict[str, Any] = {"X": (("sample", "feature"), _lazy(store, "X", store.dtype))}
+    if store.has_y:
+        variables["y"] = (("sample",), _lazy(store, "y", store.label_dtype))
+    if store.has_weight:
+        variables["weight"] = (("sample",), _lazy(store, "weight", np.dtype(np.float64)))
+    names = store.feature_names
+    coordinates = {} if names is None else {"feature": np.array(names, dtype=object)}
+    dataset = xr.Dataset(variables, coords=coordinates, attrs={"source": store.source})
+    dataset.encoding["source"] = store.path
+    for variable in dataset.data_vars.values():
+        variable.encoding["source"] = store.path
+    return dataset
+
+
+def as_store(dataset: xr.Dataset) -> Store | None:
+    """Return the store a Dataset was opened from, if it is still all of it and nothing else.
+
+    Rows, columns, labels or weights that were selected, changed, added or left out, other feature names,
+    or a store that was replaced or moved since, all give None: then only the Dataset itself tells what it
+    holds.
+    """
+    X = dataset.get("X")
+    path = dataset.encoding.get("source") or (None if X is None else X.encoding.get("source"))
+    if not isinstance(path, str):
+        return None
+    try:
+        store = Store.open(path)
+    except StoreError:
+        return None
+    expected = to_dataset(store)
+    if set(dataset.data_vars) != set(expected.data_vars):
+        return None
+    for name, variable in expected.data_vars.items():
+        found = dataset[name]
+        if found.dims != variable.dims or getattr(found.data, "name", None) != variable.data.name:
+            return None
+    if store.feature_names is None:
+        return None if "feature" in dataset.coords else store
+    return store if "feature" in dataset.coords and dataset["feature"].equals(expected["feature"]) else None
+
+
+def _lazy(store: Store, name: str, dtype: np.dtype[Any]) -> da.Array:
+    """Return one array of the store as a dask array; nothing is read."""
+    rows = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
+    chunks = (rows, (store.features,)) if name == "X" else (rows,)
+    label = f"{_PREFIX}-{name}-{store.token}"
+    zeros = (0,) * (len(chunks) - 1)
+    # A plain graph: the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
+    tasks = {(label, i, *zeros): (read_block_array, store, name, i) for i in range(store.n_chunks)}
+    meta: npt.NDArray[Any] = np.empty((0,) * len(chunks), dtype=dtype)
+    return da.Array(tasks, label, chunks, meta=meta)

@@ -1,0 +1,399 @@
+"""How a store lies on disk: its arrays, their files, their zarr documents, and the manifest.
+
+A store is a zarr v3 group (``X``, optional ``y`` and ``weight``, coordinate ``feature``, subgroup
+``statistics``) plus ``manifest.json``, which is written last and names the size and checksum of every
+file. Everything here is arithmetic and JSON: no file name is ever taken from a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+import google_crc32c
+import numpy as np
+
+from dask_odm.errors import InputError, StoreError
+from dask_odm.typing import Array
+
+FORMAT = "dask_odm store"
+RECORD_FORMAT = "dask_odm record"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+CHECKSUM_BYTES = 4
+CHUNK_BYTES = 16_000_000
+MAX_CHUNK_BYTES = 30_000_000  # larger ones fall over glibc's mmap limit and read three times slower
+FLOAT_TYPES = ("float32", "float64")
+CODE_TYPES = ("int8", "int16", "int32")
+STATISTICS = ("minimum", "maximum", "mean", "variance")
+
+T = TypeVar("T")
+Label = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How messages call a folder of arrays, what to do when it is damaged, and when it is too new or old."""
+
+    noun: str
+    repair: str
+    renew: str
+
+
+STORE = Wording("store", "re-ingest or restore this file", "Ingest the data again")
+READERS = {
+    "store": "dask_odm.open_store",
+    "model": "dask_odm.load_model",
+    "checkpoint": "fit with resume=True",
+    "prediction": "zarr.open_group",
+}
+
+
+@dataclass(frozen=True)
+class ArrayLayout:
+    """One zarr array chunked along its first dimension only.
+
+    Parameters
+    ----------
+    name : path below the store, such as ``X`` or ``statistics/mean``
+    shape, chunks : tuples of the same length; all but the first entries are equal
+    dtype : NumPy name of a number type, or ``string``
+    dims : dimension names
+    compression : None or ``zstd``
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    dims: tuple[str, ...]
+    compression: str | None = None
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks along the first dimension; none where the array is empty, one where it has no dimension."""
+        if 0 in self.shape:
+            return 0
+        return -(-self.shape[0] // self.chunks[0]) if self.shape else 1
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of one decoded chunk; edge chunks are padded to it. Not defined for strings."""
+        count = 1
+        for length in self.chunks:
+            count *= length
+        return count * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a chunk file is the numbers followed by their crc32c, and nothing else."""
+        return self.compression is None and self.dtype != "string"
+
+    @property
+    def document_key(self) -> str:
+        """File of the array's zarr document, below the store."""
+        return f"{self.name}/zarr.json"
+
+    def chunk_label(self, i: int) -> str:
+        """Name of chunk ``i`` in messages, such as ``3/0``."""
+        return "/".join([str(i)] + ["0"] * (len(self.chunks) - 1))
+
+    def chunk_key(self, i: int) -> str:
+        """File of chunk ``i``, below the store."""
+        return f"{self.name}/c/{self.chunk_label(i)}" if self.shape else f"{self.name}/c"
+
+    @property
+    def fill_value(self) -> Any:
+        """What padding holds: NaN, -1 (unknown code) or the empty string."""
+        if self.dtype == "string":
+            return ""
+        return -1 if self.dtype.startswith("int") else "NaN"
+
+    def document(self, attributes: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the zarr v3 metadata document."""
+        if self.dtype == "string":
+            serializer: dict[str, Any] = {"name": "vlen-utf8", "configuration": {}}
+        elif self.dtype == "int8":
+            serializer = {"name": "bytes"}
+        else:
+            serializer = {"name": "bytes", "configuration": {"endian": "little"}}
+        codecs = [serializer]
+        if self.compression == "zstd":
+            codecs.append({"name": "zstd", "configuration": {"level": 0, "checksum": True}})
+        return {
+            "shape": list(self.shape),
+            "data_type": self.dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": self.fill_value,
+            "codecs": [*codecs, {"name": "crc32c"}],
+            "attributes": attributes or {},
+            "dimension_names": list(self.dims),
+            "zarr_format": 3,
+            "node_type": "array",
+            "storage_transformers": [],
+        }
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of a store; every array, file name and plain file size follows from it."""
+
+    rows: int
+    features: int
+    chunk_rows: int
+    dtype: str
+    y_dtype: str | None = None
+    has_weight: bool = False
+    has_feature_names: bool = False
+    compression: str | None = None
+
+    @property
+    def n_chunks(self) -> int:
+        """Row chunks."""
+        return -(-self.rows // self.chunk_rows)
+
+    @property
+    def X(self) -> ArrayLayout:
+        """Layout of the rows."""
+        d = self.features
+        dims = ("sample", "feature")
+        return ArrayLayout("X", (self.rows, d), (self.chunk_rows, d), self.dtype, dims, self.compression)
+
+    @property
+    def y(self) -> ArrayLayout | None:
+        """Layout of the label codes."""
+        return None if self.y_dtype is None else self._column("y", self.y_dtype)
+
+    @property
+    def weight(self) -> ArrayLayout | None:
+        """Layout of the weights."""
+        return self._column("weight", "float64") if self.has_weight else None
+
+    @property
+    def feature(self) -> ArrayLayout | None:
+        """Layout of the feature names, one chunk."""
+        return self.per_feature("feature", "string") if self.has_feature_names else None
+
+    def per_feature(self, name: str, dtype: str = "float64") -> ArrayLayout:
+        """Layout of a one-chunk array over features."""
+        return ArrayLayout(name, (self.features,), (self.features,), dtype, ("feature",))
+
+    def _column(self, name: str, dtype: str) -> ArrayLayout:
+        return ArrayLayout(name, (self.rows,), (self.chunk_rows,), dtype, ("sample",), self.compression)
+
+    def arrays(self) -> tuple[ArrayLayout, ...]:
+        """All arrays of the store, always in this order."""
+        statistics = tuple(self.per_feature(f"statistics/{name}") for name in STATISTICS)
+        optional = (self.y, self.weight, self.feature)
+        return (self.X, *(array for array in optional if array is not None), *statistics)
+
+    def documents(self) -> tuple[str, ...]:
+        """Files of all zarr documents, below the store."""
+        return ("zarr.json", "statistics/zarr.json", *(array.document_key for array in self.arrays()))
+
+    def check(self) -> None:
+        """Raise ValueError with the reason where the numbers cannot be those of a store."""
+        for name in ("rows", "features", "chunk_rows"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is {value!r}")
+        if self.dtype not in FLOAT_TYPES or self.y_dtype not in (None, *CODE_TYPES):
+            raise ValueError(f"dtype {self.dtype!r}, y dtype {self.y_dtype!r}")
+        if self.compression not in (None, "zstd"):
+            raise ValueError(f"compression {self.compression!r}")
+        if self.chunk_rows > max(self.rows, 1) or (self.chunk_rows > 1 and self.X.chunk_nbytes > MAX_CHUNK_BYTES):
+            raise ValueError(f"{self.chunk_rows} rows a chunk")
+
+
+def default_chunk_rows(features: int, dtype: str) -> int:
+    """Rows of a chunk of 8 to 16 MB (a wider single row is a chunk of its own, whatever its size).
+
+    Eight bytes a row are the least, so that the weights' chunks keep the bound too.
+    """
+    return max(1, CHUNK_BYTES // max(features * np.dtype(dtype).itemsize, 8))
+
+
+def check_chunk_rows(chunk_rows: int, features: int, dtype: str) -> None:
+    """Raise InputError where a chunk would exceed 30 MB or be empty."""
+    nbytes = chunk_rows * max(features * np.dtype(dtype).itemsize, 8)
+    if chunk_rows < 1 or (chunk_rows > 1 and nbytes > MAX_CHUNK_BYTES):
+        best = default_chunk_rows(features, dtype)
+        raise InputError(
+            f"chunk_rows={chunk_rows} makes chunks of {nbytes} bytes; between 1 row and {MAX_CHUNK_BYTES} bytes "
+            f"are allowed. Leave it out for {best} rows a chunk."
+        )
+
+
+def crc32c(data: bytes | Array) -> int:
+    """Checksum of bytes or of a contiguous uint8 array."""
+    return int(google_crc32c.value(data))
+
+
+def seal(payload: bytes) -> bytes:
+    """Append the checksum, as zarr's crc32c codec does."""
+    return payload + struct.pack("<I", crc32c(payload))
+
+
+def encode_strings(values: Iterable[str]) -> bytes:
+    """Encode as zarr's vlen-utf8 codec does: a count, then each length and its bytes."""
+    encoded = [value.encode("utf-8") for value in values]
+    parts = [struct.pack("<I", len(encoded))]
+    for item in encoded:
+        parts += [struct.pack("<I", len(item)), item]
+    return b"".join(parts)
+
+
+def decode_strings(data: bytes) -> tuple[str, ...]:
+    """Undo `encode_strings`; ValueError or struct.error where lengths do not add up."""
+    (count,) = struct.unpack_from("<I", data)
+    values, at = [], 4
+    for _ in range(count):
+        (length,) = struct.unpack_from("<I", data, at)
+        if at + 4 + length > len(data):
+            raise ValueError("string runs over the end")
+        values.append(data[at + 4 : at + 4 + length].decode("utf-8"))
+        at += 4 + length
+    return tuple(values)
+
+
+def group_document(attributes: dict[str, Any], members: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a zarr v3 group document; ``members`` (path to document) become its consolidated metadata."""
+    document: dict[str, Any] = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+    if members is not None:
+        document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": members}
+    return document
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a finished store consists of.
+
+    Parameters
+    ----------
+    layout : the arrays and hence all file names
+    chunks : array name to ``(bytes, crc32c)`` per chunk; the checksum is of the file without its last
+        four bytes, since with them every sealed file has the same one
+    documents : file name to ``(bytes, crc32c)`` of each zarr document
+    """
+
+    layout: Layout
+    chunks: dict[str, list[tuple[int, int]]]
+    documents: dict[str, tuple[int, int]]
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON content without the digest."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "layout": asdict(self.layout),
+            "chunks": {name: [list(entry) for entry in entries] for name, entries in self.chunks.items()},
+            "documents": {name: list(entry) for name, entry in self.documents.items()},
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over shape and the (place, size, checksum) of every file."""
+        return _digest(self.body())
+
+    def sizes(self) -> dict[str, int]:
+        """File name to its size in bytes; names come from the layout."""
+        sizes = {name: self.documents[name][0] for name in self.layout.documents()}
+        for array in self.layout.arrays():
+            sizes.update((array.chunk_key(i), entry[0]) for i, entry in enumerate(self.chunks[array.name]))
+        return sizes
+
+    def to_json(self) -> str:
+        """Return the text of ``manifest.json``."""
+        return with_digest(self.body())
+
+
+def parse_manifest(text: bytes, path: str) -> Manifest:
+    """Read ``manifest.json``; StoreError where it is of another version, damaged or impossible."""
+    return parse_body(text, path, _manifest)
+
+
+def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wording: Wording = STORE) -> T:
+    """Check kind, version and digest of a manifest, and return what ``build`` makes of its content.
+
+    Raises
+    ------
+    StoreError
+        Another kind or version, damaged, or ``build`` found it impossible (ValueError, KeyError, TypeError).
+    """
+    place = f"{wording.noun} '{path}'"
+    try:
+        raw = json.loads(text)
+        kind = kind_of(raw)
+        if kind is None:
+            raise ValueError("not a dask_odm manifest")
+        version = raw["format_version"]
+    except (ValueError, KeyError, RecursionError) as error:
+        raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {wording.repair}.") from error
+    if kind != wording.noun:
+        reader = READERS.get(kind, "another version of dask_odm")
+        raise StoreError(f"'{path}' is a {kind:.40}, not a {wording.noun}; check the path ({reader} reads it).")
+    if version != FORMAT_VERSION:
+        raise StoreError(
+            f"{place} has format version {version!r}; this dask_odm reads {FORMAT_VERSION}. "
+            f"{wording.renew} or use the dask_odm that wrote it."
+        )
+    try:
+        if raw.pop("digest") != _digest(raw):
+            raise ValueError("its digest does not match")
+        return build(raw)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {wording.repair}.") from error
+
+
+def kind_of(manifest: Any) -> str | None:
+    """What a manifest is of: ``store``, or the kind of a record, such as ``model``; None where it is no manifest."""
+    if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, RECORD_FORMAT):
+        return None
+    kind = "store" if manifest["format"] == FORMAT else manifest.get("kind")
+    return kind if isinstance(kind, str) else None
+
+
+def with_digest(body: dict[str, Any]) -> str:
+    """Return the text of a manifest: its content and the SHA-256 over it."""
+    return json.dumps({**body, "digest": _digest(body)}, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(body: dict[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _manifest(raw: dict[str, Any]) -> Manifest:
+    if set(raw["layout"]) != {field.name for field in fields(Layout)}:
+        raise ValueError("its layout has other fields")
+    layout = Layout(**raw["layout"])
+    layout.check()
+    arrays = layout.arrays()
+    if set(raw["chunks"]) != {array.name for array in arrays} or set(raw["documents"]) != set(layout.documents()):
+        raise ValueError("it lists other files than its layout has")
+    chunks = {array.name: chunk_entries(array, raw["chunks"][array.name]) for array in arrays}
+    return Manifest(layout, chunks, {name: file_entry(item) for name, item in raw["documents"].items()})
+
+
+def chunk_entries(array: ArrayLayout, items: list[Any]) -> list[tuple[int, int]]:
+    """Read (size, checksum) of all chunks of an array; ValueError where they cannot be its."""
+    entries = [file_entry(item) for item in items]
+    if len(entries) != array.n_chunks:
+        raise ValueError(f"it lists {len(entries)} chunks of '{array.name}', not {array.n_chunks}")
+    expected = array.chunk_nbytes + CHECKSUM_BYTES if array.is_plain else None
+    if any(size < CHECKSUM_BYTES or expected not in (None, size) for size, _ in entries):
+        raise ValueError(f"a chunk of '{array.name}' has an impossible size")
+    return entries
+
+
+def file_entry(item: Any) -> tuple[int, int]:
+    """Read the (size, checksum) of a file; ValueError or TypeError where it is none."""
+    size, checksum = item
+    if type(size) is not int or type(checksum) is not int or size < 0:
+        raise ValueError("it holds something that is no size or checksum")
+    return size, checksum

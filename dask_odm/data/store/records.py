@@ -1,0 +1,400 @@
+"""A record: named arrays and JSON attributes in one folder, as zarr and JSON; never pickle.
+
+A record is a zarr v3 group that any zarr reader opens: numeric arrays in ``[bytes, crc32c]`` chunks along
+their first axis, attributes, and ``manifest.json``, written last, with the size and checksum of every file.
+It appears whole or not at all. Nothing read from a file names a path, and every size is checked against the
+files before memory is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.data.store.chunks import damage, read_plain_chunk
+from dask_odm.data.store.files import (
+    aside,
+    check_output,
+    reason,
+    remove_folder,
+    replace_folder,
+    sync_folders,
+    sync_tree,
+    write_synced,
+)
+from dask_odm.data.store.layout import (
+    CHECKSUM_BYTES,
+    CHUNK_BYTES,
+    FORMAT_VERSION,
+    MANIFEST,
+    RECORD_FORMAT,
+    ArrayLayout,
+    Wording,
+    chunk_entries,
+    crc32c,
+    file_entry,
+    group_document,
+    kind_of,
+    parse_body,
+    seal,
+    with_digest,
+)
+from dask_odm.errors import InputError, StoreError
+from dask_odm.typing import Array
+
+DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_ROOT = "zarr.json"
+_MAX_MANIFEST_BYTES = 1 << 26
+_KNOWN = {
+    "model": Wording("model", "restore this file or fit again", "Fit again"),
+    "checkpoint": Wording("checkpoint", "remove it and start the fit afresh", "Remove it and start the fit afresh"),
+}
+
+Entry = tuple[int, int]
+
+
+class RowSource(Protocol):
+    """Rows that need not be in memory: an ndarray, a memmap, or whatever gives rows by slice."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Record:
+    """An open record; arrays are read, and checked, when asked for.
+
+    Small and picklable, so that workers take it and read for themselves.
+
+    Parameters
+    ----------
+    path : absolute path of the folder
+    kind : what the arrays mean, such as ``model``
+    attributes : JSON content
+    arrays : name to layout (shape, dtype, chunks)
+    entries : name to (size, crc32c) of each chunk, from the manifest
+    """
+
+    path: str
+    kind: str
+    attributes: dict[str, Any]
+    arrays: dict[str, ArrayLayout]
+    entries: dict[str, list[Entry]] = field(repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all chunks on disk."""
+        return sum(size for entries in self.entries.values() for size, _ in entries)
+
+    def array(self, name: str) -> Array:
+        """Read a whole array, of any dimension.
+
+        Raises
+        ------
+        StoreError
+            There is no such array, or one of its chunks is missing or damaged; the message names it.
+        """
+        layout = self._layout(name)
+        if layout.shape:
+            return self.rows(name, 0, layout.shape[0])
+        return self._chunk(layout, 0, None).copy()
+
+    def rows(self, name: str, start: int, stop: int) -> Array:
+        """Read rows ``start`` to ``stop`` (excluded) of the first axis; one chunk more is held meanwhile.
+
+        Raises
+        ------
+        IndexError
+            The rows do not lie within the array.
+        StoreError
+            As `array`; only chunks that hold one of the rows are read.
+        """
+        layout = self._layout(name)
+        if not layout.shape or not 0 <= start <= stop <= layout.shape[0]:
+            raise IndexError(f"rows {start} to {stop} of array '{name}' of shape {layout.shape}")
+        out = np.empty((stop - start, *layout.shape[1:]), dtype=layout.dtype)
+        if out.size == 0:
+            return out
+        size = layout.chunks[0]
+        buffer = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8)
+        for i in range(start // size, -(-stop // size)):
+            first, last = max(start, i * size), min(stop, (i + 1) * size)
+            out[first - start : last - start] = self._chunk(layout, i, buffer)[first - i * size : last - i * size]
+        return out
+
+    def verify(self) -> int:
+        """Check every chunk, and return how many bytes were read; StoreError names the first damaged one."""
+        for layout in self.arrays.values():
+            for i in range(layout.n_chunks):
+                self._chunk(layout, i, None)
+        return self.nbytes
+
+    def _layout(self, name: str) -> ArrayLayout:
+        if name not in self.arrays:
+            raise StoreError(f"{self.kind} '{self.path}' has no array '{name}'; it has {', '.join(self.arrays)}.")
+        return self.arrays[name]
+
+    def _chunk(self, layout: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None) -> Array:
+        """Read a chunk, padding included, and hold it against the manifest: it may be sound but another's."""
+        wording = _wording(self.kind)
+        data = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8) if out is None else out
+        numbers = read_plain_chunk(self.path, layout, i, data, wording=wording)
+        if int.from_bytes(data[-CHECKSUM_BYTES:].tobytes(), "little") != self.entries[layout.name][i][1]:
+            raise damage(self.path, layout, i, "checksum differs from the manifest's", wording)
+        return numbers
+
+
+def write_record(
+    path: str | os.PathLike[str],
+    kind: str,
+    arrays: Mapping[str, RowSource],
+    attributes: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write a record aside, force it to disk and rename it into place.
+
+    Parameters
+    ----------
+    path : folder to make; its parent must exist
+    kind : what the arrays mean; a reader has to ask for the same
+    arrays : identifier to numbers (float32, float64 or signed integers) of any shape, in memory or read
+        slice by slice (`RowSource`); a chunk at a time is copied
+    attributes : what JSON holds: no NaN, no infinity
+    overwrite : replace an existing record of the same kind, once the new one is complete
+
+    Raises
+    ------
+    InputError
+        The output exists (or is something else that will not be replaced), a name or a type cannot be
+        stored, or ``attributes`` are not JSON.
+    StoreError
+        The disk is full or the folder cannot be written; nothing is left of the attempt.
+    """
+    target = os.path.abspath(path)
+    layouts = {name: _layout_of(name, values) for name, values in arrays.items()}
+    documents = _documents(kind, layouts, attributes)
+    check_target(target, kind, overwrite=overwrite)
+    folder = aside(target)
+    try:
+        with _writing(kind, target):
+            os.mkdir(folder)
+            chunks = {name: _write_array(folder, layout, arrays[name]) for name, layout in layouts.items()}
+            _write_manifest(folder, kind, layouts, chunks, _write_documents(folder, documents))
+            replace_folder(folder, target, overwrite=overwrite)
+    finally:
+        remove_folder(folder)
+
+
+def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) -> None:
+    """Raise InputError where `write_record` would: it replaces a record of the same kind, and nothing else."""
+    target = os.path.abspath(path)
+    check_output(target, overwrite=overwrite)
+    if not os.path.lexists(target) or not os.listdir(target):
+        return
+    try:
+        head = json.loads(Path(target, _ROOT).read_bytes())["attributes"]
+        same = head["format"] == RECORD_FORMAT and head["kind"] == kind
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        raise InputError(f"'{target}' exists and is not a {kind}; remove it yourself or choose another name.")
+
+
+def read_record(path: str | os.PathLike[str], kind: str) -> Record:
+    """Open a record, checking that every file is there with its size; arrays are read later.
+
+    Raises
+    ------
+    StoreError
+        No record, unfinished, of another kind or version, or with files that are missing, of another size
+        or at odds with the manifest. The message names path, array and chunk, and the way out.
+    """
+    root, wording = os.path.abspath(path), _wording(kind)
+    layouts, chunks, documents = parse_body(_read_manifest(root, kind), root, _parse, wording)
+    for layout in layouts.values():
+        for i, (expected, _) in enumerate(chunks[layout.name]):
+            size = _file_size(root, layout.chunk_key(i))
+            if size != expected:
+                what = "missing" if size is None else f"truncated, {size} of {expected} bytes"
+                raise damage(root, layout, i, what, wording)
+    content = _read_documents(root, kind, layouts, documents)
+    return Record(root, kind, content, layouts, chunks)
+
+
+def read_kind(path: str | os.PathLike[str]) -> str | None:
+    """What a folder holds by its manifest: ``store``, ``model`` or another kind of record; None if neither."""
+    try:
+        return kind_of(json.loads(_read_manifest(os.path.abspath(path), "record")))
+    except (StoreError, ValueError, RecursionError):
+        return None
+
+
+# Files ------------------------------------------------------------------------------------------------------
+
+
+def _wording(kind: str) -> Wording:
+    return _KNOWN.get(kind) or Wording(kind, "restore this file or write it again", "Write it again")
+
+
+def _layout_of(name: str, values: RowSource) -> ArrayLayout:
+    dtype = np.dtype(values.dtype).name
+    if not _NAME.fullmatch(name) or dtype not in DTYPES:
+        raise InputError(f"array {name!r} of type {dtype} cannot be stored; types are {', '.join(DTYPES)}.")
+    return _layout(name, tuple(int(length) for length in values.shape), dtype)
+
+
+def _layout(name: str, shape: tuple[int, ...], dtype: str, chunk_rows: int | None = None) -> ArrayLayout:
+    """Chunks of at most 16 MB; a larger single row is a chunk of its own."""
+    inner = tuple(max(length, 1) for length in shape[1:])
+    if chunk_rows is None:
+        row_nbytes = ArrayLayout(name, (1, *inner), (1, *inner), dtype, ()).chunk_nbytes
+        chunk_rows = max(1, min([CHUNK_BYTES // row_nbytes, *shape[:1]]))
+    dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
+    return ArrayLayout(name, shape, (chunk_rows, *inner) if shape else (), dtype, dims)
+
+
+def _documents(kind: str, layouts: dict[str, ArrayLayout], attributes: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the zarr documents by file name."""
+    members = {name: layout.document() for name, layout in layouts.items()}
+    head = {"format": RECORD_FORMAT, "format_version": FORMAT_VERSION, "kind": kind, "content": dict(attributes)}
+    documents = {layouts[name].document_key: document for name, document in members.items()}
+    documents[_ROOT] = group_document(head, members)
+    try:
+        return {key: json.dumps(document, indent=1, allow_nan=False).encode() for key, document in documents.items()}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the attributes of a {kind} must be JSON: {error}.") from error
+
+
+@contextmanager
+def _writing(kind: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {kind} '{path}': {reason(error)}.") from error
+
+
+def _write_array(folder: str, layout: ArrayLayout, values: RowSource) -> list[Entry]:
+    """Write the chunks of an array, the last one padded, and return their sizes and checksums."""
+    entries = []
+    os.makedirs(os.path.join(folder, layout.name))
+    dtype = np.dtype(layout.dtype).newbyteorder("<")
+    for i in range(layout.n_chunks):
+        path = Path(folder, layout.chunk_key(i))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if layout.shape:
+            chunk = np.full(layout.chunks, float(layout.fill_value), dtype)
+            chunk[: layout.shape[0] - i * len(chunk)] = values[i * len(chunk) : (i + 1) * len(chunk)]
+        else:
+            chunk = np.asarray(values, dtype=dtype)
+        data = seal(chunk.tobytes())
+        path.write_bytes(data)
+        entries.append((len(data), int.from_bytes(data[-CHECKSUM_BYTES:], "little")))
+    return entries
+
+
+def _write_documents(folder: str, documents: dict[str, bytes]) -> dict[str, Entry]:
+    for key, text in documents.items():
+        Path(folder, key).write_bytes(text)
+    return {key: (len(text), crc32c(text)) for key, text in documents.items()}
+
+
+def _write_manifest(
+    folder: str,
+    kind: str,
+    layouts: dict[str, ArrayLayout],
+    chunks: dict[str, list[Entry]],
+    documents: dict[str, Entry],
+) -> None:
+    """Write the manifest, with everything else on disk before it."""
+    body = {
+        "format": RECORD_FORMAT,
+        "format_version": FORMAT_VERSION,
+        "kind": kind,
+        "arrays": {
+            name: {"shape": list(layout.shape), "dtype": layout.dtype, "chunk_rows": (layout.chunks or (1,))[0]}
+            for name, layout in layouts.items()
+        },
+        "chunks": chunks,
+        "documents": documents,
+    }
+    sync_tree(folder)
+    write_synced(os.path.join(folder, MANIFEST), with_digest(body).encode())
+    sync_folders(folder)
+
+
+def _read_manifest(root: str, kind: str) -> bytes:
+    path = os.path.join(root, MANIFEST)
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_MANIFEST_BYTES:
+            raise StoreError(f"{kind} '{root}': {MANIFEST} is not a {kind}'s; {_wording(kind).repair}.")
+        return Path(path).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.lexists(root):
+            raise StoreError(f"{kind} '{root}' does not exist; check the path.") from error
+        raise StoreError(f"'{root}' has no manifest: it is unfinished or no {kind} of dask_odm.") from error
+    except OSError as error:
+        raise StoreError(f"{kind} '{root}' cannot be read: {reason(error)}.") from error
+
+
+def _parse(raw: dict[str, Any]) -> tuple[dict[str, ArrayLayout], dict[str, list[Entry]], dict[str, Entry]]:
+    layouts = {name: _parse_layout(name, item) for name, item in raw["arrays"].items()}
+    keys = {_ROOT, *(layout.document_key for layout in layouts.values())}
+    if set(raw["chunks"]) != set(layouts) or set(raw["documents"]) != keys:
+        raise ValueError("it lists other files than it has arrays")
+    chunks = {name: chunk_entries(layout, raw["chunks"][name]) for name, layout in layouts.items()}
+    return layouts, chunks, {key: file_entry(item) for key, item in raw["documents"].items()}
+
+
+def _parse_layout(name: str, item: dict[str, Any]) -> ArrayLayout:
+    shape, dtype, rows = tuple(item["shape"]), item["dtype"], item["chunk_rows"]
+    whole = all(type(length) is int and length >= 0 for length in shape) and type(rows) is int
+    if not _NAME.fullmatch(name) or dtype not in DTYPES or not whole or not 1 <= rows <= max([1, *shape[:1]]):
+        raise ValueError("an array of it is impossible")
+    return _layout(name, shape, dtype, rows)
+
+
+def _file_size(root: str, key: str) -> int | None:
+    """Size of a regular file; None where there is none, or a link."""
+    try:
+        found = os.lstat(os.path.join(root, key))
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _read_documents(root: str, kind: str, layouts: dict[str, ArrayLayout], entries: dict[str, Entry]) -> dict[str, Any]:
+    """Check the zarr documents against the manifest, and return the record's attributes."""
+    documents: dict[str, Any] = {}
+    for key, entry in entries.items():
+        try:
+            text = Path(root, key).read_bytes() if _file_size(root, key) == entry[0] else b""
+            if (len(text), crc32c(text)) != entry:
+                raise ValueError("missing, truncated or damaged")
+            documents[key] = json.loads(text)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{kind} '{root}', file '{key}': {error}; {_wording(kind).repair}.") from error
+    expected = {layout.document_key: layout.document() for layout in layouts.values()}
+    try:
+        head = documents[_ROOT]["attributes"]
+        content, sound = head["content"], head["kind"] == kind
+    except (KeyError, TypeError):
+        content, sound = None, False
+    if not sound or not isinstance(content, dict) or any(documents[key] != expected[key] for key in expected):
+        raise StoreError(f"{kind} '{root}': its zarr documents are not those of its manifest; {_wording(kind).repair}.")
+    return content

@@ -1,0 +1,340 @@
+"""A data set on disk: a zarr v3 group with a manifest, read chunk by chunk and checked as it is read.
+
+The only module that reads rows from a store. A `Store` is a small record that goes to workers as it is;
+this module imports neither Dask nor xarray, pandas or scikit-learn, so that workers stay lean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.data.store.chunks import damage, read_plain_chunk, read_sealed, read_zarr_chunk
+from dask_odm.data.store.files import local_path, other_zarr, reason
+from dask_odm.data.store.layout import (
+    CHECKSUM_BYTES,
+    FORMAT_VERSION,
+    MANIFEST,
+    ArrayLayout,
+    Label,
+    Layout,
+    Manifest,
+    crc32c,
+    decode_strings,
+    parse_manifest,
+)
+from dask_odm.data.store.opening import check_sizes, read_classes, read_documents
+from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
+from dask_odm.errors import StoreError
+from dask_odm.events import Progress, report
+from dask_odm.typing import Array
+
+__all__ = ["FORMAT_VERSION", "Statistics", "StatisticsAccumulator", "Store", "StoreBlock"]
+
+_MAX_MANIFEST_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class StoreBlock:
+    """Consecutive rows of a store, or rows gathered from it (then ``first`` is -1).
+
+    Parameters
+    ----------
+    X : array of shape (rows, d)
+    y : integer codes of shape (rows,), indices into ``Store.classes``; -1 is unknown. Or None.
+    weight : float64 array of shape (rows,), or None
+    first : number of the first row in the store
+    """
+
+    X: Array
+    y: Array | None
+    weight: npt.NDArray[np.float64] | None
+    first: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """A finished store; open one with `Store.open`.
+
+    Small, hashable and picklable; equal where path and content are equal.
+
+    Parameters
+    ----------
+    path : absolute path of the folder
+    layout : number of rows and features, chunking and types
+    classes : labels in sorted order, as Python values of one type; a code is an index into it. None without y.
+    class_counts : rows of each class
+    source : what was ingested, in words
+    digest : SHA-256 of the manifest's content, and so of every file's place, size and checksum
+    """
+
+    path: str
+    layout: Layout
+    classes: tuple[Label, ...] | None
+    class_counts: tuple[int, ...] | None
+    source: str
+    digest: str
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Store:
+        """Open a finished store, checking that every file is there with its size.
+
+        Raises
+        ------
+        StoreError
+            Not a store, unfinished, of another version, or with files that are missing, of another size
+            or at odds with the manifest.
+        """
+        root = os.path.abspath(local_path(path))
+        manifest = _read_manifest(root)
+        check_sizes(root, manifest)
+        documents = read_documents(root, manifest)
+        classes, counts = read_classes(root, manifest.layout, documents.get("y/zarr.json"))
+        source = documents["zarr.json"]["attributes"].get("source", "")
+        return cls(root, manifest.layout, classes, counts, str(source), manifest.digest)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.layout.rows
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return self.layout.features
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk; the last may hold fewer."""
+        return self.layout.chunk_rows
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of row chunks."""
+        return self.layout.n_chunks
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of X: float32 or float64."""
+        return np.dtype(self.layout.dtype)
+
+    @property
+    def has_y(self) -> bool:
+        """Whether rows have labels."""
+        return self.layout.y_dtype is not None
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether rows have weights."""
+        return self.layout.has_weight
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of a whole chunk of X in memory."""
+        return self.layout.X.chunk_nbytes
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Column names, read when asked for; None where the source had none."""
+        array = self.layout.feature
+        if array is None:
+            return None
+        data = read_sealed(self.path, array, 0)
+        try:
+            return decode_strings(data)
+        except (ValueError, struct.error) as error:
+            raise damage(self.path, array, 0, "not a list of names") from error
+
+    @property
+    def statistics(self) -> Statistics:
+        """Per-feature statistics, read when asked for."""
+        names = ("minimum", "maximum", "mean", "variance")
+        arrays = [self.layout.per_feature(f"statistics/{name}") for name in names]
+        return Statistics(*(read_plain_chunk(self.path, array, 0) for array in arrays))
+
+    @property
+    def token(self) -> str:
+        """Name of path and content together, for names of tasks."""
+        return hashlib.sha256(f"{self.path}\0{self.digest}".encode()).hexdigest()[:32]
+
+    @property
+    def label_dtype(self) -> np.dtype[Any]:
+        """Type of an array of labels: int64, float64, bool or strings, with room for unknown ones."""
+        kind = np.array(self.classes or (0,)).dtype
+        if sum(self.class_counts or ()) == self.rows:
+            return kind
+        return np.dtype(np.float64 if kind.kind in "if" else object)
+
+    def labels(self, codes: Array) -> Array:
+        """Return the label of each code; an unknown one is NaN among numbers, else None."""
+        unknown = np.nan if self.label_dtype == np.float64 else None
+        values = np.array([*(self.classes or ()), unknown], dtype=object)
+        return values[codes].astype(self.label_dtype)
+
+    def chunk_slice(self, i: int) -> slice:
+        """Rows of chunk ``i``; IndexError where there is no such chunk."""
+        if not 0 <= i < self.n_chunks:
+            raise IndexError(f"chunk {i} of a store of {self.n_chunks} chunks")
+        return slice(i * self.chunk_rows, min((i + 1) * self.chunk_rows, self.rows))
+
+    def buffer(self) -> npt.NDArray[np.uint8]:
+        """Return a buffer that `read` can fill again and again."""
+        return np.empty(self.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8)
+
+    def read(self, i: int, out: npt.NDArray[np.uint8] | None = None) -> StoreBlock:
+        """Read chunk ``i`` and check it.
+
+        Parameters
+        ----------
+        i : chunk number
+        out : buffer from `buffer`; the block's X is then a view of it, valid until the next read
+
+        Raises
+        ------
+        StoreError
+            A chunk is missing, cut off or damaged; the message names store, array and chunk.
+        """
+        y, weight = self.layout.y, self.layout.weight
+        return StoreBlock(
+            X=self.read_chunk(self.layout.X, i, out),
+            y=None if y is None else self.read_chunk(y, i),
+            weight=None if weight is None else self.read_chunk(weight, i),
+            first=self.chunk_slice(i).start,
+        )
+
+    def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
+        """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
+        rows = self.chunk_slice(i)
+        whole = read_plain_chunk(self.path, array, i, out) if array.is_plain else read_zarr_chunk(self.path, array, i)
+        chunk = whole[: rows.stop - rows.start]
+        if array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
+            raise damage(self.path, array, i, "a label code without a class")
+        if array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
+            raise damage(self.path, array, i, "a weight that is negative or not finite")
+        return chunk
+
+    def blocks(self) -> Iterator[StoreBlock]:
+        """Yield all chunks in order through one buffer: a block is valid until the next is taken."""
+        out = self.buffer()
+        for i in range(self.n_chunks):
+            yield self.read(i, out)
+
+    def read_rows(self, indices: npt.ArrayLike) -> StoreBlock:
+        """Gather rows by number, in the order given, reading each chunk that holds one of them once.
+
+        Raises
+        ------
+        IndexError
+            A number is negative or not below ``rows``.
+        StoreError
+            A chunk that holds one of the rows is damaged.
+        """
+        wanted = np.asarray(indices, dtype=np.int64)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.rows:
+            raise IndexError(f"row numbers must be in [0, {self.rows})")
+        X = np.empty((len(wanted), self.features), dtype=self.dtype)
+        y = None if self.layout.y_dtype is None else np.empty(len(wanted), dtype=self.layout.y_dtype)
+        weight = np.empty(len(wanted)) if self.has_weight else None
+        chunk_of, out = wanted // self.chunk_rows, self.buffer()
+        for i in np.unique(chunk_of).tolist():
+            at = np.flatnonzero(chunk_of == i)
+            block = self.read(i, out)
+            local = wanted[at] - block.first
+            X[at] = block.X[local]
+            if y is not None and block.y is not None:
+                y[at] = block.y[local]
+            if weight is not None and block.weight is not None:
+                weight[at] = block.weight[local]
+        return StoreBlock(X, y, weight, -1)
+
+    def read_y(self) -> Array | None:
+        """Read all label codes, shape (rows,); None without labels."""
+        return self._read_column(self.layout.y)
+
+    def read_weight(self) -> npt.NDArray[np.float64] | None:
+        """Read all weights, shape (rows,); None without weights."""
+        return self._read_column(self.layout.weight)
+
+    def _read_column(self, array: ArrayLayout | None) -> Array | None:
+        if array is None:
+            return None
+        column = np.empty(self.rows, dtype=array.dtype)
+        for i in range(self.n_chunks):
+            column[self.chunk_slice(i)] = self.read_chunk(array, i)
+        return column
+
+    def verify(self) -> int:
+        """Check every file against the manifest, and return how many bytes were read.
+
+        Unlike the checksum within a chunk, this finds chunks that were swapped or are of an older store.
+
+        Raises
+        ------
+        StoreError
+            Naming the first damaged file and how many more there are.
+        """
+        manifest = _read_manifest(self.path)
+        if manifest.digest != self.digest:
+            raise StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
+        check_sizes(self.path, manifest)
+        read_documents(self.path, manifest)
+        damaged = list(_damaged_chunks(self.path, manifest))
+        if damaged:
+            more = f" ({len(damaged) - 1} more chunks are damaged)" if len(damaged) > 1 else ""
+            raise StoreError(f"{damaged[0]}{more}")
+        return sum(manifest.sizes().values())
+
+    def __dask_tokenize__(self) -> tuple[str, str, str]:
+        return ("dask_odm.Store", self.path, self.digest)
+
+
+def read_block_array(store: Store, name: str, i: int) -> Array:
+    """Read chunk ``i`` of ``X``, ``y`` (as label values) or ``weight``: the task behind lazy arrays."""
+    array = {"X": store.layout.X, "y": store.layout.y, "weight": store.layout.weight}[name]
+    if array is None:
+        raise KeyError(name)
+    chunk = store.read_chunk(array, i)
+    return store.labels(chunk) if name == "y" else chunk
+
+
+def _read_manifest(root: str) -> Manifest:
+    path = os.path.join(root, MANIFEST)
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise StoreError(f"store '{root}': {MANIFEST} is not a file.")
+        if os.path.getsize(path) > _MAX_MANIFEST_BYTES:
+            raise StoreError(f"store '{root}': {MANIFEST} is larger than any store's.")
+        return parse_manifest(Path(path).read_bytes(), root)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        zarr = other_zarr(root)
+        if zarr is not None:
+            raise StoreError(f"'{root}' {zarr}.") from error
+        what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
+        if os.path.isfile(root):
+            what = "is a file, not a store"
+        raise StoreError(f"store '{root}' {what}; make one with dask_odm.ingest.") from error
+    except OSError as error:
+        raise StoreError(f"store '{root}' cannot be read: {reason(error)}.") from error
+
+
+def _damaged_chunks(root: str, manifest: Manifest) -> Iterator[StoreError]:
+    done, total = 0, sum(len(entries) for entries in manifest.chunks.values())
+    report(Progress("verify", 0, total))
+    for array in manifest.layout.arrays():
+        for i, (_, checksum) in enumerate(manifest.chunks[array.name]):
+            try:
+                if crc32c(read_sealed(root, array, i)) != checksum:
+                    yield damage(root, array, i, "checksum differs from the manifest's (swapped or of another store)")
+            except StoreError as error:
+                yield error
+            done += 1
+            report(Progress("verify", done, total))

@@ -1,0 +1,384 @@
+"""Writing a store: rows in, chunk files aside, manifest last, and one rename into place.
+
+Chunk files are written as zarr's ``[bytes, crc32c]`` codecs would write them, byte for byte, without going
+through zarr. A store becomes visible only when every byte of it is on disk; a failure leaves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numcodecs
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.data.store.classes import sort_classes
+from dask_odm.data.store.files import (
+    aside,
+    check_output,
+    make_folders,
+    reason,
+    remove_folder,
+    replace_folder,
+    sync_folders,
+    sync_tree,
+    write_synced,
+)
+from dask_odm.data.store.layout import (
+    CHECKSUM_BYTES,
+    CODE_TYPES,
+    FLOAT_TYPES,
+    FORMAT,
+    FORMAT_VERSION,
+    MANIFEST,
+    STATISTICS,
+    ArrayLayout,
+    Label,
+    Layout,
+    Manifest,
+    check_chunk_rows,
+    crc32c,
+    default_chunk_rows,
+    encode_strings,
+    group_document,
+    seal,
+)
+from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.typing import Array
+
+_CODES = "codes"  # provisional label codes, until all labels are known
+
+
+class StoreWriter:
+    """Writes one store; use as a context manager.
+
+    Order of calls: ``append`` as often as needed, then ``finish`` (or ``prepare`` and ``publish``, where
+    several stores are to appear together). Leaving the context before that removes what was written.
+
+    Parameters
+    ----------
+    path : folder to make; its parent must exist
+    dtype : ``float32`` or ``float64``
+    chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
+    compression : None (fastest locally) or ``zstd``
+    overwrite : replace an existing store, once the new one is complete
+
+    Raises
+    ------
+    InputError
+        The output exists, its parent does not, or a parameter is out of range.
+    StoreError
+        The disk is full or the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        dtype: str = "float32",
+        chunk_rows: int | None = None,
+        compression: str | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        if dtype not in FLOAT_TYPES:
+            raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
+        if compression not in (None, "zstd"):
+            raise InputError(f"compression must be None or 'zstd'. Got {compression!r} instead.")
+        self.path = os.path.abspath(path)
+        self.dtype = dtype
+        self.compression = compression
+        self.overwrite = overwrite
+        self.rows = 0
+        self._chunk_rows = chunk_rows
+        self._aside = aside(self.path)
+        self._entries: dict[str, list[tuple[int, int]]] = {}
+        self._counts = np.zeros(0, dtype=np.int64)
+        self._open: _OpenChunk | None = None
+        self._prepared: Manifest | None = None
+
+    def __enter__(self) -> StoreWriter:
+        check_output(self.path, overwrite=self.overwrite)
+        try:
+            with self._writing():
+                os.mkdir(self._aside)
+        except BaseException:  # an interrupt after it was made, too: __exit__ will not be called
+            remove_folder(self._aside)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        remove_folder(self._aside)
+
+    def append(self, X: Array, codes: npt.ArrayLike | None = None, weight: npt.ArrayLike | None = None) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        X : finite numbers of shape (rows, d)
+        codes : integers of shape (rows,), indices into the ``classes`` given in the end; -1 is unknown
+        weight : numbers of shape (rows,), finite and not negative
+
+        Raises
+        ------
+        InputError
+            Shapes that do not fit, or numbers that are not allowed.
+        """
+        X = np.asarray(X)
+        y = None if codes is None else np.asarray(codes)
+        w = None if weight is None else np.asarray(weight, dtype=np.float64)
+        if self._open is None:
+            self._open = self._start(X, y is not None, w is not None)
+        self._check(self._open, X, y, w)
+        if y is not None:
+            self._count(y)
+        at = 0
+        while at < len(X):
+            taken = self._open.fill(X[at:], None if y is None else y[at:], None if w is None else w[at:])
+            at += taken
+            self.rows += taken
+            if self._open.used == self._open.size:
+                self._flush(self._open)
+
+    def finish(
+        self,
+        classes: Sequence[Label] | None = None,
+        *,
+        feature_names: Sequence[str] | None = None,
+        source: str = "",
+    ) -> Store:
+        """Complete the store, put it in its place and open it; parameters as `prepare`."""
+        self.prepare(classes, feature_names=feature_names, source=source)
+        return self.publish()
+
+    def prepare(
+        self,
+        classes: Sequence[Label] | None = None,
+        *,
+        feature_names: Sequence[str] | None = None,
+        source: str = "",
+    ) -> None:
+        """Write everything that is left, still aside.
+
+        Parameters
+        ----------
+        classes : the label of each code, in the order of the codes. The store keeps those that occur, in
+            sorted order. By default the codes are their own labels.
+        feature_names : d distinct names, or None
+        source : what the data came from, for people
+
+        Raises
+        ------
+        InputError
+            No rows, more codes than classes, or names that are not d distinct strings.
+        """
+        if self._open is None or self.rows == 0:
+            raise InputError("no rows: there is nothing to make a store of.")
+        chunk = self._open
+        names = None if feature_names is None else check_feature_names(feature_names, chunk.features)
+        labels = tuple(range(len(self._counts))) if classes is None else tuple(classes)
+        if len(self._counts) > len(labels):
+            raise InputError(f"label code {len(self._counts) - 1}, but only {len(labels)} classes.")
+        kept, recode = sort_classes(labels, self._counts)
+        chunk_rows = min(chunk.size, self.rows)
+        y_dtype = None
+        if chunk.y is not None:
+            y_dtype = next(name for name in CODE_TYPES if len(kept) - 1 <= np.iinfo(name).max)
+        layout = Layout(
+            self.rows, chunk.features, chunk_rows, self.dtype, y_dtype,
+            chunk.weight is not None, names is not None, self.compression,
+        )  # fmt: skip
+        with self._writing():
+            if chunk.used:
+                self._flush(chunk, chunk_rows)
+            attributes = self._write_y(layout, kept, recode)
+            self._write_per_feature(layout, chunk.statistics, names)
+            self._finish_files(layout, attributes, source)
+
+    def publish(self) -> Store:
+        """Rename the prepared store into its place and open it."""
+        if self._prepared is None:
+            raise RuntimeError("publish comes after prepare")
+        with self._writing():
+            replace_folder(self._aside, self.path, overwrite=self.overwrite)
+        return Store.open(self.path)
+
+    def _start(self, X: Array, has_y: bool, has_weight: bool) -> _OpenChunk:
+        if X.ndim != 2 or X.shape[1] == 0:
+            raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
+        size = self._chunk_rows if self._chunk_rows is not None else default_chunk_rows(X.shape[1], self.dtype)
+        check_chunk_rows(size, X.shape[1], self.dtype)
+        return _OpenChunk(size, X.shape[1], self.dtype, has_y, has_weight)
+
+    def _check(self, chunk: _OpenChunk, X: Array, y: Array | None, weight: Array | None) -> None:
+        if X.ndim != 2 or X.shape[1] != chunk.features:
+            raise InputError(f"X must have {chunk.features} features. Got shape {X.shape} instead.")
+        for name, column, expected in (("y", y, chunk.y), ("weight", weight, chunk.weight)):
+            if (column is None) != (expected is None):
+                raise InputError(f"{name} must be given for all rows or for none.")
+            if column is not None and column.shape != (len(X),):
+                raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+        if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all()):
+            raise InputError("weight must be finite and not negative.")
+
+    def _count(self, codes: Array) -> None:
+        if codes.dtype.kind not in "iu" or (codes.size and codes.min() < -1):
+            raise InputError("label codes must be integers of at least -1.")
+        counts = np.bincount(codes[codes >= 0], minlength=len(self._counts))
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
+
+    def _flush(self, chunk: _OpenChunk, rows: int | None = None) -> None:
+        """Write the rows gathered so far as the next chunk of ``rows`` rows, padded where there are fewer."""
+        i, rows = len(self._entries.get("X", [])), rows or chunk.size
+        layout = Layout(rows, chunk.features, rows, self.dtype, None, True, False, self.compression)
+        with self._writing():
+            self._write_chunk(layout.X, i, chunk.padded_bytes(rows))
+            if chunk.weight is not None and layout.weight is not None:
+                chunk.weight[chunk.used :] = np.nan
+                self._write_chunk(layout.weight, i, sealed_bytes(chunk.weight[:rows]))
+            if chunk.y is not None:
+                chunk.y[chunk.used :] = -1
+                Path(make_folders(self._aside, f"{_CODES}/{i}")).write_bytes(chunk.y[:rows].data)
+        chunk.restart()
+
+    def _write_chunk(self, array: ArrayLayout, i: int, sealed: bytes | memoryview) -> None:
+        """Write one chunk file from its sealed plain bytes, compressing them if asked to."""
+        data = memoryview(sealed)
+        if array.compression == "zstd":
+            plain = bytes(data[:-CHECKSUM_BYTES])
+            data = memoryview(seal(bytes(numcodecs.Zstd(level=0, checksum=True).encode(plain))))
+        with open(make_folders(self._aside, array.chunk_key(i)), "wb", buffering=0) as file:
+            written = 0
+            while written < len(data):
+                written += file.write(data[written:])
+        checksum = int.from_bytes(data[-CHECKSUM_BYTES:], "little")
+        self._entries.setdefault(array.name, []).append((len(data), checksum))
+
+    def _write_y(self, layout: Layout, kept: tuple[Label, ...], recode: Array) -> dict[str, Any]:
+        """Turn provisional codes into final ones, and return the attributes of y."""
+        if layout.y is None:
+            return {}
+        counts = np.zeros(len(kept), dtype=np.int64)
+        for i in range(layout.n_chunks):
+            codes = np.fromfile(os.path.join(self._aside, _CODES, str(i)), dtype=np.int32)
+            final = np.append(recode, -1)[codes].astype(layout.y.dtype)  # code -1 takes the last entry
+            counts += np.bincount(final[final >= 0], minlength=len(kept))
+            self._write_chunk(layout.y, i, sealed_bytes(final))
+        shutil.rmtree(os.path.join(self._aside, _CODES))
+        kind = type(kept[0]).__name__ if kept else "int"
+        return {"classes": list(kept), "class_type": kind, "class_counts": counts.tolist()}
+
+    def _write_per_feature(
+        self, layout: Layout, statistics: StatisticsAccumulator, names: tuple[str, ...] | None
+    ) -> None:
+        result = statistics.result()
+        for name in STATISTICS:
+            array = layout.per_feature(f"statistics/{name}")
+            self._write_chunk(array, 0, sealed_bytes(getattr(result, name)))
+        if layout.feature is not None and names is not None:
+            self._write_chunk(layout.feature, 0, seal(encode_strings(names)))
+
+    def _finish_files(self, layout: Layout, y_attributes: dict[str, Any], source: str) -> None:
+        """Write the zarr documents, then the manifest, with everything else on disk before it."""
+        attributes = {"format": FORMAT, "format_version": FORMAT_VERSION, "rows": layout.rows, "source": source}
+        members: dict[str, Any] = {
+            array.name: array.document(y_attributes if array.name == "y" else {}) for array in layout.arrays()
+        }
+        members["statistics"] = group_document({}, {})
+        documents = {f"{name}/zarr.json": document for name, document in members.items()}
+        documents["statistics/zarr.json"] = group_document({})
+        documents["zarr.json"] = group_document(attributes, members)
+        entries = {}
+        for key in layout.documents():
+            text = json.dumps(documents[key], indent=1, allow_nan=False).encode()
+            Path(self._aside, key).write_bytes(text)
+            entries[key] = (len(text), crc32c(text))
+        sync_tree(self._aside)
+        self._prepared = Manifest(layout, self._entries, entries)
+        write_synced(os.path.join(self._aside, MANIFEST), self._prepared.to_json().encode())
+        sync_folders(self._aside)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(f"cannot write store '{self.path}': {reason(error)}.") from error
+
+
+def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
+    """Publish prepared stores that belong together; where that fails, those that replaced nothing are taken back."""
+    new = [writer.path for writer in writers if not os.path.lexists(writer.path)]
+    try:
+        return [writer.publish() for writer in writers]
+    except BaseException:
+        for path in new:
+            remove_folder(path)
+        raise
+
+
+class _OpenChunk:
+    """The chunk that is being filled: X with room for its checksum, codes, weights and statistics."""
+
+    def __init__(self, size: int, features: int, dtype: str, has_y: bool, has_weight: bool) -> None:
+        self.size, self.features, self.used = size, features, 0
+        self._bytes = np.empty(size * features * np.dtype(dtype).itemsize + CHECKSUM_BYTES, dtype=np.uint8)
+        self.X = self._bytes[:-CHECKSUM_BYTES].view(dtype).reshape(size, features)
+        self.y = np.empty(size, dtype=np.int32) if has_y else None
+        self.weight = np.empty(size) if has_weight else None
+        self.statistics = StatisticsAccumulator(features)
+
+    def fill(self, X: Array, y: Array | None, weight: Array | None) -> int:
+        """Take as many rows as there is room for, and return their number."""
+        start, stop = self.used, min(self.used + len(X), self.size)
+        rows = stop - start
+        with np.errstate(over="ignore"):
+            np.copyto(self.X[start:stop], X[:rows], casting="same_kind" if X.dtype.kind == "f" else "unsafe")
+        if self.y is not None and y is not None:
+            self.y[start:stop] = y[:rows]
+        if self.weight is not None and weight is not None:
+            self.weight[start:stop] = weight[:rows]
+        self.used = stop
+        return rows
+
+    def padded_bytes(self, rows: int) -> memoryview:
+        """Return the sealed bytes of the first ``rows`` rows, NaN where none was filled in."""
+        if not np.isfinite(self.X[: self.used]).all():
+            raise InputError(f"X contains NaN, infinity or a value too large for {self.X.dtype}.")
+        self.statistics.update(self.X[: self.used])
+        self.X[self.used :] = np.nan
+        nbytes = rows * self.X.strides[0]
+        checksum = crc32c(self._bytes[:nbytes])
+        self._bytes[nbytes : nbytes + CHECKSUM_BYTES] = np.frombuffer(checksum.to_bytes(4, "little"), np.uint8)
+        return self._bytes[: nbytes + CHECKSUM_BYTES].data
+
+    def restart(self) -> None:
+        """Begin the next chunk."""
+        self.used = 0
+
+
+def sealed_bytes(numbers: Array) -> bytes:
+    """Little-endian bytes of an array and their checksum."""
+    return seal(np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<")).tobytes())
+
+
+def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
+    """Return the names as a tuple; InputError where they are not ``features`` distinct strings."""
+    result = tuple(names)
+    if len(result) != features or not all(isinstance(name, str) for name in result):
+        raise InputError(f"feature names must be {features} strings. Got {len(result)} values.")
+    if len(set(result)) != features:
+        twice = next(name for name in result if result.count(name) > 1)
+        raise InputError(f"feature names must be distinct; {twice!r} occurs more than once.")
+    return result

@@ -1,0 +1,1 @@
+"""How work is spread: the cluster, its watch, workers, and passes over all rows."""

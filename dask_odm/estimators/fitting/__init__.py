@@ -1,0 +1,1 @@
+"""What every fit goes through: training data, scratch folders, checkpoints."""

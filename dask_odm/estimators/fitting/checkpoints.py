@@ -1,0 +1,190 @@
+"""What a fit leaves behind after every level or epoch, so that one whose client was lost can go on from there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dask_odm.data.store.files import reason
+from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.fitting.training import FitSettings
+from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
+from dask_odm.solvers.base import Solution
+from dask_odm.solvers.svrg import SVRGState
+
+S = TypeVar("S")
+logger = logging.getLogger("dask_odm")
+LEFT_OUT = ("memory_limit", "scratch", "checkpoint", "resume", "lams", "start")  # a fit is the same without
+
+
+@dataclass
+class Checkpoint:
+    """Where a fit writes its levels, and the level it goes on from.
+
+    Attributes
+    ----------
+    path : str
+    fit : dict
+        What tells the fit from others, see `_find`.
+    start : (level number, solutions) or None
+        The last level of the fit that goes on.
+    history : list of dict
+        Its entries up to there.
+    """
+
+    path: str
+    fit: dict[str, Any]
+    start: tuple[int, list[Solution]] | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, number: int, fetch: Callable[[], list[Solution]], history: list[dict[str, Any]]) -> None:
+        """Replace the checkpoint by level ``number``."""
+        save_checkpoint(self.path, fetch(), {"level": number, "history": history} | self.fit)
+
+
+def check_checkpoint(path: str | None, *, resume: bool) -> None:
+    """Raise InputError where no checkpoint could be written, before any work is done for it."""
+    if path is None:
+        if resume:
+            raise InputError("resume=True needs the path of a checkpoint; pass checkpoint=.")
+        return
+    target = os.path.abspath(path)
+    try:
+        check_target(target, "checkpoint", overwrite=True)
+    except OSError as error:
+        raise InputError(f"checkpoint '{path}' cannot be read: {reason(error)}.") from error
+    if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
+        raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
+
+
+def open_checkpoint(data: Callable[[], str], settings: FitSettings) -> Checkpoint | None:
+    """The checkpoint of a tree, if one is asked for; one that is there is looked at.
+
+    Parameters
+    ----------
+    data : callable
+        Tells which rows are learned from: a pass over them perhaps, so called only where a checkpoint is asked for.
+    settings : FitSettings
+
+    Raises
+    ------
+    StoreError
+        The one that is there is damaged or of another fit: it is neither gone on from nor overwritten.
+    """
+    if settings.checkpoint is None:
+        return None
+    path = settings.checkpoint
+    fit, found = _find(path, data(), settings)
+    opened = Checkpoint(path, fit)
+    if found is not None:
+        arrays, attributes = found
+        opened.start = int(attributes["level"]), solutions_of(arrays, path)
+        opened.history = list(attributes["history"])
+    return opened
+
+
+@dataclass
+class EpochCheckpoint:
+    """Where a fit by epochs writes its state; else as `Checkpoint`."""
+
+    path: str
+    fit: dict[str, Any]
+    start: SVRGState | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, state: SVRGState, history: list[dict[str, Any]]) -> None:
+        """Replace the checkpoint by that of ``state``."""
+        arrays = {name: np.asarray(value).reshape(-1, state.w.size if np.ndim(value) else 1)
+                  for name, value in asdict(state).items()}  # fmt: skip
+        save_state(self.path, arrays, {"history": history} | self.fit)
+
+
+def open_epochs(solver: str, data: Callable[[], str], settings: FitSettings) -> EpochCheckpoint | None:
+    """As `open_checkpoint`, of a fit by the epochs of a ``solver``."""
+    if settings.checkpoint is None:
+        return None
+    path = settings.checkpoint
+    fit, found = _find(path, f"{solver} {data()}", settings)
+    opened = EpochCheckpoint(path, fit)
+    if found is not None:
+        arrays, attributes = found
+        figures = {name: value.item() for name, value in arrays.items() if name not in ("w", "before")}
+        opened.start = SVRGState(w=arrays["w"][0], before=arrays["before"], **figures)
+        opened.history = list(attributes["history"])
+    return opened
+
+
+def open_steps(
+    solver: str, data: Callable[[], str], settings: FitSettings, kind: Callable[..., S], vectors: Sequence[str]
+) -> tuple[S | None, Callable[[S], None]]:
+    """The state that a fit by the steps of a ``solver`` goes on from, and what saves one; else as `open_checkpoint`.
+
+    Parameters
+    ----------
+    kind : callable
+        The dataclass of a state. Its arrays are the ``vectors`` and matrices; all else is JSON.
+    """
+    if settings.checkpoint is None:
+        return None, lambda state: None
+    path = settings.checkpoint
+    fit, found = _find(path, f"{solver} {data()}", settings)
+
+    def save(state: S) -> None:
+        arrays = {name: np.atleast_2d(value) for name, value in vars(state).items() if isinstance(value, np.ndarray)}
+        figures = {name: value for name, value in vars(state).items() if name not in arrays}
+        save_state(path, arrays, figures | fit)
+
+    if found is None:
+        return None, save
+    arrays = {name: value[0] if name in vectors else value for name, value in found[0].items()}
+    figures = {name: value for name, value in found[1].items() if name not in fit}
+    return kind(**arrays, **figures), save
+
+
+def _find(
+    path: str, data: str, settings: FitSettings
+) -> tuple[dict[str, Any], tuple[dict[str, Any], dict[str, Any]] | None]:
+    """What tells the fit from others, and the checkpoint that it goes on from.
+
+    The former is the digest of ``data`` and parameters, and the seed, which a fit that goes on without one takes over.
+    """
+    seed, resume, parameters = settings.solver.seed, settings.resume, _plain(settings)
+
+    def digest(seed: int) -> str:
+        return hashlib.sha256(json.dumps([data, seed, parameters], sort_keys=True).encode()).hexdigest()
+
+    found = load_state(path)
+    # a fit that starts anew may draw another seed, and replaces its own
+    if found is not None and found[1].get("fit") != digest(seed if resume else int(found[1].get("seed", seed))):
+        raise StoreError(
+            f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
+        )
+    if found is not None and resume:
+        history = found[1]["history"]
+        at = f"level {found[1]['level']}" if "level" in found[1] else f"{len(history)} steps"
+        logger.info("going on from checkpoint '%s', after %s", path, at)
+    return {"fit": digest(seed), "seed": seed}, found if resume else None
+
+
+def _plain(settings: FitSettings) -> dict[str, Any]:
+    """All parameters that make a fit what it is, as JSON."""
+    if callable(settings.kernel):
+        settings.require_named_kernel("a fit with a checkpoint")
+    plain = asdict(settings)
+    for name in LEFT_OUT:
+        del plain[name]
+    del plain["solver"]["seed"]
+    return plain
+
+
+def checkpoint_seed(path: str | None) -> int | None:
+    """The seed of the fit that left a checkpoint at ``path``; None if there is none."""
+    found = None if path is None else load_state(path)
+    return None if found is None else int(found[1]["seed"])

@@ -1,0 +1,1 @@
+"""What a user can hand over to `fit` and `predict`, as rows in memory or a store."""

@@ -1,0 +1,204 @@
+"""What `fit` and `predict` refuse: rows, labels and weights in memory, and parameters that need the data to judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from dask_odm.data.rows.finite import describe_not_finite
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
+from dask_odm.solvers.base import Solution
+from dask_odm.strategies.predict import Predictor
+from dask_odm.typing import Array
+
+FLOATS = (np.float64, np.float32)
+EXTREME_ROWS = 64
+
+
+class InputTypeError(InputError, TypeError):
+    """An `InputError` where scikit-learn raises a TypeError."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Training rows in memory: X (n, d) finite floats, y (n,), weight (n,) ≥ 0, names (d,) or None.
+
+    ``classes`` are the two labels, ``codes`` (n,) tells which a row has.
+    """
+
+    X: Array
+    y: Array
+    weight: Array
+    classes: Array
+    codes: Array
+    names: Array | None
+
+
+def as_input_error(validate: Callable[[], Any]) -> Any:
+    """Run scikit-learn's validation; its errors become ours, which are ValueErrors (and TypeErrors) too."""
+    try:
+        return validate()
+    except InputError:
+        raise
+    except TypeError as error:
+        raise InputTypeError(str(error)) from error
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def check_training(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> Checked:
+    """Training rows in memory; ``estimator`` stays as it is, whatever comes.
+
+    ``options`` are further ones of scikit-learn's ``validate_data``.
+
+    Raises
+    ------
+    InputError
+        Rows, labels or weights that cannot be learned from.
+    """
+    reader = copy(estimator)  # scikit-learn's validation sets attributes
+    checked: Checked = as_input_error(lambda: _check_training(reader, X, y, sample_weight, options))
+    return checked
+
+
+def _check_training(reader: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Checked:
+    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
+    y = labels_of(y)
+    require_labels(y)
+    X, y = validate_data(reader, rows_of(X), y, **given)
+    if issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()  # an entry may be stored in parts, whose squares are not those of the sum
+    names = getattr(reader, "feature_names_in_", None)
+    require_finite(X, names)
+    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    if kind == "continuous" and len(np.unique(y)) <= 2:  # two labels such as 0.5 and 1.5
+        kind = "binary"
+    if kind != "binary":
+        check_classification_targets(y)
+        raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    classes, codes = np.unique(y, return_inverse=True)
+    require_two(classes)
+    return Checked(X, y, weight, classes, codes, names)
+
+
+def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
+    """Rows in memory to predict on, (n, d) finite floats; ``options`` as for `check_training`."""
+    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
+    checked: Array = as_input_error(lambda: validate_data(estimator, rows_of(X), reset=False, **given))
+    require_finite(checked, getattr(estimator, "feature_names_in_", None))
+    return checked
+
+
+def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
+    """Raise InputError naming columns, counts and rows of what is not finite in X (n, d)."""
+    if issparse(X):
+        if np.isfinite(X.data).all():
+            return
+        column = int(X.indices[~np.isfinite(X.data)].min())
+        X, names = X[:, [column]].toarray(), [column if names is None else names[column]]
+    complaint = describe_not_finite(X, names, first)
+    if complaint is not None:
+        raise InputError(complaint)
+
+
+def require_two(classes: Array) -> None:
+    """Raise InputError unless there are two classes."""
+    if len(classes) < 2:
+        raise InputError(f"the data hold one class only, {classes.tolist()}; a classifier needs two.")
+    if len(classes) > 2:
+        raise InputError(
+            f"Only binary classification is supported. The labels have {len(classes)} values: "
+            f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}."
+        )
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raise InputError unless every callback can be called."""
+    for i, callback in enumerate(callbacks or ()):
+        if not callable(callback):
+            raise InputError(f"callbacks must be callables that take an event. Got {callback!r} at index {i} instead.")
+
+
+def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, float]:
+    """What rows of the negative and the positive class are multiplied by.
+
+    Parameters
+    ----------
+    given : dict, "balanced" or None
+    classes : ndarray of shape (2,)
+    totals : ndarray of shape (2,)
+        Sums of row weights per class.
+
+    Raises
+    ------
+    InputError
+        A weight that is no finite number ≥ 0, a class that is not there, or no weight left in a class.
+    """
+    if not totals.any():
+        raise InputError("all row weights are zero; nothing is left to learn from.")
+    if given == "balanced":
+        low, high = (totals.sum() / (2.0 * np.maximum(totals, np.finfo(float).tiny))).tolist()
+    else:
+        low, high = _given_weights(given or {}, classes.tolist())
+    left = totals * (low, high)
+    if not left.any():
+        raise InputError("all row weights are zero, given class_weight; nothing is left to learn from.")
+    if not left.all():
+        raise InputError(f"all rows of class {classes[left == 0].tolist()[0]!r} have weight zero.")
+    return low, high
+
+
+def _given_weights(given: dict[Any, Any], classes: list[Any]) -> tuple[float, float]:
+    for label, weight in given.items():
+        if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
+            raise InputError(f"class_weight must be finite and not negative numbers. Got {weight!r} for {label!r}.")
+    unknown = [label for label in given if label not in classes]
+    if unknown and not all(label in given for label in classes):  # as scikit-learn has it
+        raise InputError(f"class_weight names {unknown[0]!r}, which is not among the classes {classes}.")
+    low, high = (float(given.get(label, 1.0)) for label in classes)
+    return low, high
+
+
+def require_finite_decisions(predictor: Predictor) -> None:
+    """Raise InputError if rows as large as those trained on overflow the kernel in their own dtype."""
+    support: Any = predictor.support
+    support = support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
+    size = np.maximum(_dense(support.max(axis=1)), -_dense(support.min(axis=1)))
+    rows = support[np.argsort(-size, kind="stable")[:EXTREME_ROWS]]
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = rows.shape[0] == 0 or np.isfinite(predictor.decision(rows)).all()
+    if not finite:
+        raise InputError(
+            f"the kernel of rows as large as {size.max():.1e} overflows {support.dtype}: rescale the rows "
+            "(scale='minmax'), or choose a smaller gamma."
+        )
+
+
+def _dense(column: Any) -> Array:
+    values: Array = column.toarray().ravel() if issparse(column) else column
+    return values
+
+
+def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | None:
+    """What to warn of where a solve ended above ``tol``; None if none did."""
+    left = [solution for solution in solutions if not solution.converged]
+    if not left:
+        return None
+    worst = max(solution.point.gap for solution in left)
+    start = f"The solver stopped at a relative gap of {worst:.1e}, above tol={tol:g}."
+    if any(solution.sweeps for solution in left):
+        return f"{start} Increase max_iter ({max_iter} sweeps), scale the features, or decrease lam."
+    return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."

@@ -1,0 +1,149 @@
+"""pandas and dask frames and series as rows and labels: columns of numbers only, and their names."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+from sklearn.exceptions import DataConversionWarning
+
+from dask_odm.data.readers.columns import LABEL_NAMES
+from dask_odm.data.readers.tables import PandasTable, refuse_kinds
+from dask_odm.errors import InputError
+from dask_odm.typing import Array
+
+_NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
+_PLAIN = frozenset({"integer", "floating", "boolean"})  # labels that need not be objects
+
+
+def rows_of(X: Any) -> Any:
+    """``X`` as scikit-learn can validate it: a frame's columns are numbers, anything else stays as it is.
+
+    Raises
+    ------
+    InputError
+        A frame with columns that are no numbers, or with names of mixed types; an Arrow table.
+    """
+    refuse_arrow(X)
+    if not isinstance(X, pd.DataFrame):
+        return X
+    _require_numbers(X)
+    names_of(X)
+    return X.astype(np.float64) if any(map(types.is_object_dtype, X.dtypes)) else X
+
+
+def labels_of(y: Any) -> Array | None:
+    """Labels in memory as an ndarray, whose dtype is that of objects only if they need it; None stays None."""
+    if y is None:
+        return None
+    if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
+        y = y.to_numpy(dtype=object)
+    values = np.asarray(y)
+    if values.dtype.kind == "O" and types.infer_dtype(values.reshape(-1), skipna=False) in _PLAIN:
+        return np.array(values.tolist())
+    return values
+
+
+def require_labels(y: Array | None) -> None:
+    """Raise InputError if labels are missing: NaN, None or NA."""
+    if y is None or y.dtype.kind not in "OfcmM":
+        return
+    missing = pd.isna(y)
+    if missing.any():
+        row, count = int(np.argmax(missing.reshape(len(missing), -1).any(axis=1))), int(missing.sum())
+        raise InputError(
+            f"y holds missing labels (NaN or None) in {count} row{'s' if count > 1 else ''}, first in row {row}; drop "
+            "these rows."
+        )
+
+
+def refuse_arrow(X: Any) -> None:
+    """Raise InputError if ``X`` is an Arrow table."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None and isinstance(X, arrow.Table | arrow.RecordBatch):
+        raise InputError(
+            "X must not be an Arrow table: pass table.to_pandas() without its label column, or write the table to a "
+            "store with dask_odm.ingest."
+        )
+
+
+def refuse_labels_inside(X: Any) -> None:
+    """Raise InputError if ``X``, which came without labels, is a frame with a column that is named as they are."""
+    if not isinstance(X, pd.DataFrame) and not is_dask_frame(X):
+        return
+    for name in X.columns:
+        if isinstance(name, str) and name.lower() in LABEL_NAMES:
+            raise InputError(f"no y given; pass frame.drop(columns={name!r}), frame[{name!r}].")
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Whether ``X`` is a dask DataFrame, without importing dask.dataframe for those who do not use it."""
+    frame = sys.modules.get("dask.dataframe")
+    return frame is not None and isinstance(X, frame.DataFrame)
+
+
+def is_dask_series(y: Any) -> bool:
+    """Whether ``y`` is a dask Series."""
+    frame = sys.modules.get("dask.dataframe")
+    return frame is not None and isinstance(y, frame.Series)
+
+
+def dask_rows(frame: Any) -> tuple[Any, Array | None]:
+    """A dask DataFrame as a dask array of floats (chunk sizes unknown), and the names of its columns.
+
+    Raises
+    ------
+    InputError
+        Columns that are no numbers, or names of mixed types.
+    """
+    meta = frame._meta
+    _require_numbers(meta)
+    single = all(dtype == np.float32 for dtype in meta.dtypes)
+    return frame.astype(np.float32 if single else np.float64).to_dask_array(), names_of(meta)
+
+
+def dask_labels(y: Any) -> Any:
+    """A dask Series, or a frame of one column, as a dask array of plain values (chunk sizes unknown)."""
+    if is_dask_frame(y):
+        if y.shape[1] != 1:
+            raise InputError(f"y should be a 1d array. Got a frame of {y.shape[1]} columns instead.")
+        warn_column()
+        y = y[y.columns[0]]
+    if isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
+        y = y.astype(object)
+    return y.to_dask_array()
+
+
+def warn_column() -> None:
+    """Warn as scikit-learn does that a column was taken for a vector."""
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples, ), "
+        "for example using ravel().",
+        DataConversionWarning,
+        stacklevel=4,
+    )
+
+
+def names_of(frame: pd.DataFrame) -> Array | None:
+    """Names of the columns if all are strings; None if none is."""
+    strings = [isinstance(name, str) for name in frame.columns]
+    if any(strings) and not all(strings):
+        raise InputError("column names must all be strings, or none; convert them: frame.columns = map(str, columns).")
+    return np.array(frame.columns, dtype=object) if strings and all(strings) else None
+
+
+def _require_numbers(frame: pd.DataFrame) -> None:
+    """Raise InputError, as `ingest` does, where columns hold no numbers; numbers held as objects are numbers."""
+    table = PandasTable(frame)
+    held = [j for j in range(frame.shape[1]) if not _are_numbers(frame.iloc[:, j])]
+    refuse_kinds("X", [(f"column {frame.columns[j]!r}", *table.kind(j)) for j in held], otherwise="")
+
+
+def _are_numbers(column: pd.Series[Any]) -> bool:
+    if not types.is_object_dtype(column.dtype):
+        return column.dtype.kind in "iuf"
+    return len(column) > 0 and types.infer_dtype(column, skipna=True) in _NUMBERS

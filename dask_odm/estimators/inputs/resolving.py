@@ -1,0 +1,195 @@
+"""From whatever a user passes to `fit` or `predict` to rows in memory, dask arrays or a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from dask.base import compute
+
+from dask_odm.data.readers.labels import LabelEncoder
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import as_input_error, require_finite
+from dask_odm.estimators.inputs.frames import (
+    dask_labels,
+    dask_rows,
+    is_dask_frame,
+    is_dask_series,
+    labels_of,
+    refuse_arrow,
+    refuse_labels_inside,
+    warn_column,
+)
+from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_dask_array, is_dataset, is_xarray
+from dask_odm.typing import Array
+
+
+def resolve(
+    X: Any, y: Any = None, sample_weight: Any = None, *, features: Features | None = None, lengths: bool = True
+) -> Resolved:
+    """The store, the dask arrays or the rows in memory behind ``X``.
+
+    Parameters
+    ----------
+    X, y, sample_weight : as `fit` takes them
+    features : Features or None
+        Those of the model, which tell the dimensions of an xarray X.
+    lengths : bool
+        Compute unknown chunk sizes; False leaves those of dask rows that come by themselves.
+
+    Raises
+    ------
+    InputError
+        y or sample_weight given besides a source that has its own, a Dataset without ``X``, a frame with columns
+        that are no numbers, an Arrow table, or lengths, dimensions or coordinates that do not match.
+    StoreError
+        A path that is no sound store.
+    """
+    if isinstance(X, str | os.PathLike | Store):
+        _no_extras(y, sample_weight, "a store")
+        return X if isinstance(X, Store) else Store.open(X)
+    if is_dataset(X):
+        _no_extras(y, sample_weight, "a Dataset")
+    refuse_arrow(X)
+    if y is None and features is None:
+        refuse_labels_inside(X)
+    if is_xarray(X):
+        return _of_xarray(X, y, sample_weight, features)
+    if is_dask_frame(X):
+        rows, names = dask_rows(X)
+        return replace(_aligned(rows, y, sample_weight, lengths), feature_names=names)
+    if is_dask_array(X):
+        return _aligned(X, y, sample_weight, lengths)
+    return Given(X, y, sample_weight)
+
+
+def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None:
+            raise InputError(f"{name} must be None when X is {what}, which holds its own. Got {type(value).__name__}.")
+
+
+def dimension_of_features(X: Any, y: Any, sample_weight: Any) -> str | None:
+    """Name of the dimension of the features if ``X``, which `fit` took, is an xarray object."""
+    if not is_xarray(X):
+        return None
+    from dask_odm.estimators.inputs.labelled import feature_dimension
+
+    return feature_dimension(X, y, sample_weight)
+
+
+def _of_xarray(X: Any, y: Any, weight: Any, features: Features | None) -> Resolved:
+    from dask_odm.data.store.interchange import as_store
+    from dask_odm.estimators.inputs.labelled import columns_of, feature_names, in_memory, is_lazy, oriented
+
+    store = as_store(X) if is_dataset(X) else None
+    if store is not None:
+        return store
+    rows, y, weight = oriented(*columns_of(X, y, weight), features)
+    if not is_lazy(rows):
+        return Given(in_memory(rows), y, weight)
+    lazy = rows if rows.chunks is not None else rows.chunk()
+    return replace(_aligned(lazy.data, y, weight), feature_names=feature_names(rows))
+
+
+def _aligned(X: Any, y: Any, weight: Any, lengths: bool = True) -> LazyArrays:
+    """Resolve unknown chunk sizes, and give all arrays the row chunks of X, whose rows are not split."""
+    if X.ndim != 2:
+        raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
+    y, weight = _lazy_column(y), _lazy_column(weight)
+    if y is None and weight is None and not lengths:
+        return LazyArrays(X.rechunk({1: -1}), None)
+    if weight is not None and weight.dtype.kind not in "biufO":
+        raise InputError(f"sample_weight must be numbers. Got dtype {weight.dtype} instead.")
+    X = _known(X).rechunk({1: -1})
+    return LazyArrays(X, _beside(X, y, "y"), _beside(X, weight, "sample_weight"))
+
+
+def _lazy_column(column: Any) -> Any:
+    """Labels or weights, however they come, as a dask array; None stays None."""
+    import dask.array as da
+
+    if is_xarray(column):
+        column = column.data
+    if is_dask_frame(column) or is_dask_series(column):
+        column = dask_labels(column)
+    return column if column is None or is_dask_array(column) else da.from_array(labels_of(column), chunks=-1)
+
+
+def _known(array: Any) -> Any:
+    """The array with its chunk sizes known; it is computed for that where they are not."""
+    return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
+
+
+def _beside(X: Any, column: Any, name: str) -> Any:
+    if column is None:
+        return None
+    column = _known(column)
+    if column.ndim == 2 and column.shape[1] == 1:
+        warn_column()
+        column = column[:, 0]
+    if column.shape != (len(X),):
+        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+    return column.rechunk((X.chunks[0],))
+
+
+def to_memory(arrays: LazyArrays) -> Given:
+    """Compute dask arrays together; rows with feature names become a frame."""
+    values = compute(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
+    rest = iter(values[1:])
+    y, weight = (None if a is None else next(rest) for a in (arrays.y, arrays.weight))
+    names = arrays.feature_names
+    return Given(values[0] if names is None else pd.DataFrame(values[0], columns=names, copy=False), y, weight)
+
+
+def spool(arrays: LazyArrays, path: str) -> Store:
+    """Write dask arrays to a store at ``path``, one block in this process's memory at a time."""
+    dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
+    present = [a for a in (arrays.X, arrays.y, arrays.weight) if a is not None]
+    blocks = zip(*[a.to_delayed().reshape(-1) for a in present], strict=True)
+    encoder = None if arrays.y is None else LabelEncoder(text=False)
+    with StoreWriter(path, dtype=dtype) as writer:
+        for block in blocks:
+            values = iter(compute(*block))
+            X = np.asarray(next(values)).astype(dtype, copy=False)
+            require_finite(X, arrays.feature_names, writer.rows)
+            codes = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
+            writer.append(X, codes, None if arrays.weight is None else _numbers(next(values)))
+        names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
+        classes = None if encoder is None else encoder.classes()
+        return writer.finish(classes, feature_names=names, source="dask arrays")
+
+
+def _numbers(weight: Any) -> Array:
+    numbers: Array = as_input_error(lambda: np.asarray(weight, dtype=np.float64))
+    return numbers
+
+
+def _place(first: int) -> Callable[[int], str]:
+    return lambda i: f"y, row {first + i}"
+
+
+def as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights in memory as dask arrays with the same row chunks."""
+    import dask.array as da
+
+    rows = max(1, (16 << 20) // X[:1].nbytes)
+    return da.from_array(X, chunks=(rows, -1)), da.from_array(y, chunks=rows), da.from_array(weight, chunks=rows)
+
+
+def weight_per_class(store: Store) -> Array:
+    """Sum of row weights of every class of a store with labels."""
+    totals = np.array(store.class_counts or (), dtype=np.float64)
+    if store.layout.y is None or store.layout.weight is None:
+        return totals
+    totals[:] = 0.0
+    for i in range(store.n_chunks):
+        y, weight = store.read_chunk(store.layout.y, i), store.read_chunk(store.layout.weight, i)
+        totals += np.bincount(y[y >= 0], weights=weight[y >= 0], minlength=len(totals))
+    return totals

@@ -1,0 +1,1 @@
+"""The optimal margin distribution machine: the estimator, and a recipe for every solver."""

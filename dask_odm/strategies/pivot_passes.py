@@ -1,0 +1,126 @@
+"""Landmarks chosen over the chunks of a store by Dask: a pass of bounded memory for every block of proposals.
+
+A task runs the race of `kernels.pivots` over a run of chunks and returns keys and numbers of its first rows. Random
+numbers are by seed, turn and chunk, and the first rows of all are the same however chunks are grouped: so landmarks
+do not depend on the workers, and are those of rows in memory cut into the same chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from dask.delayed import delayed
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.engine.cluster import Cluster
+from dask_odm.kernels.landmarks import BLOCK
+from dask_odm.kernels.pivots import Proposals, Race, most_proposals
+from dask_odm.typing import Array
+
+
+def task_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
+    """Peak bytes of one task: a chunk with its columns and keys; for "rp" blocks of rows and the landmarks besides."""
+    chunk = store.chunk_nbytes + 80 * store.chunk_rows + 32 * most_proposals(count)
+    if method == "uniform":
+        return chunk
+    rows = store.chunk_rows * store.features * itemsize
+    block = 8 * BLOCK * (3 * count + 5 * store.features)
+    landmarks = 8 * (4 * count**2 + 4 * count * store.features)
+    return chunk + 3 * rows + block + landmarks
+
+
+@dataclass(frozen=True, eq=False)
+class StorePivots:
+    """Rows of a store, with labels, as a `dask_odm.kernels.pivots.PivotRows`: those that ``labelling`` keeps.
+
+    Parameters
+    ----------
+    store : Store
+    labelling : Labelling
+    scaling : Scaling
+        From raw rows to what the kernel sees.
+    cluster : Cluster
+    type_name : str
+        Rows are cast to it before they are scaled.
+    """
+
+    store: Store
+    labelling: Labelling
+    scaling: Scaling
+    cluster: Cluster
+    type_name: str
+
+    @property
+    def n(self) -> int:
+        return self.store.rows
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.type_name)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of a pass, at most: so many that none waits long."""
+        return 4 * self.cluster.slots
+
+    def require(self, count: int, method: str) -> None:
+        """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
+        what, advice = f"Choosing {count} landmarks", "Use fewer landmarks, fewer threads a worker or more memory."
+        needed = task_bytes(self.store, count, self.dtype.itemsize, method)
+        self.cluster.require(needed, min(self.store.n_chunks, self.tasks), what, advice)
+
+    def run(self, race: Race) -> Proposals:
+        # as a task of its own, so that it goes to a worker once, and under a name that no other fit has
+        sent = delayed(race, name=f"landmarks-{uuid4().hex}", traverse=False)
+        chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.tasks))
+        arguments = [(self.store, self.labelling, self.scaling, self.type_name, sent, part.tolist()) for part in chunks]
+        return Proposals.merged(self.cluster.map_chunks(propose, arguments, "landmarks"), race.most)
+
+    def take(self, numbers: Array) -> Array:
+        return self.scaling(self.raw(numbers))
+
+    def raw(self, numbers: Array) -> Array:
+        """Rows at ``numbers``, not scaled; each chunk that holds some is read once more."""
+        order = np.argsort(numbers)
+        parts = np.array_split(numbers[order], max(1, min(self.tasks, len(numbers))))
+        read = self.cluster.map_chunks(read_rows, [(self.store, part) for part in parts], "landmarks")
+        rows = np.empty((len(numbers), self.store.features), self.dtype)
+        rows[order] = np.concatenate(read)
+        return rows
+
+
+def read_rows(store: Store, numbers: Array) -> Array:
+    """Raw rows at ``numbers``: a task."""
+    return store.read_rows(numbers).X
+
+
+def propose(
+    store: Store, labelling: Labelling, scaling: Scaling, dtype: str, race: Race, chunks: list[int]
+) -> Proposals:
+    """The proposals of a run of chunks: a task."""
+    buffer, found = store.buffer(), None
+    for i in chunks:
+        block = store.read(i, buffer) if race.reads_rows else _columns(store, i)
+        keep = np.flatnonzero(labelling(block)[0])
+        X = block.X[keep]
+        if race.reads_rows:
+            X = X.astype(dtype, copy=False)
+            scaling(X, X)
+        own = race.chunk(X, block.first + keep, i)
+        found = Proposals.merged([own] if found is None else [found, own], race.most)
+    assert found is not None
+    return found
+
+
+def _columns(store: Store, i: int) -> StoreBlock:
+    """Chunk ``i`` without its features, for who asks for none."""
+    y, weight = store.layout.y, store.layout.weight
+    assert y is not None
+    codes = store.read_chunk(y, i)
+    weights = None if weight is None else store.read_chunk(weight, i)
+    return StoreBlock(np.empty((len(codes), 0)), codes, weights, store.chunk_slice(i).start)

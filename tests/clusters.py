@@ -1,0 +1,110 @@
+"""Workers for tests: processes of this machine under nannies, as a user has them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+from quick_workers import QUICK
+
+TRIM = "MALLOC_TRIM_THRESHOLD_"
+SETTINGS = QUICK | {
+    "distributed.admin.large-graph-warning-threshold": "1GB",
+    "distributed.comm.timeouts.connect": "60s",
+}
+
+
+@contextmanager
+def workers(count: int, **settings) -> Iterator[Client]:
+    """A client of ``count`` worker processes of one thread and 1 GB each."""
+    with (
+        trim_restored(),
+        dask.config.set({**SETTINGS, **settings}),
+        LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            memory_limit="1GB",
+            processes=True,
+            dashboard_address=":0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def trim_restored() -> Iterator[None]:
+    """Put the allocator's setting back: nannies set it for their parent too, and leave it."""
+    before = os.environ.get(TRIM)
+    try:
+        yield
+    finally:
+        os.environ.pop(TRIM, None)
+        if before is not None:
+            os.environ[TRIM] = before
+
+
+@pytest.fixture(scope="session")
+def start_workers() -> Callable[..., Iterator[Client]]:
+    return workers
+
+
+def scale(client: Client, count: int) -> None:
+    """Go on with ``count`` workers: those that are there, and as many more or less."""
+    client.cluster.scale(count)
+    client.wait_for_workers(count, timeout=60)
+    deadline = time.monotonic() + 60
+    while len(client.nthreads()) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def scale_workers() -> Callable[[Client, int], None]:
+    return scale
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """This process does the work itself, though it has workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def without_workers() -> Callable[[], AbstractContextManager[None]]:
+    return alone
+
+
+@pytest.fixture(scope="module")
+def client(start_workers) -> Iterator[Client]:
+    """Two workers that the tests of a module share."""
+    with start_workers(2) as client:
+        yield client
+
+
+class Killer:
+    """A callback that kills a worker process at the first event it is told to wait for."""
+
+    def __init__(self, client: Client, when: Callable[[object], bool]) -> None:
+        self.client, self.when, self.killed = client, when, 0
+
+    def __call__(self, event: object) -> None:
+        if not self.killed and self.when(event):
+            self.killed = next(iter(self.client.run(os.getpid).values()))
+            os.kill(self.killed, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def killer() -> type[Killer]:
+    return Killer

@@ -1,0 +1,160 @@
+"""Parquet and Arrow, files and objects: values, names and labels as they went in, one batch at a time."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.ingest import ingest
+from dask_odm.errors import InputError
+from data.reading import read_all, stored, write_file
+
+pa = pytest.importorskip("pyarrow")
+feather = pytest.importorskip("pyarrow.feather")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def _table(rows: int = 200, seed: int = 0) -> object:
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "a": rng.normal(size=rows),
+            "target": pa.array(rng.choice(["yes", "no"], rows)).dictionary_encode(),
+            "b": pa.array(rng.integers(-99, 99, rows), pa.int16()),
+            "c": pa.array(rng.normal(size=rows).astype("float16")),
+            "d": pa.array([Decimal(i) / 4 for i in range(rows)]),
+            "w": rng.uniform(size=rows),
+        }
+    )
+
+
+def _write(kind: str, table, path) -> object:
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=70)
+    elif kind == "feather":
+        feather.write_feather(table, path, chunksize=70)
+    else:
+        opened = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+        with opened(str(path), table.schema) as writer:
+            writer.write_table(table, max_chunksize=70)
+    return path
+
+
+def _check(store, table) -> None:
+    X, y = stored(store)
+    expected = np.column_stack([np.array(table[name].to_pylist(), dtype=float) for name in "abcd"])
+    np.testing.assert_array_equal(X, expected)
+    assert y.tolist() == table["target"].to_pylist()
+    assert store.read_weight().tolist() == table["w"].to_pylist()
+    assert store.feature_names == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("block_bytes", [1, 700, 10**6])
+@pytest.mark.parametrize("kind", ["parquet", "feather", "file", "stream"])
+def test_files_are_what_went_in(tmp_path, kind, block_bytes):
+    path = _write(kind, _table(), tmp_path / f"a.{'parquet' if kind == 'parquet' else 'arrow'}")
+    store = ingest(path, tmp_path / "a.zarr", weight="w", dtype="float64", block_bytes=block_bytes, chunk_rows=60)
+    _check(store, _table())
+    assert open_source(path, weight="w").label_name == "column 'target'"
+    blocks = list(read_blocks(path, weight="w", block_bytes=block_bytes))
+    assert blocks[-1].position == open_source(path).size
+    assert max(len(block.X) for block in blocks) <= max(1, block_bytes // 32)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "file"])
+def test_a_folder_is_one_data_set(tmp_path, kind):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    tables = [_table(30, seed) for seed in range(11)]
+    for i, table in enumerate(tables):
+        _write(kind, table, folder / f"part.{i}")
+    for name in ("_SUCCESS", "_metadata", ".hidden", "part.0.crc"):
+        write_file(folder / name, "no data")
+    store = ingest(folder, tmp_path / "a.zarr", weight="w", dtype="float64")
+    _check(store, pa.concat_tables(table.unify_dictionaries() for table in tables))
+    assert store.source.endswith("part.2 and 8 more files")
+
+
+def test_objects_are_what_went_in(tmp_path):
+    table = _table()
+    sources = [table, table.to_reader(max_chunksize=30), pa.record_batch(table.combine_chunks().to_batches()[0])]
+    for i, source in enumerate(sources):
+        _check(ingest(source, tmp_path / f"{i}.zarr", weight="w", dtype="float64", block_bytes=500), table)
+    rows, labels = table.select(["a", "b"]), table["target"]
+    X, y, weight = read_all((rows, labels), weight=np.arange(200.0), block_bytes=300)
+    assert X[:, 1].tolist() == table["b"].to_pylist()
+    assert y.tolist() == labels.to_pylist()
+    assert weight.tolist() == list(range(200))
+    with pytest.raises(InputError, match="the Table: y has 3 rows where X has 200"):
+        read_all((rows, [1, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array(["p", "q"]), r"column 'x' \(string\) holds no numbers; .*get_dummies\(frame, columns=\['x'\]\)"),
+        (pa.array(["p", "q"]).dictionary_encode(), r"column 'x' \(dictionary, that is categorical\) holds no numbers"),
+        (pa.array([True, None]), r"column 'x' \(bool\) .*astype\('float32'\)"),
+        (pa.array([datetime.date(2020, 1, 1)] * 2), r"column 'x' \(date32\[day\]\) .*make dates numbers"),
+        (pa.array([[1], [2]]), r"column 'x' \(list<.*>\) .*leave them out"),
+        (pa.array([1, None]), r"missing values in column 'x' \(1 row\), first at row 1;"),
+        (pa.array([None, None], pa.null()), r"missing values in column 'x' \(2 rows\), first at row 0;"),
+        (pa.array([1.0, -np.inf]), "row 1, column 'x': infinity"),
+        (pa.array([1.0, 1e300]), "row 1, column 'x': 1e\\+300 is too large for float32"),
+    ],
+)
+def test_columns_without_numbers(tmp_path, column, message):
+    table = pa.table({"x": column, "y": [0, 1]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=rf"a\.parquet[,:] {message}"):
+        read_all(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=rf"the Table[,:] {message}"):
+        read_all(table)
+
+
+def test_labels_keep_their_type(tmp_path):
+    for labels in ([1, 2, None], [True, False, None], [0.5, 2.0, None], ["a", "b", None]):
+        pq.write_table(pa.table({"x": [1.0, 2.0, 3.0], "y": labels}), tmp_path / "a.parquet")
+        store = ingest(tmp_path / "a.parquet", tmp_path / "a.zarr", drop_missing=True, overwrite=True, block_bytes=1)
+        assert sorted(store.classes) == sorted(labels[:2])
+        assert {type(label) for label in store.classes} == {type(labels[0])}
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    path = _write("parquet", _table(), tmp_path / "a.parquet")
+    whole = path.read_bytes()
+    for bad in (whole[:100], whole[:-9], b"PAR1" + b"x" * 50):
+        with pytest.raises(InputError, match=r"a\.parquet: cannot be read; the file is damaged or of another format"):
+            read_all(write_file(path, bad))
+    flipped = bytearray(whole)
+    flipped[40:60] = b"x" * 20
+    with pytest.raises(InputError, match=r"a\.parquet"):
+        read_all(write_file(path, flipped))
+    with pytest.raises(InputError, match=r"a\.arrow: cannot be read; the file is damaged"):
+        read_all(write_file(tmp_path / "a.arrow", b"ARROW1\x00\x00nothing else"))
+    one, two = (tmp_path / f"{i}.parquet" for i in (1, 2))
+    pq.write_table(_table(), one)
+    pq.write_table(_table().drop_columns(["b"]), two)
+    with pytest.raises(InputError, match=r"2\.parquet: the columns are not those of .*1\.parquet"):
+        read_all([one, two])
+    with pytest.raises(InputError, match=r"1\.parquet: no label column 'z'; the columns are a, target"):
+        read_all(one, label="z")
+    with pytest.raises(InputError, match="header is for CSV text, not for parquet"):
+        read_all(one, header=True)
+
+
+def test_without_pyarrow(tmp_path):
+    write_file(tmp_path / "a.parquet", b"PAR1")
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from dask_odm.data.readers.formats import open_source\n"
+        f"open_source({str(tmp_path / 'a.parquet')!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "a Parquet file needs pyarrow; pip install pyarrow, or dask-odm[parquet]." in done.stderr

@@ -1,0 +1,153 @@
+"""CSV text: what pandas wrote is what comes in blocks; errors name line and column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_odm.data.readers.formats import open_source
+from dask_odm.errors import InputError
+from data.reading import COMPRESS, read_all, write_file
+
+
+def _table(rows: int = 150) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(rows, 3)) * 10.0 ** rng.integers(-20, 20, (rows, 3)), columns=["a", "b", "c"])
+    frame.insert(1, "Label", rng.choice(["yes", "no, never"], rows))
+    frame.insert(4, "w", rng.uniform(size=rows))
+    return frame
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("block_bytes", [1, 300, 10**6])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_csv_is_what_pandas_wrote(tmp_path, suffix, block_bytes, separator):
+    frame = _table()
+    data = frame.to_csv(index=False, sep=separator).encode()
+    path = write_file(tmp_path / f"train.csv{suffix}", COMPRESS[suffix](data))
+    X, y, weight = read_all(path, weight="w", dtype="float64", block_bytes=block_bytes)
+    np.testing.assert_array_equal(X, frame[["a", "b", "c"]].to_numpy())
+    np.testing.assert_array_equal(y, frame["Label"].to_numpy())
+    np.testing.assert_array_equal(weight, frame["w"].to_numpy())
+    source = open_source(path, weight="w")
+    assert source.feature_names == ("a", "b", "c")
+    assert source.n_features == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "names", "X", "y"),
+    [
+        ("a,b,c\n1,2,3\n", {}, ("a", "b"), [[1, 2]], ["3"]),
+        ("a,y,c\n1,2,3\n", {}, ("a", "c"), [[1, 3]], ["2"]),
+        ("TARGET,b\n1,2\n", {}, ("b",), [[2]], ["1"]),
+        ("1,2,3\n4,5,6\n", {}, None, [[1, 2], [4, 5]], ["3", "6"]),
+        ("5.1,3.5,setosa\n", {}, None, [[5.1, 3.5]], ["setosa"]),
+        ("0,1,label\n4,5,6\n", {}, ("0", "1"), [[4, 5]], ["6"]),
+        ("1,2,3\n", {"label": 0}, None, [[2, 3]], ["1"]),
+        ("1,2,3\n", {"label": -2}, None, [[1, 3]], ["2"]),
+        ("1,2,3\n", {"label": "1"}, None, [[1, 3]], ["2"]),
+        ("a,b,c\n1,2,3\n", {"label": "b"}, ("a", "c"), [[1, 3]], ["2"]),
+        ("a,b,c\n1,2,3\n", {"label": False}, ("a", "b", "c"), [[1, 2, 3]], None),
+        ("1,2,3\n4,5,6\n", {"header": True}, ("1", "2"), [[4, 5]], ["6"]),
+        ("1,2,3\n", {"weight": 2}, None, [[1]], ["2"]),
+        ("\n\n a , b ,y\n\n 1 , 2 , 3 \n\n", {}, ("a", "b"), [[1, 2]], [" 3 "]),
+        ("\ufeffa,b,y\r\n1,2,3\r\n", {}, ("a", "b"), [[1, 2]], ["3"]),
+        ('"a,1",b,y\n1,2,"x ""y"""\n', {}, ("a,1", "b"), [[1, 2]], ['x "y"']),
+        ("a,b,y\n1,2,NA\n", {}, ("a", "b"), [[1, 2]], ["NA"]),
+    ],
+)
+def test_csv_header_and_label_are_found(tmp_path, text, options, names, X, y):
+    path = write_file(tmp_path / "a.csv", text)
+    assert open_source(path, **options).feature_names == names
+    rows, labels, _ = read_all(path, dtype="float64", **options)
+    np.testing.assert_array_equal(rows, X)
+    assert labels is None if y is None else labels.tolist() == y
+
+
+CSV_ERRORS = [
+    ("1,2,a\n3,x,b\n", "line 2: column 2: 'x' is not a number; choose the label"),
+    ("p,q,y\n1,2,a\n3,x,b\n", "line 3: column 'q': 'x' is not a number"),
+    ("1,2,a\n\n3,4,b,5\n", "line 3: 4 fields, but there are 3 columns"),
+    ("p,q,y\n1,2,a,\n", "line 2: 4 fields, but there are 3 columns"),
+    ("1,2,a\n3,b\n", "line 2: 2 fields, but there are 3 columns"),
+    ("1,2,a\nTRUE,b\n", "line 2: 2 fields, but there are 3 columns"),
+    pytest.param("1,2,a\n" + "1," * 200_000, "line 2: 200001 fields, but there are 3 columns", id="wide line"),
+    pytest.param("1," * 100_001, "line 1: 100002 columns; at most 100000 can be read as CSV. Write", id="wide"),
+    pytest.param("1,2,a\n3," + "x" * 70 + ",b", rf"line 2: column 2: '{'x' * 60}'… \(70 characters\) is", id="long"),
+    ("1,2,a\n,4,b\n3,4\n", "line 3: 2 fields, but there are 3 columns"),
+    ("y,p,q\na,2,3\nb,2,?\nb,2\n", "line 4: 2 fields, but there are 3 columns"),
+    ("p,q,y\n1,2,a\n3,-inf,b\n", "line 3, column 'q': infinity"),
+    ("p,q,y\n1,-4e38,a\n", r"line 2, column 'q': -4e\+38 is too large for float32"),
+    ("1,2,a\n3,True,b\n", "line 2: column 2: 'True' is not a number"),
+    ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break"),
+    ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),
+    ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*a field may not hold a line break"),
+    ("1,2,a\n\ufeff3,4,b\n", "line 2: a byte order mark; were files joined"),
+    ("1,2,a\n\x0c\n", "line 2: 1 fields, but there are 3 columns"),
+    ("1,2,a\n3\xa0,4,b\n", "line 2: column 1: '3.*' is not a number"),
+    (b"1,2,a\n3,4,\xff\n", "line 2: not UTF-8"),
+    ("1,2\x00,a\n", "line 1: "),
+    ("a,a,y\n1,2,3\n", "line 1: two columns are named 'a'"),
+    (",a,y\n0,2,3\n", "line 1: column 1 has no name; if it is a row number"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), CSV_ERRORS)
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_csv_errors_name_file_and_line(tmp_path, text, message, block_bytes):
+    path = write_file(tmp_path / "train.csv", text)
+    with pytest.raises(InputError, match=rf"train\.csv, {message}"):
+        read_all(path, block_bytes=block_bytes)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 40, 10**6])
+@pytest.mark.parametrize("field", ["", " ", "NA", " n/a ", "nan", "-NaN", "NULL", "nOnE", "?", '" "'])
+def test_csv_every_word_for_a_missing_value(tmp_path, field, block_bytes):
+    numbers = np.random.default_rng(0).normal(size=(30, 2))
+    lines = [f"{a!r},{b!r},yes" for a, b in numbers.tolist()]
+    lines[7] = f"1.5,{field},no"
+    lines[20] = f"{field},2,{field or 'x'}"
+    path = write_file(tmp_path / "a.csv", "\n".join(["a,b,y", *lines]))
+    X, y, _ = read_all(path, drop_missing=True, block_bytes=block_bytes, dtype="float64")
+    np.testing.assert_array_equal(X, np.delete(numbers, [7, 20], axis=0))
+    assert y.tolist() == ["yes"] * 28
+    with pytest.raises(InputError, match=r"a\.csv: missing values in .*column 'a' \(1 row\) and column 'b' \(1 row\)"):
+        read_all(path, block_bytes=block_bytes)
+
+
+def test_csv_words_are_no_numbers_beside_missing_values(tmp_path):
+    for words in ("True\n?\nFalse", 'True\n""\nFalse', "1\n?\nblue"):
+        path = write_file(tmp_path / "a.csv", "x,y\n" + "".join(f"{word},1\n" for word in words.split("\n")))
+        with pytest.raises(
+            InputError, match=r"column 'x': '(True|blue)' is not a number; .*get_dummies, booleans as 0"
+        ):
+            read_all(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "z"}, "no label column 'z'; the columns are a, b, y"),
+        ({"label": 3}, "no label column 3; there are 3 columns"),
+        ({"weight": "z"}, "no weight column 'z'"),
+        ({"n_features": 3}, "2 feature columns, but n_features is 3"),
+        ({"label": "a", "weight": "a"}, "no feature columns beside label and weight"),
+    ],
+)
+def test_csv_options_that_do_not_fit(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        open_source(write_file(tmp_path / "a.csv", "a,b,y\n1,2,3\n"), **options)
+
+
+def test_csv_bad_weights(tmp_path):
+    with pytest.raises(InputError, match=r"line 3: weight -1.0; weights must be finite and not negative"):
+        read_all(write_file(tmp_path / "a.csv", "a,w,y\n1,2,3\n1,-1,3\n"), weight="w")
+
+
+def test_csv_files_must_have_the_same_columns(tmp_path):
+    first, second = write_file(tmp_path / "1.csv", "a,b,y\n1,2,3\n"), write_file(tmp_path / "2.csv", "a,c,y\n1,2,3\n")
+    with pytest.raises(InputError, match=r"2\.csv, line 1: the columns are not those of"):
+        read_all([first, second])
+    third = write_file(tmp_path / "3.csv", "a,b,y\n4,5,6\n")
+    np.testing.assert_array_equal(read_all([first, third])[0], [[1, 2], [4, 5]])

@@ -1,0 +1,185 @@
+"""What all readers have in common: formats told, compression undone, bounded memory, clear errors."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file
+
+from dask_odm.data.readers.formats import detect_format, open_source, read_blocks
+from dask_odm.errors import InputError
+from data.reading import COMPRESS, libsvm_bytes, read_all, write_file
+
+
+def test_labels_may_be_left_out(tmp_path):
+    assert read_all(write_file(tmp_path / "a.svm", "1 1:1\n"), label=False)[1] is None
+    assert read_all(write_file(tmp_path / "a.csv", "1,2\n"), label=False)[0].tolist() == [[1, 2]]
+    assert read_all((np.ones((2, 2)), [0, 1]), label=False)[1] is None
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.npy", "a.npz", "a"])
+def test_files_that_are_not_there_or_empty(tmp_path, name):
+    with pytest.raises(InputError, match=rf"{name}: No such file"):
+        open_source(tmp_path / name)
+    write_file(tmp_path / name, b"")
+    with pytest.raises(InputError, match=f"{name}: the file is empty"):
+        open_source(tmp_path / name)
+    (tmp_path / f"folder{name}").mkdir()
+    with pytest.raises(InputError, match=r"is a folder without data files"):
+        open_source(tmp_path / f"folder{name}")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("cut", [0.5, 0.99])
+def test_a_cut_compressed_file(tmp_path, suffix, cut):
+    data = COMPRESS[suffix](libsvm_bytes(3000))
+    path = write_file(tmp_path / f"a.svm{suffix}", data[: int(len(data) * cut)])
+    with pytest.raises(InputError, match=r"a\.svm.*: the compressed file is damaged or cut off"):
+        read_all(path, n_features=9)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_a_flipped_bit_in_a_compressed_file(tmp_path, suffix):
+    data = bytearray(COMPRESS[suffix](libsvm_bytes(3000)))
+    data[len(data) // 2] ^= 4
+    with pytest.raises(InputError, match=r"a\.svm"):
+        read_all(write_file(tmp_path / f"a.svm{suffix}", data), n_features=9)
+
+
+def test_compression_is_told_by_content_not_by_name(tmp_path):
+    X, _, _ = read_all(write_file(tmp_path / "a.svm", gzip.compress(b"1 1:5\n")))
+    assert X.tolist() == [[5.0]]
+
+
+def test_text_of_two_bytes_a_letter_is_refused(tmp_path):
+    with pytest.raises(InputError, match="UTF-16 text; save it as UTF-8"):
+        read_all(write_file(tmp_path / "a.csv", "a,b,y\n1,2,3\n".encode("utf-16")))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a9a", b"-1 3:1 11:1\n", "libsvm"),
+        ("a9a.t", b"\n+1 3:1 # x\n", "libsvm"),
+        ("data.txt", b"1,2,3\n", "csv"),
+        ("data.txt", b"a\tb\tc\n", "csv"),
+        ("x.SVM.XZ", b"", "libsvm"),
+        ("x.csv.gz", b"", "csv"),
+        ("x.tsv", b"", "csv"),
+        ("x.npz", b"", "numpy"),
+    ],
+)
+def test_formats_are_told(tmp_path, name, content, expected):
+    assert detect_format(write_file(tmp_path / name, content)) == expected
+
+
+def test_formats_that_do_not_fit(tmp_path):
+    odd = write_file(tmp_path / "odd", "hello\n")
+    with pytest.raises(InputError, match=r"neither name nor first line tells the format; give format="):
+        open_source(odd)
+    svm, csv = write_file(tmp_path / "a.svm", "1 1:1\n"), write_file(tmp_path / "a.csv", "1,2\n")
+    with pytest.raises(InputError, match="files of different formats"):
+        open_source([svm, csv])
+    with pytest.raises(InputError, match="format must be one of libsvm, csv, numpy, parquet, arrow"):
+        open_source(svm, format="excel")
+    with pytest.raises(InputError, match="header is for CSV"):
+        open_source(svm, header=True)
+    for options in ({"label": "y"}, {"weight": 1}):
+        with pytest.raises(InputError, match="leave label and weight out"):
+            open_source(svm, **options)
+    with pytest.raises(InputError, match="weight as an array goes with arrays in memory"):
+        open_source(csv, weight=np.ones(1))
+
+
+def _outcome(path: str, kind: str, block_bytes: int) -> list | InputError:
+    """Rows and labels of a file, or the error it gives."""
+    options = {"n_features": 9} if kind == "libsvm" else {}
+    try:
+        blocks = list(read_blocks(path, format=kind, block_bytes=block_bytes, **options))
+    except InputError as error:
+        return error
+    return [(row, label) for block in blocks for row, label in zip(block.X.tolist(), block.y.tolist(), strict=True)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60), st.integers(1, 40), st.sampled_from(["libsvm", "csv"]))
+def test_any_bytes_are_rows_or_an_input_error(tmp_path_factory, data, block_bytes, kind):
+    path = write_file(tmp_path_factory.mktemp("fuzz") / "f", data)
+    outcome = _outcome(path, kind, block_bytes)
+    if isinstance(outcome, InputError):
+        assert str(outcome).startswith(path)
+    else:
+        assert all(np.isfinite(row).all() for row, _ in outcome)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.text('0123456789.:-+e#,"nainf \n\r\tqTrueFals', max_size=80),
+    st.integers(1, 40),
+    st.sampled_from(["libsvm", "csv"]),
+)
+def test_nearly_right_text_is_the_same_in_any_blocks(tmp_path_factory, text, block_bytes, kind):
+    path = write_file(tmp_path_factory.mktemp("fuzz") / "f", text)
+    small, large = (_outcome(path, kind, size) for size in (block_bytes, 10**6))
+    if isinstance(small, InputError) or isinstance(large, InputError):
+        assert type(small) is type(large)
+    else:
+        assert small == large
+
+
+def test_positions_reach_the_size(tmp_path):
+    """Progress ends at a hundred per cent, for every kind of source."""
+    np.save(tmp_path / "a.npy", np.ones((100, 3)))
+    sources = [
+        write_file(tmp_path / "a.svm.xz", lzma.compress(libsvm_bytes())),
+        [write_file(tmp_path / "a.csv", "1,2\n" * 500), write_file(tmp_path / "b.csv", "1,2\n" * 70)],
+        tmp_path / "a.npy",
+        np.ones((100, 3)),
+    ]
+    for item in sources:
+        source = open_source(item, block_bytes=400)
+        positions = [block.position for block in source.blocks()]
+        assert positions == sorted(positions)
+        assert positions[-1] == source.size
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.npz"])
+def test_python_holds_a_few_blocks_only(tmp_path, name):
+    """Ten times the rows, the same peak."""
+    block = 100_000
+
+    def peak(rows: int) -> int:
+        path = tmp_path / name
+        X = np.random.default_rng(0).normal(size=(rows, 10)).round(3)
+        if name == "a.npz":
+            np.savez_compressed(path, X=X)
+        elif name == "a.csv":
+            np.savetxt(path, X, delimiter=",", fmt="%.3f")
+        else:
+            dump_svmlight_file(X, np.ones(rows), str(path), zero_based=False)
+        tracemalloc.start()
+        for _ in read_blocks(path, block_bytes=block):
+            pass
+        _, top = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return top
+
+    peak(100)  # what is imported or cached once
+    small, large = peak(4_000), peak(40_000)
+    assert large < 1.3 * small + block
+
+
+@pytest.mark.parametrize("name", ["svmguide1.train", "iris", "a7a.test", "phishing", "madelon.test", "cod-rna"])
+def test_real_files(data_dir, load_svm, name):
+    X, y = load_svm(name)
+    path = data_dir / f"{name}.svm.xz"
+    rows, labels, _ = read_all(path, n_features=X.shape[1], dtype="float64", block_bytes=100_000)
+    np.testing.assert_array_equal(rows, X)
+    np.testing.assert_array_equal(labels, y)
+    assert open_source(path).n_features == np.flatnonzero(X.any(axis=0))[-1] + 1

@@ -1,0 +1,120 @@
+"""LIBSVM text: what scikit-learn reads whole is what comes in blocks; errors name the line."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_svmlight_file
+
+from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.errors import InputError
+from data.reading import COMPRESS, libsvm_bytes, read_all, write_file
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("block_bytes", [1, 100, 1000, 10**6])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_libsvm_is_what_scikit_learn_reads(tmp_path, suffix, block_bytes, dtype):
+    data = libsvm_bytes()
+    path = write_file(tmp_path / f"train.libsvm{suffix}", COMPRESS[suffix](data))
+    expected, labels = load_svmlight_file(io.BytesIO(data), zero_based=False)
+    X, y, weight = read_all(path, dtype=dtype, block_bytes=block_bytes)
+    np.testing.assert_array_equal(X, expected.toarray().astype(dtype), strict=True)
+    np.testing.assert_array_equal(y, labels)
+    assert weight is None
+
+
+def test_libsvm_with_comments_blank_lines_queries_and_line_ends_of_windows(tmp_path):
+    text = "# made by hand 7:3\n\n+1 1:2\t3:-4.5e-1 # 9:9\r\n  \n-1 qid:4 2:1\r\n1\n-1 3:7"
+    X, y, _ = read_all(write_file(tmp_path / "a.svm", text), dtype="float64")
+    np.testing.assert_array_equal(X, [[2, 0, -0.45], [0, 1, 0], [0, 0, 0], [0, 0, 7]])
+    np.testing.assert_array_equal(y, [1, -1, 1, -1])
+
+
+def test_libsvm_the_first_pass_finds_the_largest_index_of_all_files(tmp_path):
+    first, second = write_file(tmp_path / "1.svm", "1 2:1\n"), write_file(tmp_path / "2.svm", "-1 1:1 5:1\n")
+    source = open_source([first, second])
+    assert source.n_features == 5
+    np.testing.assert_array_equal(read_all([first, second])[0], [[0, 1, 0, 0, 0], [1, 0, 0, 0, 1]])
+    assert open_source(first, n_features=7).n_features == 7
+
+
+def test_libsvm_wide_rows_come_in_blocks_of_bounded_size(tmp_path):
+    path = write_file(tmp_path / "wide.svm", "1 100000:1\n" * 1000)
+    sizes = [block.X.nbytes for block in read_blocks(path, block_bytes=1_000_000)]
+    assert max(sizes) <= 1_000_000
+    assert sum(sizes) == 1000 * 100_000 * 4
+
+
+LIBSVM_ERRORS = [
+    ("1 1:1\n-1 1:x\n", "line 2: value 'x' of index 1 is not a number"),
+    ("1 1:1\n\n# c\n-1 0:3\n", "line 4: index 0; LIBSVM indices begin at 1"),
+    ("1 -3:1\n", "line 1: index -3; LIBSVM indices begin at 1"),
+    ("1 1:1\n1 3:1 2:1\n", "line 2: index 2 after 3; indices must ascend"),
+    ("1 2:1 2:1\n", "line 1: index 2 after 2; indices must ascend"),
+    ("1 1:1 9:1\n", "line 1: index 9, but n_features is 8; give a larger n_features"),
+    ("1 1:1 99999999999999999999:1\n", "line 1: index 99999999999999999999, but n_features is 8"),
+    ("1 1:1\n1:1 2:1\n", "line 2: the label is missing; the line begins with '1:1'"),
+    ("1 qid 1:1\n", "line 1: 'qid' is not qid:number"),
+    ("1 1:1\n1 2:3\xa0\n", "line 2: value '3.*' of index 2 is not a number"),
+    ("yes 1:1\n", "line 1: label 'yes' is not a number"),
+    ("1,2 1:1\n", "line 1: label '1,2' is not a number"),
+    ("1 1:1\ninf 1:1\n", "line 2: the label is inf; it must be a finite number"),
+    ("1 1:1\n1 2\n", "line 2: '2' is not index:value"),
+    ("1 1:1 # a_b\n1 2:1_000\n", "line 2: value '1_000' of index 2 is not a number"),
+    ("1_0 1:1\n", "line 1: label '1_0' is not a number"),
+    ("1 1_0:1\n", "line 1: '1_0:1' is not index:value"),
+    pytest.param("1 1:" + "x" * 70 + "\n", rf"line 1: value '{'x' * 60}'… \(70 characters\) of index 1", id="long"),
+    pytest.param(f"1 {'9' * 99}:1\n", f"line 1: index {'9' * 30}…, but n_features is 8", id="huge"),
+    ("1 a:1\n", "line 1: 'a:1' is not index:value"),
+    ("1 1:\n", "line 1: value '' of index 1 is not a number"),
+    ("1 1:1\n\n1 2:-inf\n", "line 3, index 2: infinity"),
+    ("1 1:1\n1 2:1e39\n", r"line 2, index 2: 1e\+39 is too large for float32; use dtype='float64'"),
+    ("1 1:1e999\n", "line 1, index 1: infinity"),
+    ("\xff 1:1\n", "line 1: label .* is not a number"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), LIBSVM_ERRORS)
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_libsvm_errors_name_file_and_line(tmp_path, text, message, block_bytes):
+    path = write_file(tmp_path / "train.libsvm", text)
+    with pytest.raises(InputError, match=rf"train\.libsvm, {message}"):
+        read_all(path, n_features=8, block_bytes=block_bytes)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_libsvm_missing_values(tmp_path, block_bytes):
+    path = write_file(tmp_path / "a.svm", "1 1:1\nnan 1:2\n\n1 2:nan\n1 1:nan 2:nan\n0 2:7\n")
+    message = (
+        r"a\.svm: missing values in the label \(1 row\), index 2 \(2 rows\) and index 1 \(1 row\), first at line 2;"
+    )
+    with pytest.raises(InputError, match=message):
+        read_all(path, block_bytes=block_bytes)
+    X, y, _ = read_all(path, block_bytes=block_bytes, drop_missing=True)
+    assert X.tolist() == [[1, 0], [0, 7]]
+    assert y.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_libsvm_without_labels(tmp_path, block_bytes):
+    path = write_file(tmp_path / "a.txt", "1:5 2:1\n\n2:3 # c\nqid:4 1:1\n1 1:8\n")
+    X, y, _ = read_all(path, label=False, block_bytes=block_bytes)
+    assert y is None
+    assert X.tolist() == [[5, 1], [0, 3], [1, 0], [8, 0]]
+    with pytest.raises(InputError, match=r"a\.txt, line 1: the label is missing; .*\(label=False, --no-label"):
+        read_all(path, block_bytes=block_bytes)
+    with pytest.raises(InputError, match="line 2: value 'x' of index 1"):
+        read_all(write_file(tmp_path / "b.svm", "1:1\n1:x\n"), label=False, block_bytes=block_bytes)
+
+
+def test_libsvm_what_the_first_pass_refuses(tmp_path):
+    with pytest.raises(InputError, match=r"line 2: index 10000001; at most 10000000 features"):
+        open_source(write_file(tmp_path / "a.svm", "1 1:1\n1 10000001:1\n"))
+    with pytest.raises(InputError, match="no index:value pair in any line"):
+        open_source(write_file(tmp_path / "b.svm", "1\n-1\n"))
+    for n_features in (0, -1, 10**9):
+        with pytest.raises(InputError, match="n_features must be between 1 and 10000000"):
+            open_source(str(tmp_path / "a.svm"), n_features=n_features)

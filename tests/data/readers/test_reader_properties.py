@@ -1,0 +1,260 @@
+"""What is written is what is read, for every reader: whatever the blocks, line ends, spelling and compression.
+
+The references are other libraries on the whole text (`load_svmlight_file`, `pandas.read_csv`, NumPy) and the numbers
+that were written.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.datasets import load_svmlight_file
+
+from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.ingest import ingest
+from data.reading import COMPRESS, read_all, write_file
+
+quick = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+sizes = st.one_of(st.integers(1, 60), st.integers(60, 5_000), st.just(8_000_000))  # of blocks, from a byte upward
+suffixes = st.sampled_from([*COMPRESS, "", "", ""])
+dtypes = st.sampled_from(["float32", "float64"])
+floats = st.one_of(
+    st.integers(-1000, 1000).map(float),
+    st.floats(-3e38, 3e38, allow_subnormal=False).filter(lambda value: value == 0 or abs(value) > 1e-30),
+    st.floats(-10, 10).map(lambda value: round(value, 3)),
+)
+
+
+@st.composite
+def spelled(draw, value: float) -> str:
+    """A number as some program would write it: shortest, long, with exponent, sign, leading or no zeros."""
+    form = draw(st.sampled_from(["r", ".17g", ".16e", ".17E", "+.17g", "0", "i"]))
+    if form == "i" and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    if form in "ri":
+        return repr(value)
+    text = format(value, ".17g") if form == "0" else format(value, form)
+    if form != "0":
+        return text
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    return f"{sign}{digits.removeprefix('0')}" if digits.startswith("0.") else f"{sign}00{digits}"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file to write, and what it says."""
+
+    data: bytes
+    X: np.ndarray
+    y: list
+
+
+@st.composite
+def libsvm_texts(draw) -> Text:
+    """Rows of pairs, some of them empty, with blanks, comments, queries and blank lines."""
+    rows, features = draw(st.integers(1, 12)), draw(st.integers(1, 8))
+    end, lines, X, y = draw(st.sampled_from(["\n", "\r\n"])), [], np.zeros((rows, features)), []
+    for i in range(rows):
+        label = draw(st.sampled_from(["1", "-1", "+1", "0", "2.5", "1e0", "-3.25E+2"]))
+        parts = [label, *draw(st.sampled_from([[], [], [], ["qid:7"]]))]
+        for j in sorted(draw(st.sets(st.integers(0, features - 1)))):
+            X[i, j] = draw(floats)
+            parts.append(f"{j + 1}:{draw(spelled(float(X[i, j])))}")
+        gap, tail = (
+            draw(st.sampled_from([" ", "  ", "\t"])),
+            draw(st.sampled_from(["", "", " ", "\t# 1:2 c", " #", "#9:1"])),
+        )
+        lines += draw(st.sampled_from([[], [], [], [""], ["  \t"], ["# 3:4 a comment"]]))
+        lines.append(gap.join(parts) + tail)
+        y.append(float(label))
+    text = end.join(lines) + draw(st.sampled_from([end, "", end + end]))
+    mark = draw(st.sampled_from(["", "", "\ufeff"]))
+    return Text((mark + text).encode(), X, y)
+
+
+@quick
+@given(libsvm_texts(), sizes, suffixes, dtypes)
+def test_libsvm_text(tmp_path, text, block_bytes, suffix, dtype):
+    path = write_file(tmp_path / f"a.svm{suffix}", COMPRESS[suffix](text.data))
+    X, y, weight = read_all(path, n_features=text.X.shape[1], dtype=dtype, block_bytes=block_bytes)
+    np.testing.assert_array_equal(X, text.X.astype(dtype), strict=True)
+    assert y.tolist() == text.y
+    assert weight is None
+    plain = text.data.removeprefix("\ufeff".encode())
+    sparse, labels = load_svmlight_file(io.BytesIO(plain), n_features=text.X.shape[1], zero_based=False)
+    np.testing.assert_array_equal(X, sparse.toarray().astype(dtype))
+    np.testing.assert_array_equal(y, labels)
+
+
+@quick
+@given(st.lists(libsvm_texts(), min_size=1, max_size=3), sizes)
+def test_libsvm_the_number_of_features_is_found_over_all_files(tmp_path, texts, block_bytes):
+    paths = [write_file(tmp_path / f"{i}.svm", text.data) for i, text in enumerate(texts)]
+    widest = 0
+    for text in texts:
+        sparse, _ = load_svmlight_file(io.BytesIO(text.data.removeprefix("\ufeff".encode())), zero_based=False)
+        widest = max(widest, sparse.shape[1] if sparse.nnz or sparse.shape[1] > 1 else 0)
+    if widest == 0:
+        return
+    assert open_source(paths, block_bytes=block_bytes).n_features == widest
+    X, y, _ = read_all(paths, dtype="float64", block_bytes=block_bytes)
+    expected = np.zeros((len(X), max(text.X.shape[1] for text in texts)))
+    at = 0
+    for text in texts:
+        expected[at : at + len(text.X), : text.X.shape[1]] = text.X
+        at += len(text.X)
+    np.testing.assert_array_equal(X, expected[:, :widest])
+    assert y.tolist() == list(itertools.chain(*(text.y for text in texts)))
+
+
+_words = st.text("abcxyz ,;|\t\"'#é猫_-", min_size=1, max_size=8).filter(lambda word: word.strip() and "\n" not in word)
+_names = st.text("abcdefgh ,;é\"'", min_size=1, max_size=5).map(str.strip).filter(bool)
+
+
+@dataclass(frozen=True)
+class Table(Text):
+    """CSV text, with its names, separator and options for the reader."""
+
+    names: list[str] | None
+    separator: str
+    options: dict
+
+
+@st.composite
+def csv_tables(draw) -> Table:
+    """Numbers and a label column anywhere, quoted or not, with names or without."""
+    rows, features = draw(st.integers(1, 10)), draw(st.integers(1, 5))
+    separator, end = draw(st.sampled_from([",", ";", "\t", "|"])), draw(st.sampled_from(["\n", "\r\n"]))
+    names = draw(st.none() | st.lists(_names, min_size=features + 1, max_size=features + 1, unique=True))
+    at = draw(st.integers(0, features))
+    X = np.array([[draw(floats) for _ in range(features)] for _ in range(rows)])
+    y = [draw(st.one_of(_words, st.integers(-3, 3).map(str))) for _ in range(rows)]
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=separator, lineterminator=end, quoting=draw(st.sampled_from([0, 1])))
+    if names is not None:
+        writer.writerow(names)
+    for row, label in zip(X.tolist(), y, strict=True):
+        fields = [draw(spelled(value)) for value in row]
+        writer.writerow([*fields[:at], label, *fields[at:]])
+        out.write(draw(st.sampled_from(["", "", "", end, f" {end}" if separator != "\t" else end])))
+    text = out.getvalue()
+    text = text if draw(st.booleans()) else text.removesuffix(end)
+    options = {"header": names is not None, "label": at}
+    return Table(text.encode(), X, y, names, separator, options)
+
+
+def _separator_is_told(table: Table) -> bool:
+    """Whether the first line has more separators than other marks that could be one."""
+    first = table.data.decode().lstrip().split("\n")[0]
+    return max(",;\t|", key=first.count) == table.separator
+
+
+@quick
+@given(csv_tables().filter(_separator_is_told), sizes, suffixes, dtypes, st.booleans())
+def test_csv_text(tmp_path, table, block_bytes, suffix, dtype, mark):
+    data = ("\ufeff".encode() if mark else b"") + table.data
+    path = write_file(tmp_path / f"a.csv{suffix}", COMPRESS[suffix](data))
+    options = table.options | {"dtype": dtype, "block_bytes": block_bytes}
+    source = open_source(path, **options)
+    at, count = table.options["label"], table.X.shape[1] + 1
+    features = [i for i in range(count) if i != at]
+    assert source.n_features == table.X.shape[1]
+    assert source.feature_names == (None if table.names is None else tuple(table.names[i] for i in features))
+    X, y, _ = read_all(path, **options)
+    tolerance = 2 * np.finfo(dtype).eps  # pandas' parser may miss the last bit
+    np.testing.assert_allclose(X, table.X.astype(dtype), rtol=tolerance, strict=True)
+    assert y.tolist() == table.y
+    frame = pd.read_csv(
+        io.BytesIO(table.data), sep=table.separator, header=None if table.names is None else 0, index_col=False,
+        names=range(count), dtype={i: str if i == at else np.float64 for i in range(count)}, na_filter=False,
+        skip_blank_lines=True,
+    )  # fmt: skip
+    np.testing.assert_array_equal(X, frame[features].to_numpy().astype(dtype))
+    assert y.tolist() == frame[at].tolist()
+
+
+@quick
+@given(csv_tables().filter(_separator_is_told), sizes)
+def test_csv_rows_do_not_depend_on_blocks(tmp_path, table, block_bytes):
+    path = write_file(tmp_path / "a.csv", table.data)
+    whole = read_all(path, **table.options, dtype="float64")
+    small = read_all(path, **table.options, dtype="float64", block_bytes=block_bytes)
+    np.testing.assert_array_equal(small[0], whole[0])
+    assert small[1].tolist() == whole[1].tolist()
+
+
+arrays = hnp.arrays(
+    st.sampled_from(["<f4", "<f8", ">f8", "<i2", "|u1", "<i8", "<f2"]),
+    hnp.array_shapes(min_dims=2, max_dims=2, max_side=9),
+    elements={"allow_nan": False, "allow_infinity": False, "min_value": 0, "max_value": 100},
+)
+
+
+@quick
+@given(arrays, sizes, dtypes, st.sampled_from(["memory", ".npy", "fortran.npy", ".npz", "compressed.npz"]), st.data())
+def test_arrays(tmp_path, X, block_bytes, dtype, kind, data):
+    y = data.draw(hnp.arrays(st.sampled_from(["<i8", "<U3", "|b1", "<f8"]), len(X), elements=None, fill=st.nothing()))
+    labels = np.arange(len(X)) % 3 if y.dtype.kind in "fU" else y
+    path = tmp_path / f"a{kind}"
+    if kind == "memory":
+        X_read, y_read, _ = read_all((X, labels), dtype=dtype, block_bytes=block_bytes)
+    elif kind.endswith(".npy"):
+        np.save(path, np.asfortranarray(X) if kind.startswith("fortran") else X)
+        np.save(tmp_path / "y.npy", labels)
+        options = {"label": str(tmp_path / "y.npy"), "dtype": dtype, "block_bytes": block_bytes}
+        X_read, y_read, _ = read_all(path, **options)
+    else:
+        (np.savez_compressed if kind.startswith("c") else np.savez)(path, X=X, y=labels)
+        X_read, y_read, _ = read_all(path, dtype=dtype, block_bytes=block_bytes)
+    np.testing.assert_array_equal(X_read, X.astype(dtype), strict=True)
+    np.testing.assert_array_equal(y_read, labels)
+
+
+@settings(quick, max_examples=25)
+@given(csv_tables().filter(_separator_is_told), sizes, st.integers(1, 7), dtypes)
+def test_ingest_stores_what_was_written(tmp_path, table, block_bytes, chunk_rows, dtype):
+    path = write_file(tmp_path / "a.csv", table.data)
+    store = ingest(
+        path, tmp_path / "a.zarr", **table.options, block_bytes=block_bytes, chunk_rows=chunk_rows, dtype=dtype,
+        overwrite=True,
+    )  # fmt: skip
+    X = np.concatenate([block.X.copy() for block in store.blocks()])
+    labels = np.concatenate([store.labels(block.y) for block in store.blocks()])
+    np.testing.assert_allclose(X, table.X.astype(dtype), rtol=2 * np.finfo(dtype).eps, strict=True)
+    words = [label.strip() for label in table.y]
+    if all(word.lstrip("-").isdigit() for word in words):
+        assert labels.tolist() == [int(word) for word in words]
+    else:
+        assert [str(label).strip() for label in labels] == words
+
+
+@pytest.mark.parametrize("kind", ["libsvm", "csv"])
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_every_block_size_gives_the_same_rows(tmp_path, kind, suffix):
+    """Each size from one byte to the whole text, so that a boundary falls on every byte of it."""
+    libsvm = b"\xef\xbb\xbf+1 1:2.5e-3 3:-4 # 2:9\r\n\r\n-1\n# only 1:1\n2 2:.5\t3:1E5\n-1 qid:3 1:0"
+    text = libsvm if kind == "libsvm" else b'\xef\xbb\xbfa,"b,1",y\r\n1,-2.5e-3,"p ""q"""\r\n\n.5,+1E5,r\n3,4,"s,t"'
+    path = write_file(tmp_path / f"a.{kind}{suffix}", COMPRESS[suffix](text))
+    seen = set()
+    for block_bytes in range(1, len(text) + 2):
+        blocks = list(read_blocks(path, block_bytes=block_bytes, dtype="float64"))
+        rows = [row for block in blocks for row in block.X.tolist()]
+        seen.add(repr((rows, [label for block in blocks for label in block.y.tolist()])))
+    assert len(seen) == 1
+    expected = {
+        "libsvm": "([[0.0025, 0.0, -4.0], [0.0, 0.0, 0.0], [0.0, 0.5, 100000.0], [0.0, 0.0, 0.0]], "
+        "[1.0, -1.0, 2.0, -1.0])",
+        "csv": "([[1.0, -0.0025], [0.5, 100000.0], [3.0, 4.0]], ['p \"q\"', 'r', 's,t'])",
+    }
+    assert seen == {expected[kind]}

@@ -1,0 +1,190 @@
+"""pandas frames: values, names and labels as they went in; columns without numbers are refused with a way out."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.readers.tables import frame_rows
+from dask_odm.errors import InputError
+from data.reading import read_all, stored
+
+
+def _frame(rows: int = 100) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "a": rng.normal(size=rows),
+            "b": rng.integers(-9, 9, rows),
+            "Label": rng.choice(["yes", "no"], rows),
+            "c": rng.normal(size=rows).astype("float32"),
+            "w": rng.uniform(size=rows),
+        },
+        index=rng.permutation(rows),
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [1, 300, 10**6])
+def test_a_frame_is_what_went_in(tmp_path, block_bytes):
+    frame = _frame()
+    store = ingest(frame, tmp_path / "a.zarr", weight="w", dtype="float64", block_bytes=block_bytes, chunk_rows=33)
+    X, y = stored(store)
+    np.testing.assert_array_equal(X, frame[["a", "b", "c"]].to_numpy())
+    np.testing.assert_array_equal(y, frame["Label"].to_numpy())
+    np.testing.assert_array_equal(store.read_weight(), frame["w"].to_numpy())
+    assert store.feature_names == ("a", "b", "c")
+    assert store.classes == ("no", "yes")
+    assert open_source(frame, weight="w").label_name == "column 'Label'"
+
+
+@pytest.mark.parametrize(
+    ("label", "expected", "names"),
+    [
+        (None, "w", ("a", "b", "c")),
+        ("b", "b", ("a", "c", "w")),
+        (0, "a", ("b", "c", "w")),
+        ("-2", "c", ("a", "b", "w")),
+        (False, None, ("a", "b", "c", "w")),
+    ],
+)
+def test_the_label_column(label, expected, names):
+    frame = _frame().drop(columns="Label")
+    X, y, _ = read_all(frame, label=label, dtype="float64", block_bytes=500)
+    np.testing.assert_array_equal(X, frame[list(names)].to_numpy())
+    assert y is None if expected is None else y.tolist() == frame[expected].tolist()
+    assert open_source(frame, label=label).feature_names == names
+
+
+@pytest.mark.parametrize("kind", [lambda y: y, np.asarray, list, lambda y: y.astype("category"), pd.DataFrame])
+def test_labels_beside_a_frame(kind):
+    frame = _frame()
+    X, y, weight = read_all(
+        (frame[["a", "b"]], kind(frame["Label"])), weight=frame["w"], dtype="float64", block_bytes=90
+    )
+    np.testing.assert_array_equal(X, frame[["a", "b"]].to_numpy())
+    assert y.tolist() == frame["Label"].tolist()
+    np.testing.assert_array_equal(weight, frame["w"].to_numpy())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.array([1, 2, 3], dtype="Int64"),
+        pd.array([1.5, 2, 3], dtype="Float32"),
+        pd.array([1.5, 0, 3], dtype="float64[pyarrow]"),
+        pd.arrays.SparseArray([0.0, 0.0, 3.0]),
+        np.array([1, 2, 200], dtype="uint8"),
+    ],
+)
+def test_numbers_of_every_kind(column):
+    frame = pd.DataFrame({"x": column, "z": [4.0, 5.0, 6.0], "y": pd.array([0, 1, 0], dtype="Int64")})
+    X, y, _ = read_all(frame)
+    assert X.tolist() == [[float(a), b] for a, b in zip(column, [4, 5, 6], strict=True)]
+    assert y.tolist() == [0, 1, 0]
+
+
+def test_columns_with_numbers_for_names():
+    frame = pd.DataFrame(np.arange(6.0).reshape(2, 3), columns=[5, 6, 7])
+    source = open_source(frame, label=6)
+    assert source.feature_names is None
+    assert [block.X.tolist() for block in source.blocks()] == [[[0, 2], [3, 5]]]
+
+
+WORDS = pd.DataFrame(
+    {
+        "city": ["here", "there"],
+        "kind": pd.Categorical([1, 2]),
+        "flag": [True, False],
+        "day": pd.to_datetime(["2020-01-01", "2020-01-02"]),
+        "span": pd.to_timedelta([1, 2], "D"),
+        "odd": np.array([Decimal(1), None], dtype=object),
+        "born": np.array([datetime.date(2000, 1, 1), None], dtype=object),
+        "maybe": np.array([True, None], dtype=object),
+        "name": pd.Series(["a", None], dtype=object),
+        "x": [1.0, 2.0],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["city"], r"column 'city' \(str.*\) holds no numbers; .*pandas.get_dummies\(frame, columns=\['city'\]\)"),
+        (["kind"], r"column 'kind' \(category\) holds no numbers; encode strings and categories"),
+        (["name"], r"column 'name' \(object, string\) .*columns=\['name'\]"),
+        (["flag"], r"column 'flag' \(bool\) .*frame\['flag'\].astype\('float32'\)"),
+        (["maybe"], r"column 'maybe' \(object, boolean\) .*astype"),
+        (["day"], r"column 'day' \(datetime64.*\) .*pandas.Timedelta"),
+        (["span"], r"column 'span' \(timedelta.*\) .*make dates numbers"),
+        (["born"], r"column 'born' \(object, date\) .*make dates numbers"),
+        (["odd"], r"column 'odd' \(object, decimal\) .*pandas.to_numeric\(frame\['odd'\]\)"),
+        (
+            ["city", "flag", "name"],
+            r"'city' \(.*\), column 'flag' .* and column 'name' .* hold no numbers; .*; make bool",
+        ),
+        (list(WORDS)[:-1], r"column 'span' \(.*\) and 4 more columns hold no numbers"),
+    ],
+)
+def test_columns_without_numbers(columns, message):
+    frame = WORDS[[*columns, "x"]]
+    with pytest.raises(InputError, match=f"^the DataFrame: .*{message}.*name the label by label="):
+        read_all((frame, [0, 1]))
+    with pytest.raises(InputError, match=f"^X: .*{message}"):
+        frame_rows(frame)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (_frame(), {"label": "z"}, "the DataFrame: no label column 'z'; the columns are a, b, Label, c, w"),
+        (_frame(), {"weight": "z"}, "no weight column 'z'"),
+        (_frame(), {"label": 9}, "no label column 9; there are 5 columns"),
+        (_frame(), {"n_features": 2}, "the DataFrame: 4 features, but n_features is 2"),
+        ((_frame()[["a"]], [1, 2]), {}, "the DataFrame: y has 2 rows where X has 100"),
+        (_frame()[["a", "b"]], {"weight": [1.0]}, "the DataFrame: weight has 1 rows where X has 100"),
+        (_frame()[["a", "b"]], {"weight": ["x"] * 100}, "weight must be numbers"),
+        (_frame()[["a", "b"]], {"weight": np.full(100, -1.0)}, "the DataFrame, row 0: weight -1.0"),
+        (_frame()[["a", "a", "b"]], {}, "two columns are named 'a'"),
+        (_frame()[["a"]], {}, "no feature columns beside label"),
+        (_frame(), {"format": "csv"}, "format is for files, not for rows in memory"),
+        (_frame(), {"header": True}, "header is for files"),
+        (_frame()["a"], {}, "cannot ingest Series; give a path"),
+        (pd.DataFrame({"a": [1.0, np.inf], "y": [0, 1]}), {}, "the DataFrame, row 1, column 'a': infinity"),
+    ],
+)
+def test_frames_that_cannot_be_read(source, options, message):
+    with pytest.raises(InputError, match=message):
+        read_all(source, **options)
+
+
+def test_an_empty_frame(tmp_path):
+    with pytest.raises(InputError, match="the DataFrame: no rows"):
+        ingest(_frame(0).drop(columns="Label"), tmp_path / "a.zarr")
+
+
+def test_blocks_are_small_and_positions_reach_the_size():
+    frame = pd.DataFrame(np.ones((500, 20)))
+    blocks = list(read_blocks(frame, label=False, block_bytes=2000))
+    assert max(block.X.shape[0] for block in blocks) * 20 * 8 <= 2000
+    assert blocks[-1].position == open_source(frame).size
+
+
+def test_frame_rows():
+    frame = _frame().drop(columns="Label")
+    X, names = frame_rows(frame, "float32")
+    np.testing.assert_array_equal(X, frame.to_numpy(dtype="float64").astype("float32"), strict=True)
+    assert names == ("a", "b", "c", "w")
+    assert frame_rows(pd.DataFrame([[1, 2]]))[1] is None
+    assert frame_rows(frame.iloc[:0])[0].shape == (0, 4)
+    with pytest.raises(
+        InputError, match=r"^X: missing values in column 'a' \(1 row\), first at row 1; .*drop those rows.$"
+    ):
+        frame_rows(pd.DataFrame({"a": [1.0, None]}))
+    with pytest.raises(InputError, match=r"^X, row 0, column 'a': infinity"):
+        frame_rows(pd.DataFrame({"a": [np.inf]}))

@@ -1,0 +1,82 @@
+"""Scaling against NumPy and scikit-learn, constant and far features included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from dask_odm.data.rows.scaling import METHODS, Scaling
+from dask_odm.data.store.statistics import Statistics
+
+
+def statistics(X: np.ndarray) -> Statistics:
+    X = X.astype(np.float64)
+    return Statistics(X.min(axis=0), X.max(axis=0), X.mean(axis=0), X.var(axis=0))
+
+
+def rows(dtype: str = "float64") -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return (rng.normal(size=(500, 4)) * [1.0, 1e3, 1e-3, 5.0] + [0.0, 10.0, 1.0, -3.0]).astype(dtype)
+
+
+@pytest.mark.parametrize(("method", "scaler"), [("minmax", MinMaxScaler()), ("standard", StandardScaler())])
+def test_agrees_with_scikit_learn(method, scaler):
+    X = rows()
+    scaling = Scaling.from_statistics(statistics(X), method, centre=False)
+    np.testing.assert_allclose(scaling(X), scaler.fit_transform(X), rtol=1e-10, atol=1e-12)
+
+
+def test_none_changes_nothing():
+    X = rows("float32")
+    np.testing.assert_array_equal(Scaling.from_statistics(statistics(X), None, centre=False)(X), X)
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+def test_centred_rows_have_mean_zero_and_the_same_distances(method):
+    X = rows()
+    plain, centred = (Scaling.from_statistics(statistics(X), method, centre=c)(X) for c in (False, True))
+    spread = np.abs(centred).max(axis=0)
+    assert (np.abs(centred.mean(axis=0)) <= 1e-12 * spread).all()
+    np.testing.assert_allclose(centred - centred[0], plain - plain[0], atol=1e-9 * spread.max())
+
+
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_constant_feature_becomes_zero(method, centre):
+    X = np.column_stack([rows()[:, 0], np.full(500, 0.1), np.zeros(500)])
+    scaled = Scaling.from_statistics(statistics(X), method, centre=centre)(X)
+    assert np.isfinite(scaled).all()
+    np.testing.assert_array_equal(scaled[:, 1:], 0.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_feature_far_from_zero_keeps_its_digits_in_float32(method):
+    X = (np.random.default_rng(1).integers(0, 64, (300, 2)) + 2**20).astype(np.float32)
+    scaled = Scaling.from_statistics(statistics(X), method, centre=True)(X)
+    assert scaled.dtype == np.float32
+    exact = Scaling.from_statistics(statistics(X), method, centre=True)(X.astype(np.float64))
+    np.testing.assert_allclose(scaled, exact, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtype_order_and_input_are_kept(dtype):
+    X = np.asfortranarray(rows(dtype))
+    X.flags.writeable = False
+    scaled = Scaling.from_statistics(statistics(X), "minmax", centre=False)(X)
+    assert scaled.dtype == dtype
+    assert scaled.flags.c_contiguous
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("centre", [False, True])
+def test_variance_is_that_of_all_scaled_entries(method, centre):
+    X = rows()
+    scaling = Scaling.from_statistics(statistics(X), method, centre=centre)
+    assert scaling.variance(statistics(X)) == pytest.approx(scaling(X).var(), rel=1e-10)
+
+
+def test_many_rows_are_scaled_in_steps():
+    X = np.random.default_rng(2).normal(size=(3000, 700))
+    scaling = Scaling.from_statistics(statistics(X), "standard", centre=False)
+    np.testing.assert_allclose(scaling(X), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-10)

@@ -1,0 +1,257 @@
+"""The one-time shuffle, task by task: every row arrives exactly once, twice run is once run, damage is named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Labelling, StoredPartitions, count_strata, sample_chunk, scatter, seal
+from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.errors import StoreError
+from small_stores import store_of
+
+FEATURES = 3
+PLAIN = Scaling(np.zeros(FEATURES), np.ones(FEATURES))
+
+
+def made_up(rows: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows that tell their number, labels of which some are unknown, weights of which some are zero."""
+    rng = np.random.default_rng(rows)
+    X = rng.normal(size=(rows, FEATURES)).astype(dtype)
+    X[:, 0] = np.arange(rows)
+    y = rng.choice(np.array(["no", "yes", None], dtype=object), rows, p=[0.5, 0.4, 0.1])
+    y[:2] = ["no", "yes"]
+    return X, y, np.where(rng.random(rows) < 0.1, 0.0, rng.uniform(0.5, 2.0, rows))
+
+
+@dataclass
+class Shuffle:
+    """The tasks of a shuffle of ``store`` into ``parts`` partitions, run one by one; strata are rows modulo 5."""
+
+    store: Store
+    labelling: Labelling
+    parts: int
+    folder: str
+    chunk_rows: int | None = None
+    meanwhile: Callable[[StoredPartitions], object] | None = None  # runs between scatter and seal
+
+    def strata(self) -> np.ndarray:
+        arguments = (self.store, self.labelling, lambda X: X[:, 0].astype(np.int64) % 5, 5, self.folder)
+        return np.array([count_strata(*arguments, c) for c in range(self.store.n_chunks)])
+
+    def plan(self, counts: tuple[int, ...]) -> StoredPartitions:
+        planned = StoredPartitions.plan(self.folder, self.store, counts)
+        if self.chunk_rows is None:
+            return planned
+        return StoredPartitions(self.folder, FEATURES, planned.type_name, counts, self.chunk_rows)
+
+    def run(self, order: list[int] | None = None, times: int = 1) -> StoredPartitions:
+        """Row r of stratum s is dealt to partition (r + s) modulo the number of them, and placed last first."""
+        strata = self.strata()
+        sizes, before = strata.sum(axis=0), np.cumsum(strata, axis=0) - strata
+        dealt = [[(r + s) % self.parts for r in range(size)] for s, size in enumerate(sizes)]
+        counts = np.bincount(np.concatenate(dealt).astype(int), minlength=self.parts)
+        free, places = counts.copy(), []
+        for own in dealt:
+            places.append([])
+            for k in own:
+                free[k] -= 1
+                places[-1].append(free[k])
+
+        def assign(own: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            ranks, out = seen.copy(), []
+            for s in own:
+                out.append((dealt[s][ranks[s]], places[s][ranks[s]]))
+                ranks[s] += 1
+            both = np.array(out).reshape(-1, 2)
+            return both[:, 0].astype(np.int32), both[:, 1].astype(np.int64)
+
+        partitions = self.plan(tuple(counts.tolist()))
+        for _ in range(times):
+            written = np.zeros(self.parts, np.uint32)
+            for c in order or range(self.store.n_chunks):
+                written += scatter(self.store, self.labelling, partitions, self.folder, c, assign, before[c])
+        if self.meanwhile is not None:
+            self.meanwhile(partitions)
+        for _ in range(times):
+            assert [seal(partitions, k, int(written[k])) for k in range(self.parts)] == list(partitions.counts)
+        return partitions
+
+
+def shuffled(tmp_path: Path, rows: int, parts: int, *, chunk: int = 37, dtype="float32", **options) -> Shuffle:
+    X, y, weight = made_up(rows, dtype)
+    store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=chunk)
+    (tmp_path / "scratch").mkdir()
+    return Shuffle(store, Labelling(1, 0.5, 3.0), parts, str(tmp_path / "scratch"), **options)
+
+
+def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tuple[np.ndarray, ...]:
+    last = len(p.counts) if last is None else last
+    rows, _ = p.rows(first, last, PLAIN, 1 << 30)
+    return rows.read(0, rows.n), *p.labels(first, last), p.row_numbers(first, last)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("rows", "parts", "chunk", "chunk_rows"),
+    [(10, 1, 37, None), (200, 3, 37, None), (200, 3, 37, 1), (200, 3, 37, 7), (200, 3, 37, 53), (201, 16, 1, 4)],
+)
+def test_every_row_arrives_exactly_once(tmp_path, rows, parts, chunk, chunk_rows, dtype):
+    p = shuffled(tmp_path, rows, parts, chunk=chunk, dtype=dtype, chunk_rows=chunk_rows).run()
+    X, y, weight = made_up(rows, dtype)
+    kept = np.array([label is not None for label in y]) & (weight > 0)
+    found_X, found_y, found_weight, number = read_all(p)
+    np.testing.assert_array_equal(np.sort(number), np.flatnonzero(kept))
+    assert found_X.dtype == dtype
+    np.testing.assert_array_equal(found_X, X[number])
+    np.testing.assert_array_equal(found_y, np.where(y[number] == "yes", 1.0, -1.0))
+    np.testing.assert_array_equal(found_weight, weight[number] * np.where(y[number] == "yes", 3.0, 0.5))
+    assert sum(p.counts) == kept.sum()
+    assert [len(p.row_numbers(k, k + 1)) for k in range(parts)] == list(p.counts)
+
+
+def test_consecutive_partitions_are_read_as_one(tmp_path):
+    p = shuffled(tmp_path, 200, 5, chunk_rows=6).run()
+    whole = read_all(p)
+    starts = np.cumsum([0, *p.counts])
+    for first in range(5):
+        for last in range(first + 1, 6):
+            for part, all_of_it in zip(read_all(p, first, last), whole, strict=True):
+                np.testing.assert_array_equal(part, all_of_it[starts[first] : starts[last]])
+
+
+def test_tasks_may_run_twice_and_in_any_order(tmp_path):
+    once = read_all(shuffled(tmp_path, 300, 4, chunk_rows=11).run())
+    (tmp_path / "again").mkdir()
+    again = shuffled(tmp_path / "again", 300, 4, chunk_rows=11).run(order=[8, 2, 0, 5, 1, 3, 7, 4, 6], times=2)
+    for a, b in zip(once, read_all(again), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", ["X", "y", "weight", "row"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damage_after_sealing_is_named(tmp_path, name, damage):
+    p = shuffled(tmp_path, 200, 3, chunk_rows=20).run()
+    path = Path(p.path, p.array(name).chunk_key(p.chunks_each + 1))
+    data = bytearray(path.read_bytes())
+    if damage == "remove":
+        path.unlink()
+    else:
+        data[5] ^= 1
+        path.write_bytes(data if damage == "flip" else data[:-1])
+    expected = {"flip": "checksum mismatch", "truncate": "truncated", "remove": "missing"}[damage]
+    with pytest.raises(StoreError, match=rf"array '{name}', chunk {p.chunks_each + 1}.*{expected}"):
+        read_all(p, 1, 2)
+    read_all(p, 0, 1)  # the neighbours are whole
+
+
+def lose(name: str, first: int, nbytes: int, chunk: int = 1) -> Callable[[StoredPartitions], object]:
+    """What a network file system does when two workers write one page: some bytes are as if never written."""
+
+    def forget(partitions: StoredPartitions) -> None:
+        with open(Path(partitions.path, partitions.array(name).chunk_key(chunk)), "r+b") as file:
+            file.seek(first)
+            file.write(bytes(nbytes))
+
+    return forget
+
+
+@pytest.mark.parametrize(("name", "size"), [("X", 4 * FEATURES), ("y", 1), ("weight", 8), ("row", 8)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_were_lost_while_they_were_written_are_missed(tmp_path, name, size, dtype):
+    partition = shuffled(tmp_path, 200, 3, chunk_rows=20, dtype=dtype, meanwhile=lose(name, 3 * size, size))
+    with pytest.raises(StoreError, match=r"scratch': rows of partition 0 were lost while workers wrote them.*scratch="):
+        partition.run()
+
+
+def test_a_chunk_that_was_lost_while_it_was_written_is_missed(tmp_path):
+    def remove(p: StoredPartitions) -> None:
+        Path(p.path, p.array("weight").chunk_key(p.chunks_each)).unlink()
+
+    with pytest.raises(StoreError, match="rows of partition 1 were lost"):
+        shuffled(tmp_path, 200, 3, chunk_rows=20, meanwhile=remove).run()
+
+
+def test_a_scratch_folder_that_is_gone_is_not_made_again(tmp_path):
+    shuffle = shuffled(tmp_path, 200, 3, meanwhile=lambda p: shutil.rmtree(p.path))
+    with pytest.raises(FileNotFoundError):
+        shuffle.run()
+    assert not Path(shuffle.folder).exists()
+
+
+def test_a_partition_without_rows(tmp_path):
+    p = StoredPartitions(str(tmp_path), FEATURES, "float32", (0, 2), 4)
+    assert [a.shape for a in read_all(p, 0, 1)] == [(0, FEATURES), (0,), (0,), (0,)]
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 30], ids=["from disk", "held"])
+def test_rows_are_scaled_and_read_by_any_range(tmp_path, memory):
+    p = shuffled(tmp_path, 200, 3, chunk_rows=9).run()
+    scaling = Scaling(np.array([1.0, 2.0, 3.0]), np.array([0.5, 4.0, 0.0]))
+    rows, held = p.rows(0, 3, scaling, memory)
+    expected = scaling(read_all(p)[0])
+    assert (rows.n, rows.d, rows.dtype) == (sum(p.counts), FEATURES, np.float32)
+    for start, stop in [(0, rows.n), (0, 0), (5, 6), (8, 10), (17, 100), (rows.n - 1, rows.n), (3, 4)]:
+        np.testing.assert_array_equal(rows.read(start, stop), expected[start:stop])
+    assert held == (expected.nbytes if memory else 0)
+    assert p.reading_bytes >= 2 * 9 * FEATURES * 4, "a chunk as it is on disk, and scaled"
+
+
+@pytest.mark.parametrize("chosen", [[], [0], [4, 5, 6, 21], [0, 60, 61]])
+def test_raw_rows_at_positions(tmp_path, chosen):
+    p = shuffled(tmp_path, 200, 3, chunk_rows=9).run()
+    whole = read_all(p, 1, 3)[0]
+    np.testing.assert_array_equal(p.raw(1, 3, np.array(chosen, np.int64)), whole[chosen])
+
+
+def test_plan_keeps_chunks_within_a_partition_and_small(tmp_path):
+    store = store_of(tmp_path / "a.zarr", np.zeros((10, FEATURES), np.float32), None)
+    assert StoredPartitions.plan("p", store, (3, 4)).chunk_rows == 4
+    assert StoredPartitions.plan("p", store, (10**8,)).array("X").chunk_nbytes <= 30 << 20
+    wide = store_of(tmp_path / "b.zarr", np.zeros((2, 10_000), np.float32), None)
+    assert StoredPartitions.plan("p", wide, (10**6,)).array("X").chunk_nbytes <= 30 << 20
+
+
+def test_labelling():
+    block = StoreBlock(np.zeros((4, 1)), np.array([0, 1, -1, 2]), np.array([1.0, 0.0, 2.0, 4.0]), 0)
+    keep, y, weight = Labelling(1, 0.5, 3.0)(block)
+    assert keep.tolist() == [True, False, False, True]
+    assert y[keep].tolist() == [-1.0, -1.0]
+    assert weight[keep].tolist() == [0.5, 2.0]
+    keep, y, weight = Labelling(2)(StoreBlock(np.zeros((4, 1)), np.array([0, 1, -1, 2]), None, 0))
+    assert (keep.tolist(), y[keep].tolist(), weight[keep].tolist()) == ([1, 1, 0, 1], [-1, -1, 1], [1, 1, 1])
+
+
+def test_sample_is_of_kept_rows_in_order_and_of_the_seed(tmp_path):
+    X, y, weight = made_up(200)
+    store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=100)
+    kept = set(np.flatnonzero(np.array([label is not None for label in y]) & (weight > 0)).tolist())
+    one, same, other = (sample_chunk(store, Labelling(1), 20, seed, 1)[:, 0] for seed in (1, 1, 2))
+    assert len(one) == 20
+    assert set(one.tolist()) <= kept
+    assert one.min() >= 100
+    assert (np.diff(one) > 0).all()
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+    everything = sample_chunk(store, Labelling(1), 1000, 1, 1)
+    assert len(everything) == len([i for i in kept if i >= 100])
+
+
+def test_partitions_in_memory():
+    n = 20
+    X = np.arange(60.0).reshape(n, 3)
+    p = MemoryPartitions(X, np.ones(n), np.full(n, 2.0), np.arange(n)[::-1], (5, 0, 15))
+    rows, held = p.rows(1, 3, PLAIN, 0)
+    assert held == 0, "they are the caller's"
+    assert (rows.n, rows.d, rows.dtype, p.features) == (15, 3, np.float64, 3)
+    np.testing.assert_array_equal(rows.read(2, 4), X[7:9])
+    np.testing.assert_array_equal(p.row_numbers(2, 3), np.arange(15)[::-1])
+    assert [len(a) for a in p.labels(0, 1)] == [5, 5]
+    assert len(p.row_numbers(1, 2)) == 0

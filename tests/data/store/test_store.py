@@ -1,0 +1,429 @@
+"""The store: what is written is what zarr, xarray and `Store` read, and no damage passes unseen."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numcodecs
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from dask_odm.data.store.chunks import read_plain_chunk, read_zarr_chunk
+from dask_odm.data.store.layout import crc32c, seal
+from dask_odm.data.store.store import Store
+from dask_odm.errors import StoreError
+from data.stores import FEATURES, ROWS, made_up_rows, write_store
+
+
+def test_zarr_and_xarray_read_it_without_a_warning(store):
+    X, codes, weight = made_up_rows()
+    dataset = xr.open_zarr(store.path)  # warnings are errors in this suite
+    assert dataset["X"].dims == ("sample", "feature")
+    assert dataset["X"].chunks == ((300, 300, 300, 100), (FEATURES,))
+    np.testing.assert_array_equal(dataset["X"].values, X.astype(np.float32))
+    np.testing.assert_array_equal(dataset["y"].values, codes)
+    np.testing.assert_array_equal(dataset["weight"].values, weight)
+    assert dataset["feature"].values.tolist() == ["a", "b", "c", "δ", "e f"]
+    assert dataset["y"].attrs["classes"] == ["no", "yes"]
+    np.testing.assert_array_equal(zarr.open_group(store.path, mode="r")["X"][:], X.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["X", "y", "weight"])
+def test_both_ways_to_read_a_chunk_agree(pristine, name):
+    store = pristine[None]
+    array = getattr(store.layout, name)
+    for i in range(store.n_chunks):
+        direct, through = read_plain_chunk(store.path, array, i), read_zarr_chunk(store.path, array, i)
+        np.testing.assert_array_equal(direct[: len(through)], through, strict=True)
+
+
+def test_a_buffer_is_used_again(pristine):
+    store = pristine[None]
+    out = store.buffer()
+    first = store.read(0, out).X
+    kept = first.copy()
+    second = store.read(3, out).X
+    assert np.shares_memory(first, second)
+    np.testing.assert_array_equal(kept, store.read(0).X)
+    np.testing.assert_array_equal(second, store.read(3).X)
+    assert second.shape == (100, FEATURES)
+
+
+def test_blocks_run_through_all_rows(pristine):
+    X = made_up_rows()[0].astype(np.float32)
+    np.testing.assert_array_equal(np.concatenate([block.X.copy() for block in pristine[None].blocks()]), X)
+
+
+def test_gathering_rows_opens_only_their_chunks(store):
+    X, codes, weight = made_up_rows()
+    Path(store.path, "X/c/1/0").unlink()
+    wanted = [999, 0, 5, 299, 601, 5]
+    block = store.read_rows(wanted)
+    np.testing.assert_array_equal(block.X, X[wanted].astype(np.float32))
+    np.testing.assert_array_equal(block.y, codes[wanted])
+    np.testing.assert_array_equal(block.weight, weight[wanted])
+    with pytest.raises(StoreError, match="chunk 1/0: missing"):
+        store.read_rows([0, 300])
+    for outside in (-1, ROWS):
+        with pytest.raises(IndexError, match=r"\[0, 1000\)"):
+            store.read_rows([outside])
+    assert store.read_rows([]).X.shape == (0, FEATURES)
+
+
+def test_chunk_numbers_are_checked(pristine):
+    for i in (-1, 4):
+        with pytest.raises(IndexError, match=f"chunk {i}"):
+            pristine[None].read(i)
+
+
+def test_statistics_are_numpys(pristine):
+    X = made_up_rows()[0].astype(np.float32).astype(np.float64)
+    statistics = pristine[None].statistics
+    np.testing.assert_array_equal(statistics.minimum, X.min(axis=0))
+    np.testing.assert_array_equal(statistics.maximum, X.max(axis=0))
+    np.testing.assert_allclose(statistics.mean, X.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(statistics.variance, X.var(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(statistics.total_variance, X.var(), rtol=1e-12)
+
+
+def test_a_store_is_a_small_value(pristine):
+    import dask
+
+    store = pristine[None]
+    again = pickle.loads(pickle.dumps(store))
+    assert again == store
+    assert hash(again) == hash(store)
+    assert len(pickle.dumps(store)) < 2000
+    assert dask.base.tokenize(again) == dask.base.tokenize(store) == dask.base.tokenize(Store.open(store.path))
+    assert dask.base.tokenize(store) != dask.base.tokenize(pristine["zstd"])
+    np.testing.assert_array_equal(again.read(2).X, store.read(2).X)
+
+
+# Damage ------------------------------------------------------------------------------------------------
+
+
+def _damage(path: Path, how: str) -> str:
+    """Damage a file and return what the error has to say."""
+    data = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+        return "missing"
+    if how == "truncated":
+        path.write_bytes(data[:-3])
+        return "truncated|checksum|unreadable"
+    if how == "empty":
+        path.write_bytes(b"")
+        return "truncated|checksum|unreadable"
+    if how == "longer":
+        path.write_bytes(bytes(data) + b"\0")
+        return "truncated|checksum|unreadable"
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+    return "checksum"
+
+
+@pytest.mark.parametrize("i", [0, 1, 3], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("name", ["X", "y", "weight"])
+@pytest.mark.parametrize("how", ["missing", "truncated", "empty", "longer", "bit"])
+def test_damage_is_found_when_reading(store, name, i, how):
+    array = getattr(store.layout, name)
+    what = _damage(Path(store.path, array.chunk_key(i)), how)
+    place = rf"store '.*a\.zarr', array '{name}', chunk {array.chunk_label(i)}: .*({what}).*re-ingest or restore"
+    with pytest.raises(StoreError, match=place):
+        store.read(i)
+    with pytest.raises(StoreError, match=place):
+        read_zarr_chunk(store.path, array, i)
+    with pytest.raises(StoreError, match=f"array '{name}', chunk {array.chunk_label(i)}"):
+        store.verify()
+    other = store.read((i + 2) % 4)
+    assert len(other.X) == (300 if other.first < 900 else 100)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "longer"])
+@pytest.mark.parametrize("key", ["X/c/2/0", "y/c/0", "weight/c/3", "feature/c/0", "statistics/mean/c/0", "X/zarr.json"])
+def test_opening_finds_files_that_are_missing_or_of_another_size(store, key, how):
+    _damage(Path(store.path, key), how)
+    name, _, chunk = key.partition("/c/")
+    pattern = rf"array '{name}', chunk {chunk}: " if chunk else f"file '{key}': "
+    with pytest.raises(StoreError, match=pattern):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize("name", ["feature", *(f"statistics/{n}" for n in ("minimum", "maximum", "mean", "variance"))])
+def test_damaged_statistics_and_names_are_not_used(store, name):
+    _damage(Path(store.path, name, "c/0"), "bit")
+    reopened = Store.open(store.path)
+    with pytest.raises(StoreError, match=f"array '{name}', chunk 0: checksum mismatch"):
+        _ = reopened.feature_names if name == "feature" else reopened.statistics
+
+
+def test_verify_passes_an_undamaged_store(store):
+    files = [path for path in Path(store.path).rglob("*") if path.is_file() and path.name != "manifest.json"]
+    assert store.verify() == sum(path.stat().st_size for path in files)
+
+
+def test_verify_finds_swapped_chunks(pristine, tmp_path):
+    shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
+    first, second = (tmp_path / f"a.zarr/X/c/{i}/0" for i in (0, 1))
+    one, two = first.read_bytes(), second.read_bytes()
+    first.write_bytes(two)
+    second.write_bytes(one)
+    store = Store.open(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(store.read(0).X, pristine[None].read(1).X)  # each chunk by itself is sound
+    with pytest.raises(StoreError, match=r"'X', chunk 0/0: .*swapped.*\(1 more chunks"):
+        store.verify()
+
+
+def test_verify_finds_a_chunk_of_an_older_store(pristine, tmp_path):
+    shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
+    older = write_store(tmp_path / "older.zarr", seed=7)
+    shutil.copy(Path(older.path, "X/c/2/0"), tmp_path / "a.zarr/X/c/2/0")
+    with pytest.raises(StoreError, match="'X', chunk 2/0: checksum differs"):
+        Store.open(tmp_path / "a.zarr").verify()
+
+
+def test_verify_notices_that_the_store_was_replaced(tmp_path):
+    store = write_store(tmp_path / "a.zarr")
+    write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
+    with pytest.raises(StoreError, match="was replaced since it was opened"):
+        store.verify()
+
+
+@pytest.mark.parametrize("bit", range(0, 8 * 40, 7))
+def test_any_flipped_bit_of_a_document_is_found(store, bit):
+    path = Path(store.path, "y/zarr.json")
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match=r"y/zarr\.json"):
+        Store.open(store.path)
+
+
+def test_a_link_is_not_followed(pristine, tmp_path):
+    shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
+    store = Store.open(tmp_path / "a.zarr")
+    chunk = tmp_path / "a.zarr/X/c/1/0"
+    shutil.move(chunk, tmp_path / "outside")
+    chunk.symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreError, match="chunk 1/0"):
+        store.read(1)
+    with pytest.raises(StoreError, match="chunk 1/0: missing"):
+        Store.open(tmp_path / "a.zarr")
+
+
+# A manifest or document that is not what it should be ---------------------------------------------------
+
+
+def _forge(store: Store, change) -> None:
+    """Change the manifest and give it a digest that fits, as an attacker would."""
+    import hashlib
+
+    path = Path(store.path, "manifest.json")
+    manifest = json.loads(path.read_text())
+    manifest.pop("digest")
+    change(manifest)
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    path.write_text(json.dumps({**manifest, "digest": hashlib.sha256(canonical.encode()).hexdigest()}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["layout"].update(rows=10**15),
+        lambda m: m["layout"].update(features=10**15),
+        lambda m: m["layout"].update(rows=-1),
+        lambda m: m["layout"].update(rows=1000.0),
+        lambda m: m["layout"].update(rows=True),
+        lambda m: m["layout"].update(chunk_rows=299),
+        lambda m: m["layout"].update(chunk_rows=10**9),
+        lambda m: m["layout"].update(dtype="float64"),
+        lambda m: m["layout"].update(dtype="object"),
+        lambda m: m["layout"].update(y_dtype="../../etc"),
+        lambda m: m["layout"].update(compression="gzip"),
+        lambda m: m["layout"].update(has_weight=False),
+        lambda m: m["layout"].update(path="/etc/passwd"),
+        lambda m: m["layout"].pop("rows"),
+        lambda m: m["chunks"].update({"../../etc/passwd": [[1, 1]]}),
+        lambda m: m["chunks"]["X"].pop(),
+        lambda m: m["chunks"]["X"].__setitem__(0, [6004, "0"]),
+        lambda m: m["chunks"]["X"].__setitem__(0, [10**12, 0]),
+        lambda m: m["chunks"].__setitem__("X", 5),
+        lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
+        lambda m: m["documents"].pop("X/zarr.json"),
+        lambda m: m.update(layout=[]),
+        lambda m: m.update(format="other"),
+        lambda m: m.update(format_version=99),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(pristine, tmp_path, change):
+    shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
+    store = Store.open(tmp_path / "a.zarr")
+    _forge(store, lambda manifest: None)
+    assert Store.open(store.path) == store  # the forgery itself is sound
+    _forge(store, change)
+    with pytest.raises(StoreError, match=r"a\.zarr'"):
+        Store.open(store.path)
+
+
+def test_an_array_document_that_lies_is_refused(pristine, tmp_path):
+    """Even one whose checksum the manifest confirms."""
+    shutil.copytree(pristine["zstd"].path, tmp_path / "a.zarr")
+    store = Store.open(tmp_path / "a.zarr")
+    path = tmp_path / "a.zarr/X/zarr.json"
+    document = json.loads(path.read_text())
+    document["shape"] = [10**9, FEATURES]
+    text = json.dumps(document).encode()
+    path.write_bytes(text)
+    _forge(store, lambda m: m["documents"].update({"X/zarr.json": [len(text), crc32c(text)]}))
+    with pytest.raises(StoreError, match="not the array of the manifest"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[" * 100_000, b"\xff\xfe", b'{"format": "dask_odm store"}', b"null"])
+def test_a_broken_manifest_is_refused(store, text):
+    Path(store.path, "manifest.json").write_bytes(text)
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
+        Store.open(store.path)
+
+
+def test_what_is_no_store(store, tmp_path):
+    Path(store.path, "manifest.json").unlink()
+    with pytest.raises(StoreError, match="unfinished or not a store"):
+        Store.open(store.path)
+    with pytest.raises(StoreError, match="does not exist"):
+        Store.open(tmp_path / "nothing.zarr")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="is a file, not a store"):
+        Store.open(tmp_path / "file")
+
+
+def test_another_format_version_is_named(store):
+    _forge(store, lambda m: m.update(format_version=2))
+    with pytest.raises(StoreError, match="format version 2; this dask_odm reads 1"):
+        Store.open(store.path)
+
+
+def test_a_worker_that_reads_stays_lean():
+    """Nothing heavy comes with the module that tasks import."""
+    code = "import sys, dask_odm.data.store.store; print([m for m in sys.modules if m.split('.')[0] in {!r}])".format(
+        ("pandas", "sklearn", "xarray", "dask", "pyarrow", "scipy")
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# Content that lies, with checksums that fit ---------------------------------------------------------------
+
+
+def _rewrite(store: Store, key: str, data: bytes) -> None:
+    """Put other bytes in place of a file and have the manifest confirm them."""
+    Path(store.path, key).write_bytes(data)
+    name, _, chunk = key.partition("/c/")
+
+    def confirm(manifest) -> None:
+        if chunk:
+            i = int(chunk.split("/")[0])
+            manifest["chunks"][name][i] = [len(data), int.from_bytes(data[-4:], "little")]
+        else:
+            manifest["documents"][key] = [len(data), crc32c(data)]
+
+    _forge(store, confirm)
+
+
+def _sealed(store: Store, array, values: np.ndarray) -> bytes:
+    plain = values.astype(array.dtype).tobytes()
+    return seal(bytes(numcodecs.Zstd(checksum=True).encode(plain)) if array.compression else plain)
+
+
+@pytest.mark.parametrize("code", [2, -2, 127])
+def test_a_label_code_without_a_class(store, code):
+    codes = np.zeros(300)
+    codes[7] = code
+    _rewrite(store, "y/c/1", _sealed(store, store.layout.y, codes))
+    with pytest.raises(StoreError, match="array 'y', chunk 1: a label code without a class"):
+        Store.open(store.path).read(1)
+    with pytest.raises(StoreError, match="a label code without a class"):
+        Store.open(store.path).read_y()
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_a_weight_that_is_none(store, weight):
+    weights = np.ones(300)
+    weights[-1] = weight
+    _rewrite(store, "weight/c/2", _sealed(store, store.layout.weight, weights))
+    with pytest.raises(StoreError, match="array 'weight', chunk 2: a weight that is negative or not finite"):
+        Store.open(store.path).read_weight()
+
+
+@pytest.mark.parametrize("size", [300 * FEATURES * 4 - 4, 300 * FEATURES * 4 + 4, 1 << 40])
+def test_a_chunk_that_unpacks_to_another_size(pristine, tmp_path, size):
+    """Refused by what its head says: no memory is taken for it."""
+    shutil.copytree(pristine["zstd"].path, tmp_path / "a.zarr")
+    store = Store.open(tmp_path / "a.zarr")
+    if size > 1 << 30:
+        packed = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little") + bytes(50)  # a frame with an 8-byte size
+    else:
+        packed = bytes(numcodecs.Zstd().encode(bytes(size)))
+    _rewrite(store, "X/c/1/0", seal(packed))
+    with pytest.raises(StoreError, match=rf"array 'X', chunk 1/0: unreadable \({size} bytes, not 6000, are packed"):
+        Store.open(store.path).read(1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ["no"]},
+        {"classes": ["yes", "no"]},
+        {"classes": ["no", "no"]},
+        {"classes": [0, 1]},
+        {"classes": None},
+        {"class_type": "object"},
+        {"class_counts": [-1, 5]},
+        {"class_counts": [500, 501]},
+        {"class_counts": ["1", "2"]},
+        {"class_counts": [1.0, 2.0]},
+    ],
+)
+def test_class_labels_that_lie_are_refused(store, change):
+    document = json.loads(Path(store.path, "y/zarr.json").read_text())
+    root = json.loads(Path(store.path, "zarr.json").read_text())
+    document["attributes"].update(change)
+    root["consolidated_metadata"]["metadata"]["y"]["attributes"].update(change)
+    _rewrite(store, "zarr.json", json.dumps(root).encode())
+    _rewrite(store, "y/zarr.json", json.dumps(document).encode())
+    with pytest.raises(StoreError, match=r"y/zarr\.json': no class labels"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: root["consolidated_metadata"]["metadata"]["X"].update(shape=[10**9, FEATURES]),
+        lambda root: root["consolidated_metadata"]["metadata"].update(other={}),
+        lambda root: root.update(attributes=[]),
+        lambda root: root.pop("attributes"),
+        lambda root: root.update(node_type="array"),
+    ],
+)
+def test_a_group_document_that_lies_is_refused(store, change):
+    """xarray and zarr would believe its copy of the arrays' documents."""
+    root = json.loads(Path(store.path, "zarr.json").read_text())
+    change(root)
+    _rewrite(store, "zarr.json", json.dumps(root).encode())
+    with pytest.raises(StoreError, match=r"'zarr\.json': not the array of the manifest"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"null", b"[" * 50_000, b'"x"'])
+@pytest.mark.parametrize("key", ["zarr.json", "X/zarr.json", "statistics/zarr.json"])
+def test_a_document_of_another_kind_is_refused(store, key, text):
+    _rewrite(store, key, text)
+    with pytest.raises(StoreError, match=rf"a\.zarr', file '.*{key}'|file 'zarr\.json'"):
+        Store.open(store.path)

@@ -1,0 +1,379 @@
+"""The writer: zarr's own bytes, labels as they went in, a whole store or nothing at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_odm.data.store.layout import (
+    CHUNK_BYTES,
+    MAX_CHUNK_BYTES,
+    ArrayLayout,
+    decode_strings,
+    default_chunk_rows,
+    encode_strings,
+)
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter, publish_all
+from dask_odm.errors import InputError, StoreError
+from data.stores import FEATURES, ROWS, made_up_rows, write_store
+
+
+def _write_parts(path: Path, *parts: tuple, end: dict | None = None, **options) -> Store:
+    with StoreWriter(path, **options) as writer:
+        for part in parts:
+            writer.append(*part)
+        return writer.finish(**(end or {}))
+
+
+def _zarr_copy(store: Store, folder: Path) -> Path:
+    """Write the same arrays through zarr's own encoder, and return the folder."""
+    group = zarr.create_group(folder, zarr_format=3)
+    original = zarr.open_group(store.path, mode="r")
+    for array in store.layout.arrays():
+        source = original[array.name]
+        copy = group.create_array(
+            array.name, shape=source.shape, chunks=source.chunks, dtype=source.dtype, fill_value=source.fill_value,
+            compressors=source.compressors, dimension_names=source.metadata.dimension_names,
+            attributes=dict(source.attrs), config={"write_empty_chunks": True},
+        )  # fmt: skip
+        copy[:] = source[:]
+    return folder
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_what_is_written_is_read(tmp_path, dtype, compression):
+    store = write_store(tmp_path / "a.zarr", dtype=dtype, compression=compression)
+    X, codes, weight = made_up_rows()
+    blocks = [store.read(i) for i in range(store.n_chunks)]
+    assert [block.first for block in blocks] == [0, 300, 600, 900]
+    np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), X.astype(dtype), strict=True)
+    np.testing.assert_array_equal(np.concatenate([block.weight for block in blocks]), weight)
+    np.testing.assert_array_equal(store.read_y(), codes.astype(np.int8), strict=True)
+    np.testing.assert_array_equal(store.read_weight(), weight)
+    assert (store.rows, store.features, store.dtype) == (ROWS, FEATURES, np.dtype(dtype))
+    assert store.classes == ("no", "yes")
+    assert store.class_counts == tuple(np.bincount(codes))
+    assert store.feature_names == ("a", "b", "c", "δ", "e f")
+    assert store.source == "made up"
+
+
+def test_files_are_those_zarr_writes(pristine, tmp_path):
+    """Chunks byte for byte and documents entry for entry, plain and compressed, strings included."""
+    for kind, store in pristine.items():
+        copy = _zarr_copy(store, tmp_path / str(kind))
+        for array in store.layout.arrays():
+            for i in range(array.n_chunks):
+                ours, theirs = (Path(root, array.chunk_key(i)).read_bytes() for root in (store.path, copy))
+                assert ours == theirs, (kind, array.name, i)
+            ours, theirs = (json.loads(Path(root, array.document_key).read_text()) for root in (store.path, copy))
+            assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ((1, -1), (-1, 1)),
+        ((1.0, -1.0), (-1.0, 1.0)),
+        ((True, False), (False, True)),
+        (("yes", "no"), ("no", "yes")),
+        ((2, 1.5), (1.5, 2.0)),
+        ((np.int64(3), np.int64(2)), (2, 3)),
+    ],
+)
+def test_labels_keep_value_and_type_and_are_sorted(tmp_path, labels, expected):
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.zeros((5, 2)), [0, 1, 1, -1, 0])
+        store = writer.finish(labels)
+    assert store.classes == expected
+    assert [type(label) for label in store.classes] == [type(label) for label in expected]
+    assert store.class_counts == (2, 2)
+    np.testing.assert_array_equal(store.read_y(), [1, 0, 0, -1, 1])
+
+
+def test_labels_that_do_not_occur_are_left_out(tmp_path):
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.zeros((3, 1)), [3, 1, 3])
+        store = writer.finish(("a", "b", "c", "d", "e"))
+    assert (store.classes, store.class_counts) == (("b", "d"), (1, 2))
+    assert store.read_y().tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("classes", "dtype"), [(1, "int8"), (128, "int8"), (129, "int16")])
+def test_codes_take_the_smallest_type(tmp_path, classes, dtype):
+    codes = np.arange(classes)
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.zeros((classes, 1)), codes)
+        store = writer.finish()
+    np.testing.assert_array_equal(store.read_y(), codes.astype(dtype), strict=True)
+
+
+def test_a_store_without_labels(tmp_path):
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.ones((3, 2)))
+        store = writer.finish()
+    block = store.read(0)
+    assert (block.y, block.weight, store.classes, store.feature_names) == (None, None, None, None)
+    assert store.read_y() is None
+    assert store.read_weight() is None
+    assert set(xr.open_zarr(store.path).data_vars) == {"X"}
+
+
+@pytest.mark.parametrize("features", [1, 3, 18, 2000, 100_000, 1_900_000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_default_chunks_have_8_to_16_megabytes(features, dtype):
+    row = max(features * np.dtype(dtype).itemsize, 8)
+    rows = default_chunk_rows(features, dtype)
+    assert 8_000_000 <= rows * row <= CHUNK_BYTES or rows == 1
+    assert rows * 8 <= MAX_CHUNK_BYTES
+
+
+def test_wide_rows(tmp_path):
+    X = np.random.default_rng(0).normal(size=(90, 100_000)).astype(np.float32)
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(X)
+        store = writer.finish(feature_names=[f"feature {i}" for i in range(100_000)])
+    assert (store.chunk_rows, store.n_chunks) == (40, 3)
+    np.testing.assert_array_equal(store.read(2).X, X[80:])
+    np.testing.assert_allclose(store.statistics.mean, X.mean(axis=0, dtype=np.float64), rtol=1e-9, atol=1e-12)
+    assert store.feature_names[99_999] == "feature 99999"
+
+
+def test_chunks_above_30_megabytes_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"chunk_rows=40000 makes chunks of 32000000 bytes"):
+        _write_parts(tmp_path / "a.zarr", (np.zeros((1, 200)),), chunk_rows=40_000)
+
+
+def test_same_rows_same_digest_other_rows_other_digest(tmp_path):
+    first, second, third = (write_store(tmp_path / f"{i}.zarr", seed=seed) for i, seed in enumerate((0, 0, 1)))
+    assert first.digest == second.digest != third.digest
+
+
+# Writing -------------------------------------------------------------------------------------------------
+
+
+def test_an_existing_output_is_refused(store):
+    before = store.digest
+    with pytest.raises(InputError, match=r"exists; pass overwrite=True \(--overwrite\)"), StoreWriter(store.path):
+        pass
+    assert Store.open(store.path).digest == before
+
+
+def test_overwriting_replaces_only_when_complete(tmp_path):
+    old = write_store(tmp_path / "a.zarr")
+
+    def interrupted():
+        with StoreWriter(old.path, overwrite=True) as writer:
+            writer.append(np.zeros((10, 2)))
+            writer.prepare()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert Store.open(old.path) == old
+    old.verify()
+    new = write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
+    assert new.digest != old.digest
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+@pytest.mark.parametrize("content", [{"thesis.tex": "years of work"}, {"sub/zarr.json": "{}"}])
+def test_a_folder_that_is_no_store_is_never_replaced(tmp_path, content):
+    for name, text in content.items():
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    with (
+        pytest.raises(InputError, match="not a zarr store; remove it yourself"),
+        StoreWriter(tmp_path / "mine", overwrite=True),
+    ):
+        pass
+    assert all((tmp_path / "mine" / name).exists() for name in content)
+
+
+def test_a_missing_parent_is_named(tmp_path):
+    with pytest.raises(InputError, match="there is no folder"), StoreWriter(tmp_path / "x/y.zarr"):
+        pass
+
+
+@pytest.mark.parametrize("call", ["mkdir", "fsync", "rename", "replace"])
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, call):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(StoreError, match=r"cannot write store '.*a.zarr': No space left"):
+        write_store(tmp_path / "a.zarr")
+    assert os.listdir(tmp_path) == []
+    monkeypatch.undo()
+    write_store(tmp_path / "a.zarr").verify()
+
+
+def test_a_full_disk_is_named_where_the_library_names_nothing(tmp_path, monkeypatch):
+    """Some of NumPy's writing raises an OSError that has no number."""
+
+    def full(*args, **kwargs):
+        raise OSError("1200 requested and 0 written")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match=r"cannot write store '.*a.zarr': 1200 requested and 0 written"):
+        write_store(tmp_path / "a.zarr")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_while_the_folder_is_made_leaves_nothing(tmp_path, monkeypatch, after):
+    make = os.mkdir
+
+    def interrupted(*args, **kwargs):
+        if after:
+            make(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_store(tmp_path / "a.zarr")
+    assert os.listdir(tmp_path) == []
+
+
+def test_stores_that_belong_together_appear_together(tmp_path, monkeypatch):
+    def prepared(stack: ExitStack, name: str, **options) -> StoreWriter:
+        writer = stack.enter_context(StoreWriter(tmp_path / name, **options))
+        writer.append(np.zeros((3, 1)))
+        writer.prepare()
+        return writer
+
+    rename = os.rename
+
+    def second_fails(source, target):
+        if str(target).endswith("b.zarr"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    with ExitStack() as stack, monkeypatch.context() as patch:
+        patch.setattr(os, "rename", second_fails)
+        writers = [prepared(stack, "a.zarr"), prepared(stack, "b.zarr")]
+        with pytest.raises(StoreError, match="Input/output error"):
+            publish_all(writers)
+    assert os.listdir(tmp_path) == []
+    with ExitStack() as stack:
+        stores = publish_all([prepared(stack, "a.zarr"), prepared(stack, "b.zarr")])
+    assert [store.verify() > 0 for store in stores] == [True, True]
+
+
+def test_a_failed_replacement_puts_the_old_store_back(tmp_path, monkeypatch):
+    old = write_store(tmp_path / "a.zarr")
+    rename = os.rename
+
+    def second_fails(source, target):
+        if target == old.path and not source.endswith(".old"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", second_fails)
+    with pytest.raises(StoreError, match="Input/output error"):
+        write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
+    assert Store.open(old.path) == old
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+def test_the_manifest_comes_last_and_after_everything_was_synced(tmp_path, monkeypatch):
+    """At the moment of the rename all files but the folder's name are final."""
+    seen = []
+    synced = set()
+    fsync, rename = os.fsync, os.rename
+
+    def note(descriptor):
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def watch(source, target):
+        files = {os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names}
+        seen.append(files - {path.removesuffix(".tmp") for path in synced})
+        rename(source, target)
+
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("needs /proc")
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "rename", watch)
+    write_store(tmp_path / "a.zarr")
+    assert seen == [set()]
+    assert str(tmp_path) in synced
+
+
+@pytest.mark.parametrize(
+    ("X", "codes", "weight", "message"),
+    [
+        (np.zeros(3), None, None, "two dimensions"),
+        (np.zeros((3, 0)), None, None, "two dimensions"),
+        (np.full((3, 1), np.nan), None, None, "NaN, infinity or a value too large for float32"),
+        (np.full((3, 1), 1e300), None, None, "too large for float32"),
+        (np.zeros((3, 1)), [0, 1], None, r"y must have shape \(3,\)"),
+        (np.zeros((3, 1)), [0, 1, -2], None, "at least -1"),
+        (np.zeros((3, 1)), [0.0, 1.0, 1.0], None, "must be integers"),
+        (np.zeros((3, 1)), None, [1.0, -1.0, 0.0], "weight must be finite and not negative"),
+        (np.zeros((3, 1)), None, [1.0, np.inf, 0.0], "weight must be finite and not negative"),
+        (np.zeros((0, 1)), None, None, "no rows"),
+    ],
+)
+def test_rows_that_cannot_be_stored(tmp_path, X, codes, weight, message):
+    with pytest.raises(InputError, match=message):
+        _write_parts(tmp_path / "a.zarr", (X, codes, weight))
+    assert os.listdir(tmp_path) == []
+
+
+def test_labels_for_some_rows_only(tmp_path):
+    with pytest.raises(InputError, match="y must be given for all rows or for none"):
+        _write_parts(tmp_path / "a.zarr", (np.zeros((3, 1)), [0, 1, 0]), (np.zeros((3, 1)),))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": ("a",)}, "label code 1, but only 1 classes"),
+        ({"classes": ("a", 1)}, "all be numbers, all strings or all booleans"),
+        ({"classes": (float("nan"), 1.0)}, "not NaN"),
+        ({"feature_names": ["a"]}, "must be 2 strings"),
+        ({"feature_names": ["a", "a"]}, "'a' occurs more than once"),
+    ],
+)
+def test_a_wrong_end(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        _write_parts(tmp_path / "a.zarr", (np.zeros((2, 2)), [0, 1]), end=options)
+    assert os.listdir(tmp_path) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 30))
+def test_block_boundaries_do_not_matter(tmp_path_factory, cuts, chunk_rows):
+    X, codes, weight = made_up_rows(rows=40)
+    digests = set()
+    for bounds in ([0, 40], sorted({0, 40, *cuts})):
+        path = tmp_path_factory.mktemp("boundaries") / "a.zarr"
+        with StoreWriter(path, chunk_rows=chunk_rows) as writer:
+            for start, stop in pairwise(bounds):
+                writer.append(X[start:stop], codes[start:stop], weight[start:stop])
+            digests.add(writer.finish().digest)
+    assert len(digests) == 1
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_strings_come_back(values):
+    assert decode_strings(encode_strings(values)) == tuple(values)
+
+
+def test_array_files_are_named_by_number_alone():
+    array = ArrayLayout("X", (10, 3), (4, 3), "float32", ("sample", "feature"))
+    assert [array.chunk_key(i) for i in range(array.n_chunks)] == ["X/c/0/0", "X/c/1/0", "X/c/2/0"]

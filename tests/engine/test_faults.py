@@ -1,0 +1,353 @@
+"""Whatever is killed, stopped or interrupted: the same bits, or a clear error within the time that is promised."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+import numpy as np
+import pytest
+from dask.utils import key_split
+from distributed import Client
+
+from dask_odm import ODMClassifier
+from dask_odm.engine import watch
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.watch import complaints_about
+from dask_odm.errors import ClusterError, InputError, StoreError
+from dask_odm.events import LevelFinished, PartitionSolved, Progress
+from small_problems import blobs
+from small_stores import store_of
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops and kills processes by POSIX signals")
+
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "n_partitions": 8, "fan_in": 2, "random_state": 0}
+SILENCE = 5.0
+PATIENCE = 120.0  # seconds in which everything here must have ended, however busy the machine
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    X, y = blobs(1600, 4, seed=3)
+    return store_of(tmp_path_factory.mktemp("stores") / "a.zarr", X.astype(np.float32), y, chunk_rows=200).path
+
+
+@pytest.fixture(scope="module")
+def in_process(path, without_workers):
+    with without_workers():
+        return bits(ODMClassifier(**SETTINGS).fit(path))
+
+
+def bits(model: ODMClassifier) -> list[bytes]:
+    return [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Silence is noticed after seconds: more of them than a worker that compiles, or starts, is silent."""
+    monkeypatch.setattr(watch, "SILENCE_SECONDS", SILENCE)
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.2)
+
+
+class At:
+    """A callback that does something at the first event it is told to wait for."""
+
+    def __init__(self, when, action) -> None:
+        self.when, self.action, self.done = when, action, False
+
+    def __call__(self, event: object) -> None:
+        if not self.done and self.when(event):
+            self.done = True
+            self.action()
+
+
+def solving(event: object) -> bool:
+    return isinstance(event, PartitionSolved)
+
+
+@contextmanager
+def command(*arguments: str):
+    """A process of Python's, ended whatever happens."""
+    process = subprocess.Popen([sys.executable, "-m", *arguments], stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def separate_cluster(folder, workers: int):
+    """A scheduler and workers without nannies, each a process of its own, as on a user's machines."""
+    file = folder / "scheduler.json"
+    with ExitStack() as stack:
+        arguments = ("--port", "0", "--no-dashboard", "--scheduler-file", str(file))
+        scheduler = stack.enter_context(command("distributed.cli.dask_scheduler", *arguments))
+        options = ("--no-nanny", "--nthreads", "1", "--memory-limit", "1GB", "--no-dashboard")
+        options += ("--local-directory", str(folder), "--scheduler-file", str(file))
+        processes = [stack.enter_context(command("distributed.cli.dask_worker", *options)) for _ in range(workers)]
+        client = stack.enter_context(Client(_address(file), timeout=PATIENCE))
+        client.wait_for_workers(workers, timeout=PATIENCE)
+        yield client, scheduler, processes
+        # or its end waits for a scheduler that is gone
+        if scheduler.poll() is not None or _is_stopped(scheduler):
+            client._timeout = 5
+            scheduler.kill()
+
+
+def _address(file) -> str:
+    """What a scheduler wrote to its file, once it has written all of it."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(FileNotFoundError, ValueError):
+            return json.loads(file.read_text())["address"]
+        time.sleep(0.05)
+    pytest.fail("the scheduler did not start")
+
+
+def _is_stopped(process) -> bool:
+    with open(f"/proc/{process.pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_a_stopped_worker_is_restarted(in_process, path, client, caplog):
+    def stop() -> None:
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGSTOP)
+
+    at = At(solving, stop)
+    with caplog.at_level(logging.WARNING, "dask_odm"):
+        model = ODMClassifier(**SETTINGS, callbacks=[at]).fit(path)
+    assert at.done
+    assert bits(model) == in_process
+    assert "restarted, and tasks run again" in caplog.text
+    client.wait_for_workers(2, timeout=PATIENCE)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_a_stopped_worker_without_a_nanny_is_given_up(in_process, path, tmp_path):
+    with separate_cluster(tmp_path, 2) as (client, _, workers):
+        workers[0].send_signal(signal.SIGSTOP)  # before the fit begins
+        assert bits(ODMClassifier(**SETTINGS).fit(path)) == in_process
+        assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_all_workers_lost(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "WORKERLESS_SECONDS", 3.0)
+    with separate_cluster(tmp_path, 1) as (_, _, workers):
+        at, began = At(solving, workers[0].kill), time.monotonic()
+        with pytest.raises(ClusterError, match="No worker was there for 3 s; start some and fit again"):
+            ODMClassifier(**SETTINGS, callbacks=[at]).fit(path)
+        assert time.monotonic() - began < PATIENCE
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (signal.SIGKILL, "scheduler was lost; start it anew, connect to it and fit again"),
+        (signal.SIGSTOP, "scheduler at tcp://.* has not answered for 5 s"),
+    ],
+)
+def test_a_lost_scheduler(path, tmp_path, how, message):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with separate_cluster(tmp_path, 1) as (_, scheduler, _):
+        at, began = At(solving, lambda: scheduler.send_signal(how)), time.monotonic()
+        with pytest.raises(ClusterError, match=message):
+            ODMClassifier(**SETTINGS, scratch=str(scratch), callbacks=[at]).fit(path)
+        assert time.monotonic() - began < PATIENCE
+    assert list(scratch.iterdir()) == []
+
+
+def test_settings_that_make_losses_dear():
+    fine = {"allowed-failures": 3, "worker-ttl": "30s", "no-workers-timeout": "60s"}
+    assert complaints_about(fine) == []
+    assert complaints_about({**fine, "allowed-failures": 0}) == [
+        "distributed.scheduler.allowed-failures=0 gives a task up after 1 lost workers"
+    ]
+    for ttl, waits in (("5 minutes", "for 5 minutes"), (None, "for ever")):
+        (complaint,) = complaints_about({**fine, "worker-ttl": ttl})
+        assert f"wait {waits} for a worker that stopped" in complaint
+    (complaint,) = complaints_about({**fine, "no-workers-timeout": None})
+    assert "wait for ever once all workers are lost" in complaint
+
+
+def test_settings_of_a_users_cluster_are_told_once(client, caplog, monkeypatch):
+    monkeypatch.setattr(watch, "_WARNED", set())
+    with caplog.at_level(logging.INFO, "dask_odm"):
+        for _ in range(2):
+            Cluster.current()
+    (record,) = [r for r in caplog.records if "is set so that" in r.getMessage()]
+    assert record.levelno == logging.INFO  # started from this process
+    assert "worker-ttl=5 minutes" in record.getMessage()
+    assert client.scheduler.address in record.getMessage()
+
+
+# A client that is killed or interrupted: a process of its own, on workers that live on ------------------------
+
+KILLED = """
+import os, signal, sys
+from distributed import Client
+from dask_odm import ODMClassifier
+from dask_odm.events import LevelFinished
+
+def die(event):
+    if isinstance(event, LevelFinished) and event.partitions == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+address, path, checkpoint, settings = sys.argv[1:]
+client = Client(address) if address else None
+ODMClassifier(**eval(settings), checkpoint=checkpoint, callbacks=[die]).fit(path)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["workers", "process"])
+def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client, tmp_path, where):
+    checkpoint, scratch = str(tmp_path / "c.zarr"), tmp_path / "scratch"
+    scratch.mkdir()
+    address = client.scheduler.address if where == "workers" else ""
+    arguments = [address, path, checkpoint, repr({**SETTINGS, "scratch": str(scratch)})]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=PATIENCE, stderr=subprocess.DEVNULL)
+    assert killed.returncode == -signal.SIGKILL
+    heard: list[object] = []
+    resumed = ODMClassifier(**SETTINGS, checkpoint=checkpoint, resume=True, callbacks=[heard.append]).fit(path)
+    assert bits(resumed) == in_process
+    assert [e.partitions for e in heard if isinstance(e, LevelFinished)] == [2, 1], "levels 8 and 4 were saved"
+
+
+INTERRUPTED = """
+import os, random, signal, sys, threading, time
+from distributed import Client
+from dask_odm import ODMClassifier
+
+address, path, scratch, settings, seed, count = sys.argv[1:]
+model, choose = ODMClassifier(**eval(settings), scratch=scratch), random.Random(int(seed))
+with Client(address) as client:
+    model.fit(path)
+    began = time.monotonic()
+    model.fit(path)
+    usual, interrupted = time.monotonic() - began, 0
+    for _ in range(int(count)):
+        timer = threading.Timer(choose.uniform(0, 0.9 * usual), os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            model.fit(path)
+            timer.join()
+            time.sleep(0.1)
+        except KeyboardInterrupt:
+            interrupted += 1
+            assert os.listdir(scratch) == [], os.listdir(scratch)
+            sys.last_value = None
+            deadline = time.monotonic() + 60
+            while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+                assert time.monotonic() < deadline, "tasks go on for nobody"
+                time.sleep(0.05)
+    print(interrupted, os.listdir(scratch))
+"""
+
+
+@pytest.mark.slow
+def test_interrupts_leave_no_tasks_and_no_files(client, path, tmp_path):
+    settings = repr({**SETTINGS, "n_partitions": 4})
+    arguments = [client.scheduler.address, path, str(tmp_path), settings, "1", "8"]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments], timeout=PATIENCE, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    interrupted, left = done.stdout.split(maxsplit=1)
+    assert int(interrupted) >= 4
+    assert left.strip() == "[]"
+
+
+# Checkpoints ------------------------------------------------------------------------------------------------
+
+
+def nothing(event: object) -> None:
+    pytest.fail(f"there was work before the checkpoint was looked at: {event}")
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("place", ["store", "memory"])
+def test_a_checkpoint_that_cannot_be(path, tmp_path, parts, place):
+    X, y = blobs(100, 4)
+    source = (path,) if place == "store" else (X, y)
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_text("no checkpoint")
+    folder.mkdir()
+    (folder / "a").touch()
+    for target, message in [
+        (tmp_path / "no" / "c.zarr", "there is no folder"),
+        (file, "is not a zarr store"),
+        (file / "c.zarr", "there is no folder"),
+        (folder, "is not a zarr store"),
+    ]:
+        settings = {**SETTINGS, "n_partitions": parts, "checkpoint": str(target), "callbacks": [nothing]}
+        with pytest.raises(InputError, match=message):
+            ODMClassifier(**settings).fit(*source)
+    with pytest.raises(InputError, match="resume=True needs the path of a checkpoint"):
+        ODMClassifier(**SETTINGS, resume=True, callbacks=[nothing]).fit(*source)
+
+
+def test_a_checkpoint_without_permission(path, tmp_path, monkeypatch):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    if os.geteuid() == 0:  # who may write anywhere
+        monkeypatch.setattr(os, "access", lambda name, mode: str(name) != str(locked))
+    locked.chmod(0o500)
+    with pytest.raises(InputError, match=r"c\.zarr' cannot be written: no permission in '.*locked'"):
+        ODMClassifier(**SETTINGS, checkpoint=str(locked / "c.zarr"), callbacks=[nothing]).fit(path)
+    locked.chmod(0o700)
+
+
+@pytest.mark.parametrize(("place", "parts"), [("store", 1), ("store", 4), ("memory", 1)])
+def test_a_checkpoint_of_another_fit_is_neither_used_nor_lost(path, tmp_path, parts, place):
+    X, y = blobs(200, 4)
+    source = (path,) if place == "store" else (X, y)
+    settings = {**SETTINGS, "n_partitions": parts, "checkpoint": str(tmp_path / "c.zarr")}
+    expected = bits(ODMClassifier(**settings).fit(*source))
+    for resume in (False, True):
+        other = ODMClassifier(**{**settings, "lam": 7.0}, resume=resume, callbacks=[nothing])
+        with pytest.raises(StoreError, match="is of another fit"):
+            other.fit(*source)
+    assert bits(ODMClassifier(**settings, resume=True).fit(*source)) == expected
+    assert bits(ODMClassifier(**settings).fit(*source)) == expected
+    ODMClassifier(**{**settings, "random_state": 1}).fit(*source)  # the same fit, drawn anew
+
+
+@pytest.mark.parametrize("place", ["store", "memory"])
+def test_a_whole_solve_is_saved_and_resumed(path, tmp_path, place):
+    X, y = blobs(300, 4)
+    source = (path,) if place == "store" else (X, y)
+    settings = {**SETTINGS, "n_partitions": 1, "checkpoint": str(tmp_path / "c.zarr")}
+    first = ODMClassifier(**settings).fit(*source)
+    heard: list[object] = []
+    again = ODMClassifier(**settings, resume=True, callbacks=[heard.append]).fit(*source)
+    assert bits(again) == bits(first)
+    assert (again.dual_gap_, again.n_iter_) == (first.dual_gap_, first.n_iter_)
+    assert not any(isinstance(event, PartitionSolved) for event in heard), "nothing was solved again"
+
+
+def test_names_of_tasks_group_by_what_they_do(client, path):
+    seen: set[str] = set()
+
+    def look(event: object) -> None:
+        if isinstance(event, Progress | PartitionSolved):
+            seen.update(map(key_split, client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))))
+
+    ODMClassifier(**SETTINGS, callbacks=[look]).fit(path)
+    assert {"landmarks", "strata", "shuffle", "seal", "solve_8_partitions", "solve_1_partitions"} <= seen
+    allowed = {f"solve_{n}_partitions" for n in (8, 4, 2, 1)} | {"landmarks", "strata", "shuffle", "seal"}
+    assert seen <= allowed | {"read_figures"}

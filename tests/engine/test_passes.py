@@ -1,0 +1,177 @@
+"""Newton by passes over a store: the sums of rows in memory, the same bits whoever adds them up, within memory."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pass_jobs
+from dask_odm import InputError, MemoryLimitError, ODMClassifier
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.store.store import Store
+from dask_odm.engine import passes
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.passes import StoreProblem, chunk_groups, task_count
+from dask_odm.estimators.odm import newton_recipe as linear
+from dask_odm.events import IterationFinished
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.problems.primal import FeatureMap, LinearLoss, Query
+from dask_odm.problems.primal_arrays import ArrayProblem
+from small_stores import store_of
+
+HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
+ODM = ODMSettings(1e4, 0.3, 0.2)
+SETTINGS = {"lam": 1e4, "tol": 1e-9, "random_state": 0}
+
+
+def rows(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, d)) * 2 + 1).astype(np.float32)
+    return X, (X @ rng.normal(size=d) + 2 * rng.normal(size=n) > 1).astype(int)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    """2,300 rows in 23 chunks, weighted, some labels unknown."""
+    X, y = rows(2300, 7)
+    labels = [None if i % 50 == 0 else int(v) for i, v in enumerate(y)]
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 2300)
+    return store_of(tmp_path_factory.mktemp("passes") / "a.zarr", X, np.array(labels, dtype=object), weight=weight)
+
+
+@pytest.fixture(autouse=True)
+def by_passes(monkeypatch):
+    """Small stores go the way of large ones."""
+    monkeypatch.setattr(linear, "is_small", lambda store: False)
+
+
+def bits(model: ODMClassifier) -> list:
+    return [model.coef_.tobytes(), model.intercept_.tobytes(), [(r["gap"], r["passes"]) for r in model.history_]]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("curvature", ["full", "diagonal", "none"])
+def test_sums_are_those_of_rows_in_memory(store, scaled, curvature):
+    whole = store.read_rows(np.arange(store.rows))
+    scaling = Scaling(np.full(7, 0.5), np.linspace(1, 2, 7)) if scaled else None
+    features, rng = FeatureMap(7, 1.0, scaling), np.random.default_rng(2)
+    loss = LinearLoss(ODM, float(whole.weight[whole.y >= 0].sum()), 1, 0.5, 2.0)
+    there = StoreProblem(features, loss, store, HERE)
+    memory = ArrayProblem(features, loss, whole.X, whole.y, whole.weight)
+    w, v, steps = rng.normal(size=8), rng.normal(size=8), np.array([0.1, 1.0])
+    for precise in (False, True):
+        found, expected = there.sums(w, curvature, precise=precise), memory.sums(w, curvature, precise=precise)
+        np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)
+        np.testing.assert_allclose(found.pull, expected.pull, rtol=0, atol=1e-5 * np.abs(expected.pull).max())
+        np.testing.assert_allclose(found.curvature, expected.curvature, rtol=1e-5, atol=1e-3)
+        there_slopes, slopes = there.slopes(w, v, steps, precise=precise), memory.slopes(w, v, steps, precise=precise)
+        np.testing.assert_allclose(there_slopes, slopes, rtol=1e-4)
+        product = memory.product(w, v, precise=precise)
+        np.testing.assert_allclose(
+            there.product(w, v, precise=precise), product, rtol=0, atol=1e-4 * abs(product).max()
+        )
+
+
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+def test_the_model_is_that_of_rows_in_memory(store, scale, monkeypatch):
+    by_pass = ODMClassifier("linear", scale=scale, class_weight="balanced", **SETTINGS).fit(store.path)
+    monkeypatch.undo()
+    in_memory = ODMClassifier("linear", scale=scale, class_weight="balanced", **SETTINGS).fit(store.path)
+    np.testing.assert_allclose(by_pass.coef_, in_memory.coef_, rtol=1e-4, atol=1e-6)
+    assert by_pass.dual_gap_ <= 1e-9
+    assert by_pass.score(store.path) == pytest.approx(in_memory.score(store.path), abs=1e-3)
+
+
+def test_groups_and_tasks():
+    for n in (1, 2, 3, 23, 64, 1000):
+        groups = chunk_groups(n)
+        assert [i for group in groups for i in group] == list(range(n))
+        assert len(groups) & (len(groups) - 1) == 0
+        for threads in (1, 2, 3, 6, 200):
+            tasks = task_count(len(groups), threads)
+            assert tasks <= len(groups)
+            assert len(groups) % tasks == 0
+
+
+@pytest.mark.slow
+def test_same_bits_on_any_number_of_workers(store, start_workers, scale_workers, without_workers):
+    with without_workers():
+        here = bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path))
+    with start_workers(1) as client:
+        for count in (1, 3):
+            scale_workers(client, count)
+            assert bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path)) == here, count
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")
+def test_same_bits_though_a_worker_is_killed(store, client, tmp_path, monkeypatch):
+    heard: list = []
+    whole = bits(ODMClassifier("linear", **SETTINGS, callbacks=[heard.append]).fit(store.path))
+    assert [e.iteration for e in heard if isinstance(e, IterationFinished)] == list(range(len(whole[2])))
+    first = chunk_groups(store.n_chunks)[8].start
+    monkeypatch.setattr(passes, "sum_groups", pass_jobs.DeadlySums(str(tmp_path), first))
+    assert bits(ODMClassifier("linear", **SETTINGS).fit(store.path)) == whole
+    assert (tmp_path / "died").exists(), "no worker was killed"
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_what_does_not_fit_is_refused_or_goes_another_way(store, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
+    X, y = rows(2000, 600)
+    wide, settings = store_of(tmp_path / "wide.zarr", X, y, chunk_rows=250), {"lam": 10.0, "tol": 1e-7}
+    exact = ODMClassifier("linear", **settings).fit(wide.path)
+    with caplog.at_level(logging.WARNING, "dask_odm"):
+        less = ODMClassifier("linear", memory_limit="30MB", **settings).fit(wide.path)
+    assert "A Hessian of 601 weights does not fit the workers' memory" in caplog.text
+    assert less.history_[-1]["passes"] > exact.history_[-1]["passes"]
+    np.testing.assert_allclose(less.coef_, exact.coef_, rtol=0, atol=1e-3 * np.abs(exact.coef_).max())
+    with pytest.raises(MemoryLimitError, match=r"A pass over the store needs .* per task, but only"):
+        ODMClassifier("linear", memory_limit="100kB", **SETTINGS).fit(store.path)
+    with pytest.raises(InputError, match="has no labels"):
+        ODMClassifier("linear").fit(store_of(tmp_path / "bare.zarr", X, None).path)
+
+
+@pytest.mark.parametrize(("n", "d", "chunk_rows"), [(60_000, 18, 20_000), (900, 700, 100)])
+def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
+    X, y = rows(n, d)
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=chunk_rows)
+    scaling = Scaling(np.zeros(d), np.full(d, 0.5))
+    query = Query(FeatureMap(d, 1.0, scaling), LinearLoss(ODM, float(n)), np.zeros(d + 1))
+    groups = chunk_groups(store.n_chunks)
+    passes.sum_groups(store, groups, query, Query.sums, ["full"])  # compiles
+    tracemalloc.start()
+    try:
+        passes.sum_groups(store, groups, query, Query.sums, ["full"])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    projected = passes.task_bytes(store, d + 1, "full")
+    assert 0.2 * projected < peak <= projected
+
+
+def test_labelling_drops_unknown_labels(store):
+    model = ODMClassifier("linear", **SETTINGS).fit(store.path)
+    whole = store.read_rows(np.arange(store.rows))
+    keep, y, weight = Labelling(1)(whole)
+    same = ODMClassifier("linear", **SETTINGS).fit(whole.X[keep], y[keep], weight[keep])
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-4, atol=1e-6)
+
+
+def test_fits_at_the_same_time_do_not_share_tasks(store, client):
+    """Every fit starts at w = 0: a task is of one fit all the same."""
+    lams = [1.0, 100.0, 1e4]
+    alone = [bits(ODMClassifier("linear", lam=lam, tol=1e-9).fit(store.path)) for lam in lams]
+
+    def fit(lam: float) -> list:
+        with client.as_current():
+            return bits(ODMClassifier("linear", lam=lam, tol=1e-9).fit(store.path))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(fit, lams)) == alone

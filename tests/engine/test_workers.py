@@ -1,0 +1,80 @@
+"""Workers that are started or joined: what they are given, what they used, and clear errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import dask
+import psutil
+import pytest
+
+from dask_odm.engine import workers
+from dask_odm.engine.cluster import active_client
+from dask_odm.engine.workers import joined, local_workers, peak_bytes
+from dask_odm.errors import ClusterError, InputError, MemoryLimitError
+
+
+def _environment() -> tuple[str | None, object]:
+    return os.environ.get("MALLOC_TRIM_THRESHOLD_"), signal.getsignal(signal.SIGINT)
+
+
+def test_workers_are_as_asked_for_and_can_be_joined():
+    with dask.config.set({"scheduler-address": "tcp://127.0.0.1:1"}), local_workers(1, 2, "700MB") as client:
+        (worker,) = client.scheduler_info(n_workers=-1)["workers"].values()
+        assert (worker["nthreads"], worker["memory_limit"]) == (2, 700_000_000)
+        assert set(client.run(_environment).values()) == {(None, signal.SIG_IGN)}
+        (peak,) = client.run(peak_bytes).values()
+        assert 50 << 20 < peak < 700_000_000
+        assert active_client() is client
+        with joined(client.scheduler.address) as second:
+            assert second.submit(sum, [1, 2]).result() == 3
+    assert active_client() is None
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_worker_that_dies_again_and_again_is_started_again():
+    """Dask forgets one that is away for some time after it died, here at once: none is left for what comes."""
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}), local_workers(1, 1, "700MB") as client:
+        (nanny,) = client.cluster.workers.values()
+        os.kill(killed := nanny.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while nanny.pid in (killed, None) or nanny.worker_address not in client.cluster.scheduler.workers:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert list(client.cluster.workers.values()) == [nanny]
+
+
+def test_peak_is_at_least_what_is_used_now():
+    assert peak_bytes() >= 0.9 * psutil.Process().memory_info().rss
+
+
+@pytest.mark.parametrize(("count", "threads", "limit"), [(0, 1, "auto"), (1, 0, "auto"), (1, 1, "lots")])
+def test_numbers_that_cannot_be(count, threads, limit):
+    with pytest.raises(InputError, match="must be"), local_workers(count, threads, limit):
+        pass
+
+
+def test_a_scheduler_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr("dask_odm.engine.workers.CONNECT", "1s")
+    for address in ("tcp://127.0.0.1:1", "nonsense"):
+        with pytest.raises(ClusterError, match=f"cannot join the scheduler at '{address}': "), joined(address):
+            pass
+        assert active_client() is None
+
+
+def test_too_little_memory_to_start_is_refused_at_once():
+    with pytest.raises(MemoryLimitError, match=r"10MB is too little.*about 250 MB.*at least 200MB"):
+        local_workers(1, 1, "10MB").__enter__()
+    assert active_client() is None
+
+
+def test_workers_that_do_not_start(monkeypatch):
+    """As those that end for lack of memory while they start, again and again."""
+    monkeypatch.setattr("dask_odm.engine.workers.START_SECONDS", 0.5)
+    start = workers.Client
+    monkeypatch.setattr(workers, "Client", lambda **options: start(**options | {"n_workers": 0}))
+    with pytest.raises(ClusterError, match=r"2 workers did not start within 0\.5 s, most likely for lack of memory"):
+        local_workers(2).__enter__()
+    assert active_client() is None

@@ -1,0 +1,237 @@
+"""What `fit` and `predict` refuse, by message; and that what is refused leaves the estimator as it was."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from estimators.odm.models import SETTINGS
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import LinearSVC
+
+from dask_odm import ODMClassifier
+from dask_odm.errors import DaskODMError, InputError
+from dask_odm.estimators.inputs import checks
+from dask_odm.estimators.odm import odm_classifier as odm
+from dask_odm.problems.odm import Point
+from dask_odm.solvers.base import Solution
+from small_problems import blobs
+from small_stores import store_of
+
+
+def spoilt(X, value, rows, column) -> np.ndarray:
+    X = X.copy()
+    X[rows, column] = value
+    return X
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, lambda X: da.from_array(X, chunks=20)])
+@pytest.mark.parametrize(("value", "what"), [(np.nan, r"missing values \(NaN\)"), (-np.inf, "infinity")])
+def test_values_that_are_not_finite_have_a_place(rows, form, value, what):
+    X = form(spoilt(rows[0], value, slice(5, 22), 2))
+    with pytest.raises(InputError, match=rf"^X holds {what} in column 2 \(17 rows\), first in row 5; drop these rows"):
+        ODMClassifier().fit(X, rows[1])
+
+
+def test_only_so_many_columns_are_listed(rows):
+    X = np.tile(rows[0], 3)
+    X[7] = np.nan
+    with pytest.raises(InputError, match=r"column 4 \(1 row\), 4 more, first in row 7"):
+        ODMClassifier().fit(X, rows[1])
+
+
+def test_large_finite_values_are_not_called_infinite(rows):
+    huge = np.full((4, 3), 1e308)
+    checks.require_finite(huge)  # whose sum is not finite
+    with pytest.raises(InputError, match="infinity in column 1"):
+        checks.require_finite(spoilt(huge, np.inf, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({0: "a"}, r"class_weight must be finite and not negative numbers\. Got 'a' for 0"),
+        ({0: None}, "Got None for 0"),
+        ({0: -1.0}, "Got -1.0 for 0"),
+        ({1: np.nan}, "Got nan for 1"),
+        ({1: np.inf}, "Got inf for 1"),
+        ({0: 0}, "all rows of class 0 have weight zero"),
+        ({0: 0, 1: 0}, "all row weights are zero, given class_weight"),
+        ({0: 1.0, 2: 1.0}, r"class_weight names 2, which is not among the classes \[0, 1\]"),
+        ({"no": 1.0}, "class_weight names 'no'"),
+    ],
+    ids=str,
+)
+def test_class_weights_that_are_none(rows, tmp_path, weights, message):
+    X, y = rows[0], (rows[1] > 0).astype(int)
+    lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (X, y)]
+    for arguments in ((X, y), lazy, [store_of(tmp_path / "a.zarr", X, y).path]):
+        with pytest.raises(InputError, match=message):
+            ODMClassifier(class_weight=weights).fit(*arguments)
+
+
+@pytest.mark.parametrize(
+    "weights", [{0: 1.0, 1: 2.0}, {0: 2.0}, {0: 1, 2: 1}, {0: 1, 1: 1, 2: 1}, {"a": 1}, {}], ids=str
+)
+def test_classes_that_are_not_there_as_scikit_learn_has_it(rows, weights):
+    y = (rows[1] > 0).astype(int)
+
+    def refused(model) -> bool:
+        try:
+            model.fit(rows[0], y)
+        except ValueError:
+            return True
+        return False
+
+    assert refused(ODMClassifier(class_weight=weights)) == refused(LinearSVC(class_weight=weights))
+
+
+@pytest.mark.parametrize("callbacks", [[3], [print, "a"], (None,)], ids=str)
+def test_callbacks_must_be_callable(rows, callbacks):
+    with pytest.raises(InputError, match="callbacks must be callables that take an event"):
+        ODMClassifier(callbacks=callbacks).fit(*rows)
+
+
+WEIGHTS = {
+    "negative": (lambda n: -np.ones(n), "[Nn]egative"),
+    "nan": (lambda n: np.full(n, np.nan), "NaN|finite"),
+    "infinite": (lambda n: np.full(n, np.inf), "infinity|finite"),
+    "too few": (lambda n: np.ones(n - 1), "sample_weight"),
+    "two columns": (lambda n: np.ones((n, 2)), "1D array|must have shape"),
+    "nothing": (lambda n: np.zeros(n), "zero"),
+    "text": (lambda n: np.full(n, "a"), "could not convert|must be numbers"),
+}
+
+
+@pytest.mark.parametrize("size", [1 << 28, 100], ids=["in memory", "spooled"])
+@pytest.mark.parametrize("what", WEIGHTS)
+def test_weights_that_are_none_beside_lazy_rows(rows, monkeypatch, what, size):
+    monkeypatch.setattr(odm, "WHOLE_BYTES", size)
+    make, message = WEIGHTS[what]
+    X, y = (da.from_array(a, chunks=(30, *a.shape[1:])) for a in rows)
+    with pytest.raises(InputError, match=message):
+        ODMClassifier().fit(X, y, make(90))
+
+
+@pytest.mark.parametrize("what", ["nan", "infinite", "too few", "two columns", "text"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_weights_that_are_none_to_score(rows, what, lazy):
+    X, y = (da.from_array(a, chunks=(30, *a.shape[1:])) for a in rows) if lazy else rows
+    weight = WEIGHTS[what][0](90)
+    with pytest.raises(InputError, match=r"sample_weight|could not convert"):
+        ODMClassifier().fit(*rows).score(X, y, weight)
+
+
+def test_type_errors_of_scikit_learn_are_ours_too(rows):
+    X = rows[0].astype(object)
+    X[0, 0] = {"a": 1}
+    with pytest.raises(InputError, match="argument must be") as error:
+        ODMClassifier().fit(X, rows[1])
+    assert isinstance(error.value, TypeError)
+
+
+OVERFLOWS = pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+
+
+@OVERFLOWS
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("gamma", ["scale", 0.5])
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
+@pytest.mark.parametrize("size", [1e10, 1e18, 1e25, 1e37])
+def test_rows_too_large_for_their_dtype(rows, kernel, size, gamma):
+    """Either decisions are finite, or there is an error: never a model of nan."""
+    X = (rows[0] * size).astype(np.float32)
+    try:
+        model = ODMClassifier(kernel, gamma=gamma).fit(X, rows[1])
+    except InputError:
+        return
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+@OVERFLOWS
+@pytest.mark.parametrize("gamma", ["scale", 0.5])
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_the_way_out_of_an_overflow(rows, kernel, gamma):
+    X = (rows[0] * 1e37).astype(np.float32)
+    with pytest.raises(InputError, match=r"scale='minmax'|power of ten"):
+        ODMClassifier(kernel, gamma=gamma).fit(X, rows[1])
+    assert ODMClassifier(kernel, gamma=gamma, scale="minmax").fit(X, rows[1]).score(X, rows[1]) > 0.8
+
+
+@OVERFLOWS
+def test_rows_far_larger_than_those_trained_on(rows):
+    model = ODMClassifier("poly").fit(rows[0].astype(np.float32), rows[1])
+    X = np.full((5, 3), 1e-3, np.float32)
+    X[3:] = 1e37
+    for given in (X, da.from_array(X)):
+        with pytest.raises(InputError, match=r"kernel of 2 rows overflows float32, first in row 3 .*minmax"):
+            np.asarray(model.predict(given))
+
+
+def test_the_warning_speaks_of_what_was_done():
+    point = Point(1.0, 0.5, 0.5)
+    newton = Solution(np.zeros((1, 2)), 2.0, 2, point, point, 0, 7, converged=False)
+    descent = Solution(np.zeros((1, 2)), 2.0, 2, point, point, 9, 1, converged=False)
+    done = Solution(np.zeros((1, 2)), 2.0, 2, point, Point(1.0, 1.0, 0.0))
+    assert checks.unfinished([done, done], 1e-3, 200) is None
+    assert "max_iter" not in (checks.unfinished([done, newton], 1e-3, 200) or "max_iter")
+    assert "Increase max_iter (200 sweeps)" in (checks.unfinished([newton, descent], 1e-3, 200) or "")
+
+
+def test_newton_does_not_ask_for_sweeps(rows):
+    with pytest.warns(ConvergenceWarning, match="stopped at a relative gap") as heard:
+        ODMClassifier(lam=1e12, tol=1e-300).fit(*rows)
+    assert "max_iter" not in str(heard[0].message)
+
+
+def state(model) -> dict:
+    return {name: value for name, value in vars(model).items() if name.endswith("_") or name.startswith("_")}
+
+
+REFITS = {
+    "one class": ({}, lambda X, y: (X[:, :2], np.ones(len(y))), "one class|1 class"),
+    "nan": ({}, lambda X, y: (np.where(X > 2, np.nan, X)[:, :2], y), "missing values"),
+    "parameter": ({"gamma": -1.0}, lambda X, y: (X[:, :2], y), "'gamma' parameter"),
+    "memory": ({"memory_limit": 1000}, lambda X, y: (X[:, :2], np.where(y > 0, "a", "b")), "kiB"),
+    "partitions": ({"n_partitions": 91}, lambda X, y: (X[:, :2], y), "n_partitions"),
+    "callbacks": ({"callbacks": [3]}, lambda X, y: (X[:, :2], y), "callbacks"),
+    "weights": ({"class_weight": {"x": 1}}, lambda X, y: (X[:, :2], np.where(y > 0, "a", "b")), "class_weight"),
+    "overflow": ({"gamma": 0.5}, lambda X, y: ((X * 1e37).astype("f4"), np.where(y > 0, 3, 4)), "overflows float32"),
+    "lazy": ({}, lambda X, y: (da.from_array(X[:, :2]), np.ones(len(y))), "one class"),
+}
+
+
+@OVERFLOWS
+@pytest.mark.parametrize("what", REFITS)
+@pytest.mark.parametrize("named", [True, False], ids=["named", "plain"])
+def test_a_failed_refit_leaves_the_old_model(rows, what, named):
+    X, y = rows
+    given = pd.DataFrame(X, columns=["a", "b", "c"]) if named else X
+    model = ODMClassifier("linear", **{**SETTINGS, "random_state": 0}).fit(given, y)
+    before, decisions = state(model), model.decision_function(given)
+    parameters, change, message = REFITS[what]
+    model.set_params(kernel="rbf", **parameters)
+    with pytest.raises(DaskODMError, match=message):
+        model.fit(*change(X, y))
+    after = state(model)
+    assert after.keys() == before.keys()
+    assert all(after[name] is before[name] for name in before)
+    assert hasattr(model, "feature_names_in_") == named
+    np.testing.assert_array_equal(model.decision_function(given), decisions)
+    np.testing.assert_array_equal(model.predict(given), np.where(decisions > 0, 1.0, -1.0))
+
+
+def test_a_failed_refit_from_a_store_leaves_the_old_model(rows, tmp_path):
+    X, y = blobs(40, 2, seed=1)
+    other = store_of(tmp_path / "a.zarr", X, np.where(y > 0, "yes", "no"), names=["a", "b"])
+    model = ODMClassifier(**SETTINGS).fit(*rows)
+    before, decisions = state(model), model.decision_function(rows[0])
+    for bad in ({"n_partitions": 41}, {"class_weight": {"none": 1.0}}, {"memory_limit": 1000}):
+        with pytest.raises(DaskODMError, match=r"n_partitions|class_weight|kiB"):
+            model.set_params(n_partitions=2, class_weight=None, memory_limit=None).set_params(**bad).fit(other.path)
+        assert all(state(model)[name] is before[name] for name in before)
+        np.testing.assert_array_equal(model.decision_function(rows[0]), decisions)
+    model.set_params(n_partitions=2, class_weight=None, memory_limit=None).fit(other.path)
+    assert model.n_features_in_ == 2
+    assert model.classes_.tolist() == ["no", "yes"]

@@ -1,0 +1,170 @@
+"""Frames and series, pandas and dask: the same model as from plain rows, and words on columns that are no numbers."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from estimators.odm.models import SETTINGS
+
+from dask_odm import ODMClassifier
+from dask_odm.errors import InputError
+
+NAMES = ["length", "width", "depth"]
+BACKENDS = {"pandas": lambda values: values, "dask": lambda values: dd.from_pandas(values, npartitions=3)}
+
+
+@pytest.fixture(scope="module")
+def frame(rows):
+    return pd.DataFrame(rows[0], columns=NAMES)
+
+
+LABELS = {
+    "str": lambda y: pd.Series(np.where(y > 0, "yes", "no")),
+    "category": lambda y: pd.Series(np.where(y > 0, "yes", "no"), dtype="category"),
+    "category of numbers": lambda y: pd.Series((y > 0).astype(int), dtype="category"),
+    "Int64": lambda y: pd.Series((y > 0).astype(int), dtype="Int64"),
+    "boolean": lambda y: pd.Series(y > 0, dtype="boolean"),
+    "int8": lambda y: pd.Series((y > 0).astype(np.int8)),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_any_dtype(rows, frame, backend, kind):
+    X, y = rows
+    labels, make = LABELS[kind](y), BACKENDS[backend]
+    fitted = ODMClassifier(**SETTINGS).fit(make(frame), make(labels))
+    plain = ODMClassifier(**SETTINGS).fit(X, y)
+    assert fitted.classes_.tolist() == sorted(set(labels.tolist()))
+    expected = fitted.classes_[(plain.decision_function(X) > 0).astype(int)]
+    np.testing.assert_array_equal(fitted.predict(frame), expected)
+    assert fitted.score(make(frame), make(labels)) == pytest.approx(plain.score(X, y))
+    assert fitted.score(make(frame), labels) == pytest.approx(plain.score(X, y))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_of_any_dtype(rows, backend):
+    X = np.round(rows[0] * 10)
+    types = {"length": "Int64", "width": "float32", "depth": "int8"}
+    frame = pd.DataFrame(X, columns=NAMES).astype(types)
+    fitted = ODMClassifier(**SETTINGS).fit(BACKENDS[backend](frame), rows[1])
+    expected = ODMClassifier(**SETTINGS).fit(X, rows[1]).decision_function(X)
+    np.testing.assert_allclose(np.asarray(fitted.decision_function(BACKENDS[backend](frame))), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_frames_of_float32_stay_so(frame, rows, backend):
+    small = BACKENDS[backend](frame.astype(np.float32))
+    fitted = ODMClassifier().fit(small, rows[1])
+    assert fitted.support_vectors_.dtype == np.float32
+    assert fitted.decision_function(small).dtype == np.float32
+
+
+COLUMNS = {
+    "text": (lambda n: np.where(np.arange(n) % 2, "red", "blue"), "str|string", "get_dummies.*'colour'"),
+    "category": (lambda n: pd.Categorical(np.arange(n) % 3), "category", "get_dummies.*'colour'"),
+    "boolean": (lambda n: np.arange(n) % 2 > 0, "bool", r"\['colour'\]\.astype"),
+    "nullable boolean": (lambda n: pd.array(np.arange(n) % 2 > 0, "boolean"), "boolean", r"\['colour'\]\.astype"),
+    "date": (lambda n: pd.date_range("2020", periods=n), "datetime64", "Timedelta"),
+    "complex": (lambda n: np.arange(n) * 1j, "complex128", "to_numeric"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_that_are_no_numbers(frame, rows, backend, kind):
+    make, dtype, way_out = COLUMNS[kind]
+    bad = BACKENDS[backend](frame.assign(colour=make(90)))
+    model = ODMClassifier().fit(frame, rows[1])
+    for call in (lambda: ODMClassifier().fit(bad, rows[1]), lambda: model.predict(bad)):
+        with pytest.raises(InputError, match=rf"column 'colour' \(.*({dtype}).*\) holds no numbers; .*{way_out}"):
+            call()
+
+
+def test_every_such_column_is_named(frame, rows):
+    bad = frame.assign(colour="red", member=True)
+    with pytest.raises(InputError, match=r"'colour' .* and column 'member' \(bool\) hold no numbers") as error:
+        ODMClassifier().fit(bad, rows[1])
+    assert "label=" not in str(error.value)  # which is of ingest
+
+
+def test_encoding_as_the_message_says_helps(frame, rows):
+    bad = frame.assign(colour=np.where(rows[1] > 0, "red", "blue"))
+    encoded = pd.get_dummies(bad, columns=["colour"], dtype=float)
+    assert ODMClassifier().fit(encoded, rows[1]).score(encoded, rows[1]) == 1.0
+
+
+def test_numbers_held_as_objects_are_numbers(frame, rows):
+    fitted = ODMClassifier(**SETTINGS).fit(frame.astype(object), rows[1])
+    expected = ODMClassifier(**SETTINGS).fit(*rows).decision_function(rows[0])
+    np.testing.assert_allclose(fitted.decision_function(frame), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float64", "Float64"])
+def test_missing_values_are_counted_by_column(frame, rows, backend, dtype):
+    bad = frame.copy()
+    bad.iloc[5:22, 1] = np.nan
+    bad.iloc[7, 2] = np.nan
+    bad = BACKENDS[backend](bad.astype(dtype))
+    message = r"missing values \(NaN\) in column 'width' \(17 rows\), column 'depth' \(1 row\), first in row 5; drop"
+    with pytest.raises(InputError, match=message):
+        ODMClassifier().fit(bad, rows[1])
+
+
+def test_missing_values_to_predict_on(frame, rows):
+    model, bad = ODMClassifier().fit(frame, rows[1]), frame.copy()
+    bad.iloc[3, 0] = np.nan
+    with pytest.raises(InputError, match=r"column 'length' \(1 row\), first in row 3"):
+        model.predict(bad)
+    lazy = model.predict(dd.from_pandas(bad, npartitions=3))
+    with pytest.raises(InputError, match="missing values"):
+        lazy.compute()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_missing_labels(frame, rows, backend):
+    labels = pd.Series(np.where(rows[1] > 0, "yes", "no")).where(np.arange(90) % 30 != 4)
+    with pytest.raises(InputError, match=r"y holds missing labels .* in 3 rows, first in row 4"):
+        ODMClassifier().fit(BACKENDS[backend](frame), BACKENDS[backend](labels))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_columns_in_another_order_or_number(frame, rows, backend):
+    model = ODMClassifier().fit(BACKENDS[backend](frame), rows[1])
+    with pytest.raises(InputError, match="feature names should match"):
+        model.predict(BACKENDS[backend](frame[NAMES[::-1]]))
+    with pytest.raises(InputError, match=r"feature names should match|expecting 3 features"):
+        model.predict(BACKENDS[backend](frame[NAMES[:2]]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_names_of_mixed_types(frame, rows, backend):
+    bad = frame.set_axis(["a", 1, 2], axis=1)
+    with pytest.raises(InputError, match="column names must all be strings"):
+        ODMClassifier().fit(BACKENDS[backend](bad), rows[1])
+
+
+def test_an_arrow_table_is_refused_with_a_way_out(frame, rows):
+    arrow = pytest.importorskip("pyarrow")
+    table, model = arrow.Table.from_pandas(frame), ODMClassifier().fit(frame, rows[1])
+    for call in (lambda: ODMClassifier().fit(table, rows[1]), lambda: model.predict(table)):
+        with pytest.raises(InputError, match=r"to_pandas\(\).*ingest"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["label", "Target"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels_left_inside_the_frame(frame, rows, name, lazy):
+    X, y = frame, np.where(rows[1] > 0, "yes", "no")
+    whole = X.assign(**{name: y})
+    if lazy:
+        whole = pytest.importorskip("dask.dataframe").from_pandas(whole, npartitions=2)
+    message = rf"no y given; pass frame\.drop\(columns='{name}'\), frame\['{name}'\]\."
+    with pytest.raises(InputError, match=message):
+        ODMClassifier().fit(whole)
+    assert ODMClassifier().fit(whole.drop(columns=name), whole[name]).classes_.tolist() == ["no", "yes"]
+    named = X.rename(columns={X.columns[0]: name})  # it may be a feature all the same
+    assert len(ODMClassifier().fit(named, y).predict(named)) == len(X)

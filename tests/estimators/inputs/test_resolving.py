@@ -1,0 +1,342 @@
+"""One model from every form the rows may come in, and lazy predictions on every form, equal to those in memory."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from estimators.odm.models import SETTINGS
+from sklearn.exceptions import DataConversionWarning
+
+from dask_odm import ODMClassifier, Store, open_store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.fitting import training
+from dask_odm.estimators.inputs import resolving as inputs
+from dask_odm.estimators.odm import odm_classifier as odm
+from small_stores import store_of
+
+NAMES = ["length", "width", "depth"]
+
+
+class TooLazyError(Exception):
+    pass
+
+
+def never(*_args, **_options):
+    raise TooLazyError("something was computed")
+
+
+@pytest.fixture(scope="module")
+def weight():
+    return np.random.default_rng(8).integers(0, 4, 90).astype(float)
+
+
+@pytest.fixture(scope="module")
+def path(rows, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    return store_of(folder / "a.zarr", rows[0], rows[1], chunk_rows=25, names=NAMES).path
+
+
+@pytest.fixture(scope="module")
+def weighted_path(rows, weight, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    return store_of(folder / "w.zarr", rows[0], rows[1], weight=weight, chunk_rows=25).path
+
+
+@pytest.fixture(scope="module")
+def model(rows):
+    return ODMClassifier(**SETTINGS, random_state=0).fit(*rows)
+
+
+def unknown(array: np.ndarray) -> da.Array:
+    """The rows in chunks whose sizes Dask does not know."""
+    lazy = da.from_array(array, chunks=(17, *array.shape[1:]))
+    return lazy[da.ones(len(lazy), chunks=17) > 0]
+
+
+def dataset(X, y, **more) -> xr.Dataset:
+    return xr.Dataset({"X": (("sample", "feature"), X), "y": ("sample", y), **more})
+
+
+FORMS = {
+    "lists": lambda X, y, path: (X.tolist(), y.tolist()),
+    "frame": lambda X, y, path: (pd.DataFrame(X, columns=NAMES), pd.Series(y)),
+    "fortran order": lambda X, y, path: (np.asfortranarray(X), y),
+    "dask": lambda X, y, path: (da.from_array(X, chunks=(31, 2)), da.from_array(y, chunks=20)),
+    "dask and numpy": lambda X, y, path: (da.from_array(X, chunks=31), y),
+    "unknown chunks": lambda X, y, path: (unknown(X), unknown(y)),
+    "dask frame": lambda X, y, path: (
+        dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=4),
+        dd.from_pandas(pd.Series(y), npartitions=3),
+    ),
+    "path": lambda X, y, path: (path, None),
+    "open store": lambda X, y, path: (Store.open(path), None),
+    "store": lambda X, y, path: (open_store(path), None),
+    "sliced store": lambda X, y, path: (open_store(path).isel(sample=slice(0, 90, 1)).drop_vars("feature"), None),
+    "dataset of numpy": lambda X, y, path: (dataset(X, y), None),
+    "dataset of dask": lambda X, y, path: (dataset(X, y).chunk(sample=40), None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("parts", [None, 5])
+def test_every_form_gives_the_same_model(rows, path, model, form, parts):
+    X, y = FORMS[form](*rows, path)
+    other = ODMClassifier(**SETTINGS, n_partitions=parts).fit(X, y)
+    np.testing.assert_allclose(other.decision_function(rows[0]), model.decision_function(rows[0]), atol=1e-8)
+    np.testing.assert_array_equal(other.classes_, [-1.0, 1.0])
+    assert other.n_features_in_ == 3
+    np.testing.assert_array_equal(other.support_vectors_, rows[0][other.support_])
+
+
+@pytest.mark.parametrize("form", ["frame", "dask frame", "path", "open store", "store"])
+def test_feature_names_are_kept(rows, path, form):
+    X, y = FORMS[form](*rows, path)
+    fitted = ODMClassifier().fit(X, y)
+    assert fitted.feature_names_in_.tolist() == NAMES
+    fitted.fit(*rows)
+    assert not hasattr(fitted, "feature_names_in_")
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_slice_of_a_store_is_its_rows(rows, path):
+    chosen = open_store(path).isel(sample=slice(10, 70))
+    Z = rows[0][10:70]
+    expected = ODMClassifier(**SETTINGS).fit(rows[0][10:70], rows[1][10:70])
+    fitted = ODMClassifier(**SETTINGS).fit(chosen)
+    np.testing.assert_allclose(fitted.decision_function(rows[0]), expected.decision_function(rows[0]), atol=1e-9)
+    np.testing.assert_allclose(fitted.decision_function(chosen), fitted.decision_function(Z), atol=1e-12)
+
+
+def test_a_slice_of_a_store_keeps_its_feature_names(path):
+    fitted = ODMClassifier().fit(open_store(path).isel(sample=slice(10, 70)))
+    assert fitted.feature_names_in_.tolist() == NAMES
+
+
+@pytest.mark.parametrize("parts", [None, 5])
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
+def test_weights_of_a_store_count_as_they_do_in_memory(rows, weight, weighted_path, parts, scale):
+    """Scaling and gamma included: a row of weight zero is dropped, one of weight two is two."""
+    settings = {"scale": scale, "n_partitions": parts, "random_state": 0}
+    expected = ODMClassifier(**settings).fit(*rows, weight).decision_function(rows[0])
+    for X in (weighted_path, open_store(weighted_path)):
+        fitted = ODMClassifier(**settings).fit(X)
+        np.testing.assert_allclose(fitted.decision_function(rows[0]), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("parts", [None, 5])
+@pytest.mark.parametrize("class_weight", [None, "balanced", {-1.0: 0.5, 1.0: 2.0}], ids=str)
+def test_weights_count_in_every_form(rows, weight, weighted_path, parts, class_weight):
+    X, y = rows
+    settings = {**SETTINGS, "n_partitions": parts, "class_weight": class_weight}
+    expected = ODMClassifier(**settings).fit(X, y, weight).decision_function(X)
+    lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (X, y, weight)]
+    for arguments in (lazy, [weighted_path], [open_store(weighted_path)], [dataset(X, y, weight=("sample", weight))]):
+        fitted = ODMClassifier(**settings).fit(*arguments)
+        np.testing.assert_allclose(fitted.decision_function(X), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("parts", [None, 4])
+def test_large_dask_arrays_go_through_a_store(rows, monkeypatch, model, parts):
+    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
+    monkeypatch.setattr(training, "WHOLE_BYTES", 100)
+    X, y = rows
+    labels = np.where(y > 0, "yes", "no")
+    lazy = [da.from_array(a, chunks=(31, *a.shape[1:])) for a in (X, labels)]
+    fitted = ODMClassifier(**SETTINGS, n_partitions=parts).fit(*lazy)
+    np.testing.assert_allclose(fitted.decision_function(X), model.decision_function(X), atol=1e-8)
+    assert fitted.predict(X).tolist() == np.where(model.predict(X) > 0, "yes", "no").tolist()
+
+
+def test_a_store_of_any_labels(rows, tmp_path):
+    X, y = rows
+    for i, labels in enumerate(([0.5, 2.5], ["no", "yes"], [False, True], [3, 7])):
+        store = store_of(tmp_path / f"{i}.zarr", X, np.array(labels, dtype=object)[(y > 0).astype(int)])
+        for parts in (None, 3):
+            fitted = ODMClassifier(**SETTINGS, n_partitions=parts).fit(store.path)
+            assert fitted.classes_.tolist() == labels
+            assert fitted.score(store.path) > 0.8
+
+
+@pytest.mark.parametrize("parts", [None, 3])
+def test_rows_without_a_label_are_left_out(rows, tmp_path, parts):
+    X, y = rows
+    labels = y.astype(object)
+    labels[::6] = None
+    store, known = store_of(tmp_path / "a.zarr", X, labels), labels != None  # noqa: E711
+    expected = ODMClassifier(**SETTINGS).fit(X[known], y[known]).decision_function(X)
+    fitted = ODMClassifier(**SETTINGS, n_partitions=parts).fit(store.path)
+    np.testing.assert_allclose(fitted.decision_function(X), expected, atol=1e-8)
+    assert known[fitted.support_].all()
+
+
+@pytest.mark.parametrize("what", ["decision_function", "predict"])
+@pytest.mark.parametrize(
+    "form", ["dask", "dask frame", "unknown chunks", "path", "open store", "store", "dataset of dask"]
+)
+def test_predictions_are_lazy_and_equal(rows, path, model, form, what):
+    X, _ = FORMS[form](*rows, path)
+    expected = getattr(model, what)(rows[0])
+    with dask.config.set(scheduler=never):
+        given = getattr(model, what)(X)
+    assert isinstance(given, xr.DataArray if form in ("store", "dataset of dask") else da.Array)
+    lazy = getattr(given, "data", given) if isinstance(given, xr.DataArray) else given
+    assert isinstance(lazy, da.Array)
+    assert lazy.dtype == expected.dtype
+    assert lazy.numblocks[0] > 1
+    with dask.config.set(scheduler=never), pytest.raises(TooLazyError):
+        lazy.compute()
+    assert lazy.compute(scheduler="sync").dtype == expected.dtype
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12, atol=1e-12)
+    blocks = [lazy.blocks[i].compute() for i in range(lazy.numblocks[0])]
+    np.testing.assert_allclose(np.concatenate(blocks), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_predictions_on_unknown_chunks(rows, model):
+    np.testing.assert_allclose(model.decision_function(unknown(rows[0])), model.decision_function(rows[0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [0, 1], [False, True]], ids=str)
+@pytest.mark.parametrize("form", ["dask", "path"])
+def test_lazy_labels_have_their_type(rows, path, form, labels):
+    X, y = rows
+    fitted = ODMClassifier(**SETTINGS).fit(X, np.array(labels)[(y > 0).astype(int)])
+    predicted = fitted.predict(FORMS[form](*rows, path)[0])
+    assert predicted.dtype == fitted.classes_.dtype
+    np.testing.assert_array_equal(predicted, fitted.predict(X))
+
+
+def test_scores_agree(rows, weight, path, weighted_path, model):
+    X, y = rows
+    plain, weighted = model.score(X, y), model.score(X, y, weight)
+    assert 0.8 < plain != weighted
+    lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (X, y, weight)]
+    assert model.score(path) == model.score(open_store(path)) == model.score(*lazy[:2]) == pytest.approx(plain)
+    assert model.score(weighted_path) == model.score(*lazy) == pytest.approx(weighted)
+    assert model.score(dataset(X, y)) == pytest.approx(plain)
+    for score in (model.score(path), model.score(X, y)):
+        assert type(score) is float
+
+
+def test_a_store_without_labels(rows, tmp_path, model):
+    store = store_of(tmp_path / "a.zarr", rows[0], None)
+    np.testing.assert_allclose(model.predict(store.path), model.predict(rows[0]))
+    with pytest.raises(InputError, match="has no labels"):
+        ODMClassifier().fit(store.path)
+    with pytest.raises(InputError, match="score needs labels"):
+        model.score(store.path)
+
+
+BAD = {
+    "y beside a path": (lambda X, y, p: (p, y), "y must be None when X is a store"),
+    "y beside a Dataset": (lambda X, y, p: (open_store(p), y), "y must be None when X is a Dataset"),
+    "y beside an open store": (lambda X, y, p: (Store.open(p), y), "y must be None when X is a store"),
+    "weights beside a path": (lambda X, y, p: (p, None, y), "sample_weight must be None when X is a store"),
+    "no X": (lambda X, y, p: (xr.Dataset({"y": ("sample", y)}),), "no variable 'X'.*'y'"),
+    "a dask vector": (lambda X, y, p: (da.from_array(y), y), "two dimensions"),
+    "other lengths": (lambda X, y, p: (da.from_array(X), y[:-1]), r"y must have shape \(90,\)"),
+    "no y": (lambda X, y, p: (da.from_array(X),), "y is None"),
+    "nan": (lambda X, y, p: (da.from_array(np.where(X > 2, np.nan, X)), y), "NaN"),
+    "three classes": (lambda X, y, p: (da.from_array(X), da.arange(90) % 3), "Only binary classification is supported"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_an_input_error(rows, path, what):
+    make, message = BAD[what]
+    with pytest.raises(InputError, match=message):
+        ODMClassifier().fit(*make(*rows, path))
+
+
+def test_stores_of_one_and_of_three_classes(rows, tmp_path):
+    one = store_of(tmp_path / "1.zarr", rows[0], np.ones(90))
+    three = store_of(tmp_path / "3.zarr", rows[0], np.arange(90) % 3)
+    with pytest.raises(InputError, match="one class only"):
+        ODMClassifier().fit(one.path)
+    with pytest.raises(InputError, match=r"Only binary classification is supported\. The labels have 3 values"):
+        ODMClassifier().fit(three.path)
+
+
+def test_no_store_there(tmp_path, model):
+    for call in (ODMClassifier().fit, model.predict):
+        with pytest.raises(StoreError, match="does not exist"):
+            call(str(tmp_path / "nothing.zarr"))
+
+
+def test_prediction_checks_features_and_values(rows, model, tmp_path):
+    narrow = store_of(tmp_path / "a.zarr", rows[0][:, :2].copy(), None)
+    for X in (da.from_array(rows[0][:, :2]), narrow.path):
+        with pytest.raises(InputError, match="X has 2 features, but ODMClassifier is expecting 3 features"):
+            model.predict(X)
+    with pytest.raises(InputError, match=r"missing values \(NaN\) in column 0 \(4 rows\)"):
+        model.predict(da.from_array(np.full((4, 3), np.nan))).compute()
+
+
+def test_a_dataset_says_which_way_its_rows_lie(rows, model):
+    turned = dataset(*rows).transpose("feature", "sample")
+    fitted = ODMClassifier(**SETTINGS).fit(turned)
+    np.testing.assert_allclose(fitted.decision_function(rows[0]), model.decision_function(rows[0]), atol=1e-8)
+
+
+def test_resolve_leaves_the_rest_to_scikit_learn(rows):
+    for X in (rows[0], rows[0].tolist(), pd.DataFrame(rows[0]), None):
+        given = inputs.resolve(X, rows[1])
+        assert isinstance(given, inputs.Given)
+        assert given.X is X
+
+
+def test_unknown_chunk_sizes_of_the_caller_stay_unknown(rows):
+    X, y = unknown(rows[0]), unknown(rows[1])
+    ODMClassifier().fit(X, y)
+    assert np.isnan(X.shape[0])
+    assert np.isnan(y.shape[0])
+
+
+def test_a_dask_column_of_labels_is_taken_as_scikit_learn_does(rows, model):
+    X, y = (da.from_array(a, chunks=(40, -1)) for a in (rows[0], rows[1][:, None]))
+    for labels in (y, dd.from_dask_array(y, columns=["label"])):
+        with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
+            fitted = ODMClassifier(**SETTINGS).fit(X, labels)
+        np.testing.assert_allclose(fitted.decision_function(rows[0]), model.decision_function(rows[0]), atol=1e-8)
+    with pytest.raises(InputError, match=r"y must have shape \(90,\)"):
+        ODMClassifier().fit(X, da.concatenate([y, y], axis=1))
+
+
+def test_a_large_dask_frame_goes_through_a_store(rows, monkeypatch, model):
+    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
+    X, y = FORMS["dask frame"](*rows, None)
+    fitted = ODMClassifier(**SETTINGS).fit(X, y)
+    assert fitted.feature_names_in_.tolist() == NAMES
+    frame = pd.DataFrame(rows[0], columns=NAMES)
+    np.testing.assert_allclose(fitted.decision_function(frame), model.decision_function(rows[0]), atol=1e-8)
+    frame.iloc[70, 1] = np.nan
+    with pytest.raises(InputError, match=r"column 'width' \(1 row\), first in row 70"):
+        ODMClassifier().fit(dd.from_pandas(frame, npartitions=4), y)
+
+
+def test_all_weights_zero_in_every_form(rows, tmp_path, monkeypatch):
+    nothing = np.zeros(90)
+    store = store_of(tmp_path / "a.zarr", *rows, weight=nothing)
+    lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (*rows, nothing)]
+    for arguments in ((*rows, nothing), lazy, [store.path], [dataset(*rows, weight=("sample", nothing))]):
+        with pytest.raises(InputError, match=r"all row weights are zero|at least one non-zero"):
+            ODMClassifier().fit(*arguments)
+    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
+    with pytest.raises(InputError, match="all row weights are zero"):
+        ODMClassifier().fit(*lazy)
+    half = (rows[1] > 0).astype(float)
+    with pytest.raises(InputError, match=r"all rows of class -1\.0 have weight zero"):
+        ODMClassifier(n_partitions=3).fit(store_of(tmp_path / "b.zarr", *rows, weight=half).path)
+
+
+def test_features_in_another_order_are_refused(tmp_path):
+    X, y = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
+    model = ODMClassifier().fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    swapped = xr.Dataset({"X": (("sample", "feature"), X)}, coords={"feature": ["b", "a"]})
+    with pytest.raises(InputError, match="feature names should match"):
+        model.predict(swapped)

@@ -1,0 +1,158 @@
+"""The linear kernel by Newton: the model of the tree, at any tolerance, from dense and sparse rows; what it tells."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+
+from dask_odm import ODMClassifier, load_model
+from dask_odm.errors import InputError
+from dask_odm.events import IterationFinished
+from small_problems import blobs
+from small_stores import store_of
+
+ODM = {"lam": 100.0, "upsilon": 0.3, "theta": 0.1}
+FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
+
+
+@FORMS
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("lam", [1e-3, 100.0, 1e5])
+def test_newton_and_the_tree_find_one_model(rows, form, scale, fit_intercept, lam):
+    X, y = rows
+    own = np.random.default_rng(1).uniform(0.5, 2.0, 90)
+    settings = {
+        **ODM,
+        "lam": lam,
+        "scale": scale,
+        "fit_intercept": fit_intercept,
+        "class_weight": {-1.0: 0.5, 1.0: 2.0},
+    }
+    tree = ODMClassifier("linear", solver="sodm", **settings).fit(form(X), y, own)
+    newton = ODMClassifier("linear", solver="newton", tol=1e-12, **settings).fit(form(X), y, own)
+    size = np.abs(tree.coef_).max()
+    np.testing.assert_allclose(newton.coef_, tree.coef_, atol=1e-5 * size)
+    np.testing.assert_allclose(newton.intercept_, tree.intercept_, atol=1e-5 * size)
+    assert 0 <= newton.dual_gap_ <= 1e-12
+    assert newton.history_[-1]["objective"] == pytest.approx(tree.history_[-1]["objective"], rel=1e-8)
+
+
+def test_newton_is_the_default_for_the_linear_kernel_only(rows):
+    auto, newton = (ODMClassifier("linear", solver=solver).fit(*rows) for solver in ("auto", "newton"))
+    np.testing.assert_array_equal(auto.coef_, newton.coef_)
+    assert auto.history_[0]["solver"] == "newton"
+    assert ODMClassifier().fit(*rows).history_[0]["solver"] == "exact"
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian", "precomputed", np.dot])
+def test_newton_is_for_the_linear_kernel(rows, kernel):
+    X = rows[0] @ rows[0].T if kernel == "precomputed" else rows[0]
+    with pytest.raises(InputError, match=r"solver='newton' is for kernel='linear'\. Got kernel="):
+        ODMClassifier(kernel, solver="newton").fit(X, rows[1])
+
+
+@FORMS
+def test_weight_two_is_a_row_twice_and_zero_none(rows, form):
+    X, y = rows
+    weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
+    again = np.repeat(np.arange(90), weight.astype(int))
+    settings = {**ODM, "tol": 1e-12, "scale": "standard"}
+    weighted = ODMClassifier("linear", **settings).fit(form(X), y, sample_weight=weight)
+    repeated = ODMClassifier("linear", **settings).fit(form(X[again]), y[again])
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-6)
+
+
+@FORMS
+def test_class_weight_is_a_weight_of_rows(rows, form):
+    X, y = rows[0][20:], np.where(np.arange(70) < 15, 1.0, rows[1][20:])
+    balanced = ODMClassifier("linear", **ODM, tol=1e-12, class_weight="balanced").fit(form(X), y)
+    share = np.where(y > 0, 35 / (y > 0).sum(), 35 / (y < 0).sum())
+    by_row = ODMClassifier("linear", **ODM, tol=1e-12).fit(form(X), y, share)
+    np.testing.assert_allclose(balanced.decision_function(X), by_row.decision_function(X), atol=1e-6)
+
+
+@FORMS
+def test_narrow_rows_reach_any_tolerance(form):
+    X, y = blobs(3000, 5, seed=3)
+    X = X.astype(np.float32)
+    narrow = ODMClassifier("linear", lam=1e4, tol=1e-11).fit(form(X), y)
+    wide = ODMClassifier("linear", lam=1e4, tol=1e-11).fit(form(X.astype(np.float64)), y)
+    assert narrow.dual_gap_ <= 1e-11
+    np.testing.assert_allclose(narrow.coef_, wide.coef_, rtol=1e-4)
+
+
+@FORMS
+def test_more_features_than_are_solved_exactly(form, monkeypatch):
+    from dask_odm.solvers import newton as linear_newton
+
+    X, y = blobs(200, 30, seed=3)
+    exact = ODMClassifier("linear", **ODM, tol=1e-11).fit(form(X), y)
+    monkeypatch.setattr(linear_newton, "EXACT_FEATURES", 10)
+    inexact = ODMClassifier("linear", **ODM, tol=1e-11).fit(form(X), y)
+    np.testing.assert_allclose(inexact.coef_, exact.coef_, atol=1e-4)
+    assert inexact.dual_gap_ <= 1e-11
+
+
+def test_attributes(rows):
+    heard: list = []
+    model = ODMClassifier("linear", **ODM, tol=1e-8, callbacks=[heard.append]).fit(*rows)
+    assert model.coef_.shape == (1, 3)
+    assert model.intercept_.shape == (1,)
+    assert len(model.support_) == 0
+    assert model.support_vectors_.shape == (0, 3)
+    assert model.dual_coef_.shape == (1, 0)
+    assert type(model.dual_gap_) is float
+    assert model.dual_gap_ == model.history_[-1]["gap"] <= 1e-8
+    assert {"iteration", "gap", "objective", "passes", "seconds"} <= set(model.history_[0])
+    assert [step["iteration"] for step in model.history_] == list(range(len(model.history_)))
+    assert model.n_iter_ == len(model.history_) - 1 >= 1
+    json.dumps(model.history_)
+    assert [event.iteration for event in heard if isinstance(event, IterationFinished)] == list(
+        range(len(model.history_))
+    )
+
+
+def test_running_out_of_steps_warns(rows):
+    with pytest.warns(ConvergenceWarning, match=r"stopped at a relative gap of .* above tol=1e-12.* \(1 steps\)"):
+        model = ODMClassifier("linear", lam=1e6, max_iter=1, tol=1e-12).fit(*rows)
+    assert model.dual_gap_ > 1e-12
+    assert np.isfinite(model.decision_function(rows[0])).all()
+
+
+@pytest.mark.parametrize("scale", [None, "minmax"])
+def test_save_and_load(rows, tmp_path, scale):
+    model = ODMClassifier("linear", scale=scale).fit(*rows)
+    model.save(tmp_path / "m.zarr")
+    loaded = load_model(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(loaded.decision_function(rows[0]), model.decision_function(rows[0]))
+    np.testing.assert_array_equal(loaded.coef_, model.coef_)
+    assert loaded.history_ == model.history_
+    assert loaded.dual_gap_ == model.dual_gap_
+    assert loaded.n_iter_ == model.n_iter_
+
+
+def test_a_small_store_gives_the_model_of_its_rows(rows, tmp_path):
+    X, y = rows[0].astype(np.float32), (rows[1] > 0).astype(int)
+    stored = ODMClassifier("linear", tol=1e-9, scale="standard").fit(store_of(tmp_path / "a.zarr", X, y).path)
+    memory = ODMClassifier("linear", tol=1e-9, scale="standard").fit(X, y)
+    np.testing.assert_allclose(stored.coef_, memory.coef_, rtol=1e-5)
+
+
+@FORMS
+def test_constant_features_get_no_weight(rows, form):
+    X = np.column_stack([rows[0], np.full(90, 7.0), np.zeros(90)])
+    model = ODMClassifier("linear", **ODM, tol=1e-12, scale="standard").fit(form(X), rows[1])
+    np.testing.assert_array_equal(model.coef_[0, 3:], 0.0)
+    without = ODMClassifier("linear", **ODM, tol=1e-12, scale="standard").fit(form(rows[0]), rows[1])
+    np.testing.assert_allclose(model.coef_[0, :3], without.coef_[0], atol=1e-6)
+
+
+def test_same_rows_same_bits():
+    X, y = blobs(20_000, 6, seed=4)
+    first, second = (ODMClassifier("linear").fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(first.coef_, second.coef_)

@@ -1,0 +1,58 @@
+"""What solver="auto" picks, and that it says so; never by who is there to work."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import dask_odm as odm
+from dask_odm import InputError, ODMClassifier
+from dask_odm.estimators.odm.recipes import EXACT_WORK, RECIPES, choose_solver
+
+
+def chosen(rows: int, features: int, **parameters: object) -> str:
+    model = ODMClassifier(**parameters)
+    return choose_solver(model.solver, model._settings(), rows, features).solver
+
+
+def test_the_table():
+    most = int(np.sqrt(EXACT_WORK / (20 + 16)))
+    assert chosen(most, 20) == "exact"
+    assert chosen(most + 1, 20) == "landmark"
+    assert chosen(most, 40) == "landmark"
+    assert chosen(10**9, 20, kernel="linear") == "newton"
+    assert chosen(10**9, 20, n_partitions=8) == chosen(10**9, 20, stop_at=2) == chosen(10, 2, early_stop=True) == "sodm"
+    assert chosen(10, 2, n_landmarks=5) == chosen(10, 2, landmarks="rp") == chosen(10, 2, certify=True) == "landmark"
+    assert chosen(10, 2, n_landmarks=5, n_partitions=2) == "sodm"
+    assert chosen(60_000, 60_000, kernel="precomputed") == "exact"
+    assert chosen(8000, 20, memory_limit="10 MB") == "landmark"
+    assert chosen(8000, 20, memory_limit="1 GB") == "exact"
+    for solver in RECIPES:
+        assert chosen(10**9, 20, solver=solver) == solver
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_history_and_log_say_what_was_picked_and_why(kernel, caplog, tmp_path):
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    y = (X[:, 0] > 0).astype(int)
+    with caplog.at_level(logging.INFO, "dask_odm"):
+        model = ODMClassifier(kernel).fit(X, y)
+    name = {"rbf": "exact", "linear": "newton"}[kernel]
+    assert model.history_[0]["solver"] == name
+    assert f"solver={name!r}: {model.history_[0]['why']}" in caplog.text
+    by_store = ODMClassifier(kernel).fit(odm.ingest((X, y), tmp_path / "a.zarr"))
+    assert by_store.history_[0]["why"] == model.history_[0]["why"]
+
+
+def test_every_model_of_a_path_says_it():
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    models = ODMClassifier("linear").lam_path(X, (X[:, 0] > 0).astype(int), lams=[1.0, 10.0])
+    assert [model.history_[0]["solver"] for model in models] == ["newton", "newton"]
+
+
+@pytest.mark.parametrize("solver", ["newton", "svrg", "csvrg", "dsvrg"])
+def test_linear_solvers_refuse_other_kernels(solver):
+    with pytest.raises(InputError, match=r"is for kernel='linear'\. Got kernel='rbf' instead"):
+        ODMClassifier(solver=solver).fit(np.eye(4), [0, 1, 0, 1])

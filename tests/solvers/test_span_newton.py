@@ -1,0 +1,142 @@
+"""Newton over the span of landmarks: with every row a landmark it is the whole problem, with few never below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels import RBF, Laplacian
+from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.problems.primal import LinearLoss
+from dask_odm.problems.span import RowSpan, SpanQuery
+from dask_odm.solvers.active_set import solve_dense
+from dask_odm.solvers.span_newton import (
+    LandmarkSolution,
+    LandmarkState,
+    carried_over,
+    rough_solution,
+    solve_landmark,
+    with_support,
+)
+from small_problems import SETTINGS, SmallProblem, small_problem
+
+
+def span_of(p: SmallProblem, landmarks: Landmarks) -> RowSpan:
+    query = SpanQuery(p.kernel, landmarks.rows, LinearLoss(p.losses.settings, p.losses.total_weight))
+    return RowSpan(query, ArrayRows(p.X), (p.y > 0).astype(np.int8), p.losses.weight, 1 << 30)
+
+
+def solve(p: SmallProblem, chosen: np.ndarray, tol: float = 1e-9, **options: Any) -> tuple[LandmarkSolution, Landmarks]:
+    landmarks = Landmarks.of(p.kernel, p.X[chosen])
+    settings = {"max_iter": 60, "seed": 0} | options
+    start = np.zeros(len(landmarks))
+    return solve_landmark(span_of(p, landmarks), landmarks, start, tol=tol, **settings), landmarks
+
+
+def scores(p: SmallProblem, landmarks: Landmarks, a: np.ndarray) -> np.ndarray:
+    """K a, from NumPy's kernel values."""
+    return p.kernel.tile(p.X.astype(float), landmarks.rows.astype(float)) @ a
+
+
+def primal(p: SmallProblem, landmarks: Landmarks, a: np.ndarray) -> float:
+    """P by its formula."""
+    return 0.5 * a @ landmarks.gram @ a + p.losses.losses(p.y * scores(p, landmarks, a)).sum()
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Laplacian(0.0, 0.5)], ids=lambda k: k.name)
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+def test_all_rows_as_landmarks_are_the_whole_problem(setting, kernel, weighted):
+    p = small_problem(150, setting, kernel=kernel, weighted=weighted)
+    solution, landmarks = solve(p, np.arange(150))
+    coefficients, _ = solve_dense(p.losses, p.K, np.zeros(150))
+    best = p.primal(p.y * coefficients)
+    assert solution.converged
+    assert solution.primal == pytest.approx(best, rel=1e-7)
+    assert solution.primal == pytest.approx(primal(p, landmarks, solution.a), rel=1e-9)
+    np.testing.assert_allclose(scores(p, landmarks, solution.a), p.K @ coefficients, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_few_landmarks_are_never_below_the_optimum_and_the_gap_bounds_what_is_left(setting):
+    p = small_problem(300, setting)
+    chosen = np.arange(0, 300, 12)
+    rough, exact = solve(p, chosen, tol=1e-2)[0], solve(p, chosen, tol=1e-12)[0]
+    coefficients, _ = solve_dense(p.losses, p.K, np.zeros(300))
+    assert exact.primal >= p.primal(p.y * coefficients) * (1 - 1e-9)
+    assert rough.primal >= exact.primal * (1 - 1e-12)
+    assert (rough.primal - exact.primal) / rough.primal <= rough.gap * (1 + 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize("lam", [1e2, 1e4, 1e6])
+def test_float32_rows_reach_the_tolerance(lam):
+    p = small_problem(4000, (lam, 0.2, 0.2), dtype="float32")
+    solution, _ = solve(p, np.arange(0, 4000, 20), tol=1e-4)
+    assert solution.converged
+    assert len(solution.history) < 30
+
+
+def test_steps_are_told_and_limited():
+    p = small_problem(500, SETTINGS[1])
+    solution, _ = solve(p, np.arange(0, 500, 10), max_iter=1)
+    assert [record["iteration"] for record in solution.history] == [0, 1]
+    assert not solution.converged
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_run_goes_on_from_its_state_to_the_same_bits(after):
+    p = small_problem(3000, (1e6, 0.05, 0.3))
+    states: list[LandmarkState] = []
+    whole, _ = solve(p, np.arange(0, 3000, 30), on_state=states.append)
+    assert len(states) > after + 1
+    rest, _ = solve(p, np.arange(0, 3000, 30), resume=states[after - 1])
+    np.testing.assert_array_equal(rest.a, whole.a)
+    assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
+    assert [r["passes"] for r in rest.history] == [r["passes"] for r in whole.history]
+
+
+# Where it starts from ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [50, 5000])
+def test_a_rough_solution_is_near_the_best(size):
+    """Of a sample, and of all rows where a sample would be most of them."""
+    p = small_problem(2000, (1e4, 0.2, 0.2))
+    landmarks = Landmarks.of(p.kernel, p.X[::100])
+    a = rough_solution(span_of(p, landmarks), landmarks, 2000, size * 10, 0, 1 << 30)
+    best, nothing = solve(p, np.arange(0, 2000, 100))[0].primal, primal(p, landmarks, np.zeros(20))
+    assert best <= primal(p, landmarks, a) < 0.5 * (best + nothing)
+
+
+def test_a_function_is_carried_over_to_more_landmarks():
+    p = small_problem(400, SETTINGS[1])
+    few, rng = Landmarks.of(p.kernel, p.X[:30], np.arange(30)), np.random.default_rng(0)
+    a = rng.normal(size=len(few))
+    more = Landmarks.of(p.kernel, p.X[:90], np.arange(90))
+    np.testing.assert_allclose(scores(p, more, carried_over(few, a, more)), scores(p, few, a), atol=1e-6)
+    # onto fewer it is the projection: what is left is orthogonal to all of them in the kernel's space
+    fewest = Landmarks.of(p.kernel, p.X[20:30])
+    left = scores(p, few, a) - scores(p, fewest, carried_over(few, a, fewest))
+    np.testing.assert_allclose(left[20:30], 0.0, atol=1e-6)
+
+
+def test_support_is_added_to_landmarks_and_learns_more():
+    """Over seeds, since either choice is drawn; the problem's margin is wide, so that few rows have a dual variable."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(4000, 2)).astype(np.float32)
+    y = np.where(np.sin(5 * X[:, 0]) > X[:, 1], 1.0, -1.0)
+    p = SmallProblem(RBF(1.0, 20.0), X, y, np.ones(4000), 1e6, 0.05, 0.3)
+    gains = []
+    for seed in range(4):
+        drawn = np.sort(np.random.default_rng(seed).permutation(4000)[:60])
+        few = Landmarks.of(p.kernel, X[drawn[::4]], drawn[::4])
+        a = rough_solution(span_of(p, few), few, 4000, 500, seed, 1 << 30)
+        landmarks = with_support(span_of(p, few), few, a, 60, seed)
+        np.testing.assert_array_equal(landmarks.rows, X[landmarks.index])
+        assert len(np.unique(landmarks.index)) == len(landmarks) <= 60
+        assert np.isin(few.index, landmarks.index).all()
+        gains.append(solve(p, landmarks.index, 1e-6)[0].primal / solve(p, drawn, 1e-6)[0].primal)
+    assert np.mean(gains) < 0.9
