@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
-    from dask_odm.estimators.base import load_model
     from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+    from dask_odm.estimators.saving import load_model
 
     __version__: str
 
@@ -47,7 +47,7 @@ _HOME = {
     "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
     "ingest": "dask_odm.data.readers.ingest",
-    "load_model": "dask_odm.estimators.base",
+    "load_model": "dask_odm.estimators.saving",
     "open_store": "dask_odm.data.store.interchange",
 }
 

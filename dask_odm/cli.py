@@ -309,7 +309,7 @@ def _cluster(
 
 def _load(path: str) -> Any:
     import dask_odm.estimators.odm.odm_classifier  # noqa: F401 — a model may be of any of its classes
-    from dask_odm.estimators.base import load_model
+    from dask_odm.estimators.saving import load_model
 
     return load_model(path)
 

@@ -164,7 +164,7 @@ def test_checkpoint_and_resume(made, tmp_path, caplog):
     with caplog.at_level("INFO", logger="dask_odm"):
         run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
     assert "c.zarr', after level 1" in caplog.text
-    a, b = (read_record(tmp_path / f"{name}.zarr", "model").array("dual_coef") for name in "ab")
+    a, b = (read_record(tmp_path / f"{name}.zarr", "model").array("coefficients") for name in "ab")
     np.testing.assert_array_equal(a, b)
     line = refused("fit", made / "train.zarr", tmp_path / "d.zarr", *options, "--resume", "--lam", 7)
     assert "c.zarr' is of another fit" in line

@@ -1,126 +1,244 @@
-"""What all classifiers share: prediction on anything, scores, saving and loading."""
+"""The base of every estimator: one `fit`, prediction on anything, saving.
+
+Order of calls in `fit`: the parameters are checked; what was given becomes rows in memory, dask arrays or a store
+(`inputs`); targets and weights are settled; the family chooses its recipe; where the fit runs is decided, here and
+nowhere else; the recipe trains on `TrainingData`; attributes are set once nothing can fail any more.
+"""
 
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, ClassVar
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import signature
+from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
-from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
-from pandas import isna
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.store.records import read_record, write_record
+from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
-from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.inputs.checks import as_input_error, check_rows
-from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
-from dask_odm.estimators.inputs.resolving import resolve
-from dask_odm.kernels.threads import run_threads, single_threaded_blas
-from dask_odm.strategies.predict import (
-    ModelFile,
-    Predictor,
-    count_chunk,
-    decide_chunk,
-    decide_rows,
-    finite_decisions,
-    label_block,
-    predictor_from,
+from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.memory_data import MemoryData
+from dask_odm.estimators.fitting.recipe import Choice, StoreShape
+from dask_odm.estimators.fitting.run import FitRun, read_limit
+from dask_odm.estimators.fitting.schema import Schema
+from dask_odm.estimators.fitting.scratch import scratch_folder
+from dask_odm.estimators.fitting.stored_data import StoredData
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.inputs.checks import (
+    CheckedRows,
+    as_input_error,
+    check_callbacks,
+    check_rows,
+    require_finite_values,
 )
+from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
+from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
+from dask_odm.estimators.saving import save_estimator
+from dask_odm.events import listen
+from dask_odm.models.base import Model
+from dask_odm.models.kernel import KernelModel
+from dask_odm.models.linear import LinearModel
+from dask_odm.models.saved import ModelFile
+from dask_odm.strategies.predict import finite_values, values_of_chunk, values_of_rows
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
-_CLASSES: dict[str, type[PredictingClassifier]] = {}
-_HOMES = {
-    "ODMClassifier": "dask_odm.estimators.odm.odm_classifier"
-}  # where `load_model` finds what was not imported yet
+OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that a model itself holds
 
 
-@dataclass(frozen=True, eq=False)
-class Schema:
-    """What rows and labels a model is of: ``classes`` (2,), names of the features or None, and of their dimension."""
+class StoreEstimator(BaseEstimator):
+    """An estimator that learns from rows in memory, lazy arrays or a store, and predicts on any of them.
 
-    classes: Array
-    n_features: int
-    feature_names: Sequence[str] | Array | None = None
-    feature_dimension: str | None = None
-
-
-class PredictingClassifier(ClassifierMixin, BaseEstimator):
-    """A fitted binary classifier around a `Predictor`; children add `fit`.
-
-    Children call `_take` and `_adopt` once nothing can fail any more, and list what else is saved in ``_saved``.
+    A family subclasses one of `dask_odm.estimators.faces` and adds its parameters with their constraints,
+    `_settings`, `_choose`, and the names of its fitted attributes in ``_saved``.
     """
 
-    _saved: ClassVar[tuple[str, ...]] = ()
-    _predictor: Predictor
+    _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
+    _model: Model
     _file: ModelFile | None
     _token: str
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        _CLASSES[cls.__name__] = cls
+    # What a family, or its face, says --------------------------------------------------------------------------
 
-    def decision_function(self, X: Any) -> Any:
-        """Signed distance-like score of every row; positive means ``classes_[1]``.
+    def _settings(self, run: FitRun, **more: Any) -> Any:
+        """Settings of one fit, with ``run`` among them; ``more`` is what another way into `fit` adds."""
+        raise NotImplementedError
+
+    def _choose(self, fit: Any, rows: int, features: int) -> Choice[Any]:
+        """The recipe for so many rows and features."""
+        raise NotImplementedError
+
+    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
+        """Training rows in memory, checked."""
+        raise NotImplementedError
+
+    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        """Training data of checked rows."""
+        raise NotImplementedError
+
+    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
+        """Training data of a store."""
+        raise NotImplementedError
+
+    def _refuse_store(self, fit: Any, store: Store) -> None:
+        """Raise InputError where no store can be learned from, be it small."""
+
+    def _of_model(self, model: Model) -> dict[str, Any]:
+        """Fitted attributes that a model itself holds; copies, so that who writes into them changes no prediction."""
+        if isinstance(model, LinearModel):
+            return {"coef_": model.weights.copy(), "intercept_": model.intercept.copy()}
+        if isinstance(model, KernelModel):
+            return {"dual_coef_": model.coefficients.copy(), "intercept_": model.intercept.copy()}
+        return {}
+
+    # Fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from rows and targets.
 
         Parameters
         ----------
         X : rows of shape (n, d)
-            Raw, in any form that `fit` takes. The dimension of an xarray X that runs along the features is the one
-            with the coordinates ``feature_names_in_``, else the one of the name it had in `fit`, else the one beside
-            "sample", else "feature", else the only one of ``n_features_in_`` entries.
+            Array-like, pandas or dask DataFrame, dask array, xarray DataArray of two dimensions in any order, xarray
+            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The dimension of an xarray
+            X that runs along the rows is the one it shares with ``y``, else "sample", else the first.
+        y : array-like, Series, dask array or Series, or DataArray of shape (n,)
+            Label values of any type, or real targets. None where X holds its own.
+        sample_weight : array-like of shape (n,) or None
+            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it.
 
         Returns
         -------
-        ndarray, dask array or DataArray of shape (n,)
-            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, else an
-            ndarray for rows in memory and a dask array for all else. Lazy, block by block, for all but rows in
-            memory; nothing is computed before it is asked for.
+        self
 
         Raises
         ------
         InputError
-            Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
-            an xarray X of which nothing tells which dimension is that of the features.
+            Parameters or data that cannot be learned from.
+        MemoryLimitError
+            Work that would not fit a worker's memory limit.
+        StoreError
+            A damaged store.
         """
-        check_is_fitted(self)
-        return self._like(X, self._scores(self._resolve(X)), "decision_function")
+        self._publish(*self._train(X, y, sample_weight))
+        return self
 
-    def predict(self, X: Any) -> Any:
-        """Class label of every row; takes and returns what `decision_function` does. A DataArray is named "y"."""
-        check_is_fitted(self)
-        return self._like(X, self._labels(self._resolve(X)), "y")
+    def _train(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> tuple[Trained, Schema]:
+        as_input_error(self._validate_params)
+        callbacks = getattr(self, "callbacks", None)
+        check_callbacks(callbacks)
+        resolved = resolve(X, y, sample_weight)
+        with listen(*(callbacks or ())):
+            trained, schema = self._learn(resolved, more)
+        return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Mean accuracy on rows and labels, or on a Dataset or store that holds both; rows without label do not count.
+    def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
+        """Decide where the fit runs: rows in memory in this process, all else over a store."""
+        if isinstance(resolved, LazyArrays):
+            if resolved.y is None:
+                raise InputError("fit needs labels, but y is None.")
+            if resolved.nbytes <= read_limit():
+                resolved = to_memory(resolved)
+        fit = self._settings(FitRun.of(self), **more)
+        if isinstance(resolved, Given):
+            return self._learn_given(resolved, fit)
+        return self._learn_store(resolved, fit) if isinstance(resolved, Store) else self._learn_lazy(resolved, fit)
+
+    def _learn_given(self, given: Given, fit: Any) -> tuple[Trained, Schema]:
+        rows, schema = self._check_targets(given)
+        choice = self._chosen(fit, *rows.X.shape)
+        if active_client() is not None and choice.recipe.spreads(fit) and not issparse(rows.X):
+            lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
+            return self._learn_lazy(lazy, fit)[0], schema  # with the classes in the dtype they came in
+        return choice.train(self._memory_data(fit.run, rows), fit), schema
+
+    def _learn_lazy(self, arrays: LazyArrays, fit: Any) -> tuple[Trained, Schema]:
+        with scratch_folder(fit.run.scratch) as folder:
+            return self._learn_store(spool(arrays, os.path.join(folder, "spooled.zarr")), fit)
+
+    def _learn_store(self, store: Store, fit: Any) -> tuple[Trained, Schema]:
+        data, schema = self._stored_data(fit.run, store)
+        self._refuse_store(fit, store)
+        choice = self._chosen(fit, store.rows, store.features)
+        shape = StoreShape(store.rows, store.features, store.dtype.itemsize)
+        read = choice.recipe.reads(shape, fit)
+        return choice.train(data.in_this_process() if read else data, fit), schema
+
+    def _chosen(self, fit: Any, rows: int, features: int) -> Choice[Any]:
+        """The recipe; parameters that it has no use for are named in a warning."""
+        choice = self._choose(fit, rows, features)
+        defaults = {name: each.default for name, each in signature(type(self)).parameters.items()}
+        unused = [name for name in sorted(choice.recipe.unused) if getattr(self, name) != defaults[name]]
+        if unused:
+            warnings.warn(
+                f"solver={choice.solver!r} has no use for {', '.join(unused)}: leave out what it does not use, or "
+                "choose another solver.",
+                UserWarning,
+                stacklevel=6,
+            )
+        return choice
+
+    def _publish(self, trained: Trained, schema: Schema) -> None:
+        """Set every fitted attribute; nothing that can fail comes after the first of them."""
+        require_finite_values(trained.model)
+        self._take(schema)
+        self._show(trained.model, trained.attributes)
+        self._adopt(trained.model)
+        if trained.warning is not None:
+            warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
+
+    def _take(self, schema: Schema) -> None:
+        """Set the attributes that scikit-learn knows of every estimator."""
+        self.n_features_in_ = schema.n_features
+        self._feature_dimension = schema.feature_dimension
+        if schema.feature_names is not None:
+            self.feature_names_in_ = np.array(schema.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _show(self, model: Model, attributes: dict[str, Any]) -> None:
+        """Set the fitted attributes of a model, and remove those that only an earlier one had."""
+        found = self._of_model(model) | attributes
+        for name in (*OF_MODELS, *self._saved):
+            if name in found:
+                setattr(self, name, found[name])
+            elif name in vars(self):
+                delattr(self, name)
+
+    def _adopt(self, model: Model, file: ModelFile | None = None) -> None:
+        """Take on a newly fitted or loaded model."""
+        self._model, self._file, self._token = model, file, uuid4().hex
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: None if name == "_file" else value for name, value in super().__getstate__().items()}
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model as zarr and JSON, aside and renamed into place; `dask_odm.load_model` reads it.
 
         Raises
         ------
         InputError
-            As `decision_function` does; no labels, or labels or weights of other lengths.
+            The output exists and ``overwrite`` is False.
+        StoreError
+            The disk is full or the folder cannot be written; nothing is left of the attempt.
         """
         check_is_fitted(self)
-        source = resolve(X, y, sample_weight, features=self._features())
-        right, total = self._count_right(source)
-        if not math.isfinite(right + total):
-            raise InputError("sample_weight must be finite and not negative.")
-        if not total:
-            raise InputError("score needs labels, but no row has a label and a positive weight.")
-        return right / total
+        save_estimator(self, path, overwrite=overwrite)
+
+    # Prediction ------------------------------------------------------------------------------------------------
 
     def _resolve(self, X: Any) -> Resolved:
         return resolve(X, features=self._features(), lengths=False)
@@ -136,48 +254,19 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
 
         return like(X, values, name, self._features())
 
-    def _scores(self, source: Resolved) -> Any:
-        """Decision values, (n,): an ndarray of rows in memory, else a dask array."""
-        if isinstance(source, Given):
-            return finite_decisions(self._predictor.decision(check_rows(self, source.X, **self._reading()), CPU_COUNT))
-        self._check_features(source)
-        return self._lazy_store(source) if isinstance(source, Store) else self._lazy_arrays(source)
+    def _values(self, resolved: Resolved) -> Any:
+        """The model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""
+        if isinstance(resolved, Given):
+            rows = check_rows(self, resolved.X, **self._reading())
+            return finite_values(self._model.values(rows, CPU_COUNT))
+        self._check_features(resolved)
+        return self._lazy_store(resolved) if isinstance(resolved, Store) else self._lazy_arrays(resolved)
 
-    def _labels(self, source: Resolved) -> Any:
-        scores = self._scores(source)
-        if isinstance(scores, np.ndarray):
-            return label_block(scores, self.classes_)
-        return _map(label_block, scores, self.classes_.dtype, self.classes_)
-
-    def _count_right(self, source: Resolved) -> tuple[float, float]:
-        """Weight of the rows that are predicted right, and of all with a label."""
-        if isinstance(source, Store) and source.has_y and active_client() is None:
-            self._check_features(source)
-            model, each = self._predictor, max(1, CPU_COUNT // source.n_chunks)
-            with single_threaded_blas:
-                counts = run_threads(
-                    lambda i: count_chunk(model, source, i, self.classes_, each), range(source.n_chunks), CPU_COUNT
-                )
-            return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
-        if isinstance(source, Store):
-            from dask_odm.data.store.interchange import to_dataset
-
-            dataset = to_dataset(source)
-            y, weight = (dataset[name].data if name in dataset else None for name in ("y", "weight"))
-        else:
-            y, weight = source.y, source.weight
-        if y is None:
-            raise InputError("score needs labels, but there are none; pass y.")
-        if isinstance(source, Given):
-            predicted = self._labels(source)
-            right, total = as_input_error(lambda: _count_in_memory(predicted, y, weight))
-            return right, total
-        known = (y == y) if y.dtype.kind == "f" else y != np.array(None)  # rows without a label do not count
-        import dask.array as da
-
-        counted = known if weight is None else da.where(known, weight, 0.0)
-        right, total = compute(da.where(self._labels(source) == y, counted, 0.0).sum(), counted.sum())
-        return float(right), float(total)
+    def _reading(self) -> dict[str, Any]:
+        """Options of scikit-learn's validation of rows in memory."""
+        dtype = getattr(self, "dtype", None)
+        options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
+        return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
     def _check_features(self, source: Store | LazyArrays) -> None:
         features = source.features if isinstance(source, Store) else source.X.shape[1]
@@ -195,37 +284,41 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _lazy_store(self, store: Store) -> Any:
-        import dask.array as da
-
-        model = self._for_tasks()
-        name = f"decision_function-{store.token}-{self._token}"
-        tasks: dict[Any, Any] = {(name, i): (decide_chunk, f"{name}-model", store, i) for i in range(store.n_chunks)}
-        tasks[f"{name}-model"] = model
+        name = f"values-{store.token}-{self._token}"
+        tasks: dict[Any, Any] = {
+            self._key(name, i): (values_of_chunk, f"{name}-model", store, i) for i in range(store.n_chunks)
+        }
+        tasks[f"{name}-model"] = self._for_tasks()
         sizes = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
-        return da.Array(tasks, name, (sizes,), meta=np.empty(0, store.dtype))
+        return self._lazy(tasks, name, sizes, store.dtype)
 
     def _lazy_arrays(self, arrays: LazyArrays) -> Any:
-        import dask.array as da
-
-        model = self._for_tasks()
         if arrays.X.dtype.kind not in "biuf":
             raise InputError(f"X must be numbers. Got dtype {arrays.X.dtype} instead.")
         dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
         rows = arrays.X.astype(dtype)
-        name = f"decision_function-{rows.name}-{self._token}"
+        name = f"values-{rows.name}-{self._token}"
         tasks: dict[Any, Any] = {
-            (name, i): (decide_rows, f"{name}-model", (rows.name, i, 0)) for i in range(rows.numblocks[0])
+            self._key(name, i): (values_of_rows, f"{name}-model", (rows.name, i, 0)) for i in range(rows.numblocks[0])
         }
-        tasks[f"{name}-model"] = model
+        tasks[f"{name}-model"] = self._for_tasks()
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-        return da.Array(graph, name, (rows.chunks[0],), meta=np.empty(0, dtype))
+        return self._lazy(graph, name, rows.chunks[0], dtype)
 
-    def _for_tasks(self) -> Predictor | ModelFile:
+    def _key(self, name: str, i: int) -> tuple[Any, ...]:
+        return (name, i) if self._model.outputs == 1 else (name, i, 0)
+
+    def _lazy(self, graph: Any, name: str, sizes: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:
+        import dask.array as da
+
+        outputs = self._model.outputs
+        chunks = (sizes,) if outputs == 1 else (sizes, (outputs,))
+        return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
+
+    def _for_tasks(self) -> Model | ModelFile:
         """The model as tasks carry it: itself if small or in this process, else the path of its file."""
-        predictor = self._predictor
-        n, d = predictor.support.shape
-        if n * d * predictor.support.dtype.itemsize <= EMBEDDED_BYTES or active_client() is None:
-            return predictor
+        if self._model.nbytes <= EMBEDDED_BYTES or active_client() is None:
+            return self._model
         if self._file is None or not self._file.is_current():
             folder = tempfile.mkdtemp(prefix="dask-odm-model-", dir=getattr(self, "scratch", None))
             path = os.path.join(folder, "model.zarr")
@@ -235,139 +328,15 @@ class PredictingClassifier(ClassifierMixin, BaseEstimator):
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return self._file
 
-    def _take(self, schema: Schema) -> None:
-        """Set the attributes that scikit-learn knows of every classifier."""
-        self.classes_, self.n_features_in_ = schema.classes, schema.n_features
-        self._feature_dimension = schema.feature_dimension
-        if schema.feature_names is not None:
-            self.feature_names_in_ = np.array(schema.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
-    def _adopt(self, predictor: Predictor, file: ModelFile | None = None) -> None:
-        """Take on a newly fitted or loaded model."""
-        self._predictor, self._file, self._token = predictor, file, uuid4().hex
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: None if name == "_file" else value for name, value in super().__getstate__().items()}
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the model as zarr and JSON, aside and renamed into place; `dask_odm.load_model` reads it.
-
-        Raises
-        ------
-        InputError
-            The output exists and ``overwrite`` is False.
-        StoreError
-            The disk is full or the folder cannot be written; nothing is left of the attempt.
-        """
-        check_is_fitted(self)
-        attributes = {
-            "estimator": type(self).__name__,
-            "kernel": self._predictor.kernel.parameters(),
-            "parameters": {k: _encode(v) for k, v in self.get_params(deep=False).items() if _is_plain(v)},
-            "classes": self.classes_.tolist(),
-            "classes_dtype": self.classes_.dtype.str,
-            "fitted": {name: _encode(getattr(self, name)) for name in self._saved if hasattr(self, name)},
-        }
-        if hasattr(self, "feature_names_in_"):
-            attributes["feature_names"] = list(self.feature_names_in_)
-        dimension = self._features().dimension
-        if dimension is not None:
-            attributes["feature_dimension"] = dimension
-        arrays = {**self._predictor.arrays(), **self._saved_arrays()}
-        write_record(path, "model", arrays, attributes, overwrite=overwrite)
-
-    def _saved_arrays(self) -> dict[str, Array]:
-        return {}
-
-    def _reading(self) -> dict[str, Any]:
-        """Options of scikit-learn's validation of rows in memory."""
-        return {}
-
-    def _restore(self, arrays: Callable[[str], Array]) -> None:
-        """Set the fitted attributes that follow from the predictor, and from ``arrays`` of a saved model."""
-        raise NotImplementedError
-
-
-def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a model that an estimator of this package saved.
-
-    Raises
-    ------
-    StoreError
-        Not a model, unfinished, damaged, of another format version or of an estimator not known here.
-    """
-    record = read_record(path, "model")
-    attributes = record.attributes
-    name = str(attributes.get("estimator"))
-    if name in _HOMES:
-        import_module(_HOMES[name])
-    cls = _CLASSES.get(name)
-    if cls is None:
-        raise StoreError(f"model '{record.path}' is of an estimator that this dask_odm does not know; upgrade it.")
-    try:
-        model: Any = cls(**_decode(attributes["parameters"]))
-        classes = np.array(attributes["classes"], dtype=np.dtype(attributes["classes_dtype"]))
-        named = attributes.get("feature_names"), attributes.get("feature_dimension")
-        model._take(Schema(classes, record.arrays["shift"].shape[0], *named))
-        for name, value in attributes["fitted"].items():
-            setattr(model, name, _decode(value))
-        model._adopt(predictor_from(record), ModelFile.of(record))
-        model._restore(record.array)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(f"model '{record.path}' is incomplete ({error}); restore this file or fit again.") from error
-    return model
-
-
-def _count_in_memory(predicted: Array, y: Any, weight: Any) -> tuple[float, float]:
-    y = column_or_1d(labels_of(y), warn=True)
-    weight = np.ones(len(predicted)) if weight is None else np.asarray(weight, dtype=np.float64)
-    if y.shape != predicted.shape or weight.shape != predicted.shape:
-        raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
-    counted = np.where(isna(y), 0.0, weight)
-    return float(counted[predicted == y].sum()), float(counted.sum())
-
-
-def _map(function: Callable[..., Array], array: Any, dtype: Any, *arguments: Any) -> Any:
-    """``function`` on every block of a 1-d dask array by plain tasks, which import nothing on workers."""
+def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any) -> Any:
+    """``function`` on every block of a dask array of values, one result a row; workers load nothing for it."""
     import dask.array as da
 
-    name = f"{function.__name__}-{array.name}"
-    tasks: dict[Any, Any] = {(name, i): (function, (array.name, i), *arguments) for i in range(array.numblocks[0])}
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[array])
-    return da.Array(graph, name, array.chunks, meta=np.empty(0, dtype))
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a parameter is part of what is saved: not callbacks, and not a generator of random numbers."""
-    if isinstance(value, dict):
-        return all(_is_plain(item) for pair in value.items() for item in pair)
-    return value is None or isinstance(value, bool | int | float | str | np.generic | os.PathLike)
-
-
-def _encode(value: Any) -> Any:
-    """JSON, in which a dict is a list of pairs (its keys may be numbers) and NaN and infinity are strings."""
-    if isinstance(value, dict):
-        return {"pairs": [[_encode(k), _encode(v)] for k, v in value.items()]}
-    if isinstance(value, list | tuple):
-        return [_encode(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_decode(v) for v in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"float"}:
-        return float(value["float"])
-    if set(value) == {"pairs"}:
-        return {_decode(k): _decode(v) for k, v in value["pairs"]}
-    return {k: _decode(v) for k, v in value.items()}
+    name = f"{function.__name__}-{values.name}"
+    last = (0,) * (values.ndim - 1)
+    tasks: dict[Any, Any] = {
+        (name, i): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[values])
+    return da.Array(graph, name, (values.chunks[0],), meta=np.empty(0, dtype))

@@ -15,10 +15,11 @@ import tempfile
 import time
 from typing import Any
 
+import dask
+
 import dask_odm as odm
 from dask_odm.data.store.store import Store
 from dask_odm.engine.workers import local_workers, peak_bytes
-from dask_odm.estimators.odm import landmark_recipe as landmark
 
 FEATURES = 18
 SETTINGS = {"gamma": 0.03, "lam": 1e5, "upsilon": 0.2, "theta": 0.2, "scale": "standard"}
@@ -67,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
         test = os.path.join(folder, "shells-test.zarr")
         if not os.path.exists(test):
             odm.datasets.make_shells(min(100_000, options.rows[0]), FEATURES, start=max(options.rows), store=test)
-        landmark.is_small = lambda store: False
+        dask.config.set({"dask_odm.read-into-memory": 0})
         for rows in options.rows:
             row = measure(rows, folder, options.workers, options.limit, options.landmarks, test)
             if options.json:

@@ -7,6 +7,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import dask
 import fuzz_readers
 import kernel_tiles
 import landmark_store
@@ -166,9 +167,7 @@ def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
 def test_linear_store_measures_the_fit_beside_bare_reads(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "dask_odm.estimators.odm.newton_recipe.is_small", lambda store: False
-    )  # it goes the way of large ones
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # it goes the way of large ones
     size = ["--rows", "400000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
     linear_store.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -219,7 +218,7 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("dask_odm.estimators.odm.landmark_recipe.is_small", lambda store: False)  # put back afterwards
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
     options = ["--rows", "2000", "3000", "--landmarks", "30", "--workers", "1", "--limit", "1GB", "--json"]
     landmark_store.main([*options, "--folder", str(tmp_path)])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

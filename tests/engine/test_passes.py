@@ -8,6 +8,7 @@ import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 
@@ -19,7 +20,6 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StoreProblem, chunk_groups, task_count
-from dask_odm.estimators.odm import newton_recipe as linear
 from dask_odm.events import IterationFinished
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal import FeatureMap, LinearLoss, Query
@@ -49,7 +49,7 @@ def store(tmp_path_factory) -> Store:
 @pytest.fixture(autouse=True)
 def by_passes(monkeypatch):
     """Small stores go the way of large ones."""
-    monkeypatch.setattr(linear, "is_small", lambda store: False)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
 
 
 def bits(model: ODMClassifier) -> list:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import tracemalloc
 
+import dask
 import numpy as np
 import pytest
 
@@ -15,7 +16,6 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StoreSpan, chunk_groups
-from dask_odm.estimators.odm import landmark_recipe as landmark
 from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.blocks import ArrayRows
@@ -54,7 +54,7 @@ def store(tmp_path_factory) -> Store:
 @pytest.fixture(autouse=True)
 def by_passes(monkeypatch):
     """Small stores go the way of large ones."""
-    monkeypatch.setattr(landmark, "is_small", lambda store: False)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
 
 
 def bits(model: ODMClassifier) -> list:
@@ -95,7 +95,7 @@ def test_model_is_as_good_as_that_of_rows_in_memory(store, choice, monkeypatch):
     assert [e.iteration for e in heard if isinstance(e, IterationFinished)] == list(range(len(model.history_)))
     assert model.history_[-1]["gap"] <= SETTINGS["tol"]
     np.testing.assert_array_equal(model.support_vectors_, store.read_rows(model.support_).X)
-    monkeypatch.setattr(landmark, "is_small", lambda store: True)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {})
     in_memory = ODMClassifier(landmarks=choice, **SETTINGS).fit(store.path)
     assert in_memory.history_[-1]["objective"] == pytest.approx(model.history_[-1]["objective"], rel=0.2)
     assert model.score(store.path) == pytest.approx(in_memory.score(store.path), abs=0.03)

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 
 from dask_odm.data.readers.ingest import ingest
 from dask_odm.data.store.store import Store
-from dask_odm.estimators.base import load_model
-from dask_odm.estimators.odm import exact_recipe as exact
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.saving import load_model
 from faults.table import raises, refused, run, tree
 from small_stores import store_of
 
@@ -160,7 +160,7 @@ def writers(large: Path, disk: Path) -> dict[str, tuple]:
 
 @pytest.mark.parametrize("what", list(writers(Path(), Path())))
 def test_no_space_left(what, large, tmp_path, monkeypatch):
-    monkeypatch.setattr(exact, "is_small", lambda store: False)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
     shutil.rmtree(large / "new.zarr", ignore_errors=True)
     size, python, command = writers(large, tmp_path)[what]
     row = "No space left for scratch" if "--scratch" in command else "No space left"

@@ -6,13 +6,13 @@ import errno
 import os
 import threading
 
+import dask
 import numpy as np
 import pytest
 
 from dask_odm import MemoryLimitError, ODMClassifier
 from dask_odm.engine.cluster import Cluster
-from dask_odm.estimators.odm import exact_recipe as exact
-from dask_odm.estimators.odm import kernel_products as fit_products
+from dask_odm.estimators.fitting import kernel_products as fit_products
 from dask_odm.estimators.odm import tree_recipe as sodm
 from dask_odm.events import IterationFinished, Progress, listen
 from dask_odm.kernels import RBF, Polynomial
@@ -211,7 +211,7 @@ def in_process(problem) -> list:
 def to_workers(monkeypatch):
     """Small data go the way of large ones."""
     monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
-    monkeypatch.setattr(exact, "is_small", lambda store: False)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
 
 
 @pytest.mark.usefixtures("to_workers")

@@ -8,24 +8,35 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from dask_odm.data.store.files import reason
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.fitting.training import FitSettings
 from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
 from dask_odm.solvers.base import Solution
 from dask_odm.solvers.svrg import SVRGState
 
 S = TypeVar("S")
 logger = logging.getLogger("dask_odm")
-LEFT_OUT = ("memory_limit", "scratch", "checkpoint", "resume", "lams", "start")  # a fit is the same without
+
+
+class Fit(Protocol):
+    """Settings of one fit, whatever the family: how it runs, and what it is."""
+
+    @property
+    def run(self) -> Any:
+        """A `dask_odm.estimators.fitting.run.FitRun`."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """All that makes the fit what it is but the seed and the data, as JSON."""
+        ...
 
 
 @dataclass
-class Checkpoint:
+class TreeCheckpoint:
     """Where a fit writes its levels, and the level it goes on from.
 
     Attributes
@@ -64,25 +75,25 @@ def check_checkpoint(path: str | None, *, resume: bool) -> None:
         raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
 
 
-def open_checkpoint(data: Callable[[], str], settings: FitSettings) -> Checkpoint | None:
+def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:
     """The checkpoint of a tree, if one is asked for; one that is there is looked at.
 
     Parameters
     ----------
     data : callable
         Tells which rows are learned from: a pass over them perhaps, so called only where a checkpoint is asked for.
-    settings : FitSettings
+    fit : Fit
 
     Raises
     ------
     StoreError
         The one that is there is damaged or of another fit: it is neither gone on from nor overwritten.
     """
-    if settings.checkpoint is None:
+    path = fit.run.checkpoint
+    if path is None:
         return None
-    path = settings.checkpoint
-    fit, found = _find(path, data(), settings)
-    opened = Checkpoint(path, fit)
+    told, found = _find(path, data(), fit)
+    opened = TreeCheckpoint(path, told)
     if found is not None:
         arrays, attributes = found
         opened.start = int(attributes["level"]), solutions_of(arrays, path)
@@ -92,7 +103,7 @@ def open_checkpoint(data: Callable[[], str], settings: FitSettings) -> Checkpoin
 
 @dataclass
 class EpochCheckpoint:
-    """Where a fit by epochs writes its state; else as `Checkpoint`."""
+    """Where a fit by epochs writes its state; else as `TreeCheckpoint`."""
 
     path: str
     fit: dict[str, Any]
@@ -106,13 +117,13 @@ class EpochCheckpoint:
         save_state(self.path, arrays, {"history": history} | self.fit)
 
 
-def open_epochs(solver: str, data: Callable[[], str], settings: FitSettings) -> EpochCheckpoint | None:
-    """As `open_checkpoint`, of a fit by the epochs of a ``solver``."""
-    if settings.checkpoint is None:
+def open_epochs(solver: str, data: Callable[[], str], fit: Fit) -> EpochCheckpoint | None:
+    """As `open_tree`, of a fit by the epochs of a ``solver``."""
+    path = fit.run.checkpoint
+    if path is None:
         return None
-    path = settings.checkpoint
-    fit, found = _find(path, f"{solver} {data()}", settings)
-    opened = EpochCheckpoint(path, fit)
+    told, found = _find(path, f"{solver} {data()}", fit)
+    opened = EpochCheckpoint(path, told)
     if found is not None:
         arrays, attributes = found
         figures = {name: value.item() for name, value in arrays.items() if name not in ("w", "before")}
@@ -122,40 +133,38 @@ def open_epochs(solver: str, data: Callable[[], str], settings: FitSettings) -> 
 
 
 def open_steps(
-    solver: str, data: Callable[[], str], settings: FitSettings, kind: Callable[..., S], vectors: Sequence[str]
+    solver: str, data: Callable[[], str], fit: Fit, kind: Callable[..., S], vectors: Sequence[str]
 ) -> tuple[S | None, Callable[[S], None]]:
-    """The state that a fit by the steps of a ``solver`` goes on from, and what saves one; else as `open_checkpoint`.
+    """The state that a fit by the steps of a ``solver`` goes on from, and what saves one; else as `open_tree`.
 
     Parameters
     ----------
     kind : callable
         The dataclass of a state. Its arrays are the ``vectors`` and matrices; all else is JSON.
     """
-    if settings.checkpoint is None:
+    path = fit.run.checkpoint
+    if path is None:
         return None, lambda state: None
-    path = settings.checkpoint
-    fit, found = _find(path, f"{solver} {data()}", settings)
+    told, found = _find(path, f"{solver} {data()}", fit)
 
     def save(state: S) -> None:
         arrays = {name: np.atleast_2d(value) for name, value in vars(state).items() if isinstance(value, np.ndarray)}
         figures = {name: value for name, value in vars(state).items() if name not in arrays}
-        save_state(path, arrays, figures | fit)
+        save_state(path, arrays, figures | told)
 
     if found is None:
         return None, save
     arrays = {name: value[0] if name in vectors else value for name, value in found[0].items()}
-    figures = {name: value for name, value in found[1].items() if name not in fit}
+    figures = {name: value for name, value in found[1].items() if name not in told}
     return kind(**arrays, **figures), save
 
 
-def _find(
-    path: str, data: str, settings: FitSettings
-) -> tuple[dict[str, Any], tuple[dict[str, Any], dict[str, Any]] | None]:
+def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], tuple[dict[str, Any], dict[str, Any]] | None]:
     """What tells the fit from others, and the checkpoint that it goes on from.
 
     The former is the digest of ``data`` and parameters, and the seed, which a fit that goes on without one takes over.
     """
-    seed, resume, parameters = settings.solver.seed, settings.resume, _plain(settings)
+    seed, resume, parameters = fit.run.seed, fit.run.resume, fit.identity()
 
     def digest(seed: int) -> str:
         return hashlib.sha256(json.dumps([data, seed, parameters], sort_keys=True).encode()).hexdigest()
@@ -171,17 +180,6 @@ def _find(
         at = f"level {found[1]['level']}" if "level" in found[1] else f"{len(history)} steps"
         logger.info("going on from checkpoint '%s', after %s", path, at)
     return {"fit": digest(seed), "seed": seed}, found if resume else None
-
-
-def _plain(settings: FitSettings) -> dict[str, Any]:
-    """All parameters that make a fit what it is, as JSON."""
-    if callable(settings.kernel):
-        settings.require_named_kernel("a fit with a checkpoint")
-    plain = asdict(settings)
-    for name in LEFT_OUT:
-        del plain[name]
-    del plain["solver"]["seed"]
-    return plain
 
 
 def checkpoint_seed(path: str | None) -> int | None:

@@ -18,8 +18,8 @@ from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
-from dask_odm.solvers.base import Solution
-from dask_odm.strategies.predict import Predictor
+from dask_odm.models.base import Model
+from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
@@ -31,10 +31,10 @@ class InputTypeError(InputError, TypeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Checked:
+class CheckedRows:
     """Training rows in memory: X (n, d) finite floats, y (n,), weight (n,) ≥ 0, names (d,) or None.
 
-    ``classes`` are the two labels, ``codes`` (n,) tells which a row has.
+    ``classes`` are the labels, sorted, ``codes`` (n,) tells which a row has.
     """
 
     X: Array
@@ -57,7 +57,7 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
         raise InputError(str(error)) from error
 
 
-def check_training(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> Checked:
+def check_training(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
     """Training rows in memory; ``estimator`` stays as it is, whatever comes.
 
     ``options`` are further ones of scikit-learn's ``validate_data``.
@@ -68,11 +68,11 @@ def check_training(estimator: Any, X: Any, y: Any, sample_weight: Any, **options
         Rows, labels or weights that cannot be learned from.
     """
     reader = copy(estimator)  # scikit-learn's validation sets attributes
-    checked: Checked = as_input_error(lambda: _check_training(reader, X, y, sample_weight, options))
+    checked: CheckedRows = as_input_error(lambda: _check_training(reader, X, y, sample_weight, options))
     return checked
 
 
-def _check_training(reader: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Checked:
+def _check_training(reader: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> CheckedRows:
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
     y = labels_of(y)
     require_labels(y)
@@ -90,8 +90,7 @@ def _check_training(reader: Any, X: Any, y: Any, sample_weight: Any, options: di
         raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     classes, codes = np.unique(y, return_inverse=True)
-    require_two(classes)
-    return Checked(X, y, weight, classes, codes, names)
+    return CheckedRows(X, y, weight, classes, codes, names)
 
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
@@ -172,14 +171,16 @@ def _given_weights(given: dict[Any, Any], classes: list[Any]) -> tuple[float, fl
     return low, high
 
 
-def require_finite_decisions(predictor: Predictor) -> None:
+def require_finite_values(model: Model) -> None:
     """Raise InputError if rows as large as those trained on overflow the kernel in their own dtype."""
-    support: Any = predictor.support
+    if not isinstance(model, KernelModel):
+        return
+    support: Any = model.support
     support = support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
     size = np.maximum(_dense(support.max(axis=1)), -_dense(support.min(axis=1)))
     rows = support[np.argsort(-size, kind="stable")[:EXTREME_ROWS]]
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = rows.shape[0] == 0 or np.isfinite(predictor.decision(rows)).all()
+        finite = rows.shape[0] == 0 or np.isfinite(model.values(rows)).all()
     if not finite:
         raise InputError(
             f"the kernel of rows as large as {size.max():.1e} overflows {support.dtype}: rescale the rows "
@@ -190,15 +191,3 @@ def require_finite_decisions(predictor: Predictor) -> None:
 def _dense(column: Any) -> Array:
     values: Array = column.toarray().ravel() if issparse(column) else column
     return values
-
-
-def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | None:
-    """What to warn of where a solve ended above ``tol``; None if none did."""
-    left = [solution for solution in solutions if not solution.converged]
-    if not left:
-        return None
-    worst = max(solution.point.gap for solution in left)
-    start = f"The solver stopped at a relative gap of {worst:.1e}, above tol={tol:g}."
-    if any(solution.sweeps for solution in left):
-        return f"{start} Increase max_iter ({max_iter} sweeps), scale the features, or decrease lam."
-    return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."

@@ -1,4 +1,4 @@
-"""Kernels by Newton over the span of landmarks, O(n r) a pass: of rows in memory, or of a store by Dask."""
+"""Kernels by Newton over the span of landmarks, O(n r) a pass, wherever the rows are."""
 
 from __future__ import annotations
 
@@ -11,34 +11,22 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import Labelling
-from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StoreSpan
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.fitting.checkpoints import open_steps
-from dask_odm.estimators.fitting.training import (
-    FitSettings,
-    Trained,
-    is_small,
-    named_kernel,
-    read_store,
-    store_statistics,
-)
-from dask_odm.estimators.fitting.training_rows import TrainingRows
-from dask_odm.estimators.inputs.resolving import weight_per_class
+from dask_odm.estimators.fitting.kernel_products import require_memory
+from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
+from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
+from dask_odm.estimators.fitting.training_data import KernelData, Purpose, TrainingData
 from dask_odm.estimators.odm.certificate import is_cheap, relative_gap
-from dask_odm.estimators.odm.kernel_products import Purpose, require_memory, row_products, store_products
-from dask_odm.estimators.odm.newton_recipe import report_step, rescaling_advised
-from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.estimators.odm.finishing import stopped_at
+from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.pivots import MemoryPivots, choose, choosing_bytes
+from dask_odm.kernels.pivots import choose
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
-from dask_odm.problems.primal import LinearLoss
-from dask_odm.problems.span import RowSpan, Span, SpanQuery, tile_bytes
+from dask_odm.problems.span import Span, tile_bytes
 from dask_odm.solvers.sketch import SKETCH
 from dask_odm.solvers.span_newton import (
     LandmarkSolution,
@@ -49,8 +37,6 @@ from dask_odm.solvers.span_newton import (
     start_rows,
     with_support,
 )
-from dask_odm.strategies.pivot_passes import StorePivots
-from dask_odm.strategies.predict import Predictor
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -58,134 +44,79 @@ LANDMARKS = 1000
 WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have at the landmarks
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
-PIVOT_ROWS = 20  # a landmark, that it is sought among
+PIVOT_ROWS = 20  # candidate rows per landmark
 FEW = 4  # a fit begins with one landmark in so many
 
+Spanned = Callable[..., Span]
 
-def train_landmark_arrays(
-    X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
-) -> Trained:
-    """Train on rows in memory; parameters as `dask_odm.estimators.odm.tree_recipe.train_arrays`."""
-    _check(settings)
+
+def landmark_values(rows: int, fit: ODMFit) -> int:
+    """Kernel values of so many rows at the landmarks."""
+    return rows * min(rows, fit.n_landmarks or LANDMARKS)
+
+
+def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
+    """Train over the span of landmarks; equal rows in memory are made one first."""
+    _check(fit)
     began = time.perf_counter()
-    rows = TrainingRows.of(X, y, weight, class_weights).merged()
-    kernel, scaling, scaled = named_kernel(rows.X, rows, settings)
-    count, d = _count(rows.n, settings), rows.X.shape[1]
-    cluster, pool = Cluster.local(settings.memory_limit), MemoryPivots(scaled, CPU_COUNT)
-    needed = solver_bytes(count, d, rows.n, rows.X.dtype.itemsize) + 4 * 8 * rows.n
-    _require(cluster, needed, pool.pass_bytes(count), count, d, settings)
-    if settings.certify:  # told now, not after the fit
-        require_memory((rows.n, d), rows.X.dtype, settings, CERTIFICATE, 0)
+    data = data.merged()
+    here, count = Cluster.local(fit.run.memory_limit), _count(data.rows, fit)
+    spare = here.memory - _require(here, count, data, fit)
+    seen = data.seen_by(fit.kernel)
     with single_threaded_blas, rescaling_advised():
-        loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
-        weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
-        source = scaled if isinstance(scaled, SparseRows) else ArrayRows(scaled)
-        codes, spare = (rows.y > 0).astype(np.int8), cluster.memory - needed
+        loss, choosing = fit.loss(data), _choosing(fit, count, data.rows)
+        pool = seen.pivots(choosing["count"], choosing["method"])
+        draws = max(start_rows(data.rows, count), SKETCH * count)
 
-        def spanned(landmarks: Landmarks, *, keep: bool) -> RowSpan:
-            query = SpanQuery(kernel, landmarks.rows, loss)
-            return RowSpan(query, source, codes, weights, spare if keep else 0, CPU_COUNT)
+        def spanned(landmarks: Landmarks, *, keep: bool) -> Span:
+            return seen.span(landmarks, loss, spare if keep else 0, draws)
 
-        chosen = choose(kernel, pool, **_choosing(settings, count, rows.n))
-        landmarks, solution = _solve(chosen, spanned, rows.n, count, spare, settings, rows.fingerprint, began)
-        gap = _gap_in_memory(rows, scaled, landmarks, solution.a, settings)
-    return _finish(landmarks, scaling, rows.raw(landmarks.index), rows.kept[landmarks.index], solution, gap, settings)
-
-
-def _gap_in_memory(
-    rows: TrainingRows, scaled: Array | SparseRows, landmarks: Landmarks, a: Array, settings: FitSettings
-) -> float:
-    """What is known of the gap for the kernel itself: asked for, or for next to nothing."""
-    if not settings.certify and not is_cheap(rows.n, len(landmarks)):
-        return float("nan")
-    losses = RowLosses(settings.odm, rows.y, rows.total_weights)
-    try:
-        with row_products(landmarks.kernel, scaled, settings, CERTIFICATE) as products:
-            return relative_gap(
-                losses, products, landmarks, landmarks.index, a, exact=settings.certify, threads=CPU_COUNT
-            )
-    except MemoryLimitError:
-        if settings.certify:
-            raise
-        return float("nan")  # it was not asked for
+        logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
+        chosen = choose(seen.kernel, pool, **choosing)
+        landmarks, solution = _solve(chosen, spanned, data, count, spare, fit, began)
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        gap = _gap(seen, landmarks, solution.a, fit)
+    return _finish(seen, landmarks, raw, numbers, solution, gap, fit)
 
 
-def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
-    """Train on a store: a small one in memory, any other by passes of Dask's workers over its chunks."""
-    _check(settings)
-    began = time.perf_counter()
-    if is_small(store) and store.rows * min(store.rows, settings.n_landmarks or LANDMARKS) <= WHOLE_VALUES:
-        return train_landmark_arrays(*read_store(store, labelling, settings), settings)
-    settings.require_named_kernel("a store of this size")
-    cluster = Cluster.current(settings.memory_limit)
-    count, here = _count(store.rows, settings), Cluster.local(settings.memory_limit)
-    itemsize = np.dtype(settings.dtype or store.dtype).itemsize
-    needed = solver_bytes(count, store.features, store.rows, itemsize)
-    _require(here, needed, 0, count, store.features, settings)
-    if settings.certify:
-        require_memory((store.rows, store.features), store.dtype, settings, CERTIFICATE, 0)
-    statistics = store_statistics(store, labelling, cluster)
-    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
-    source = StorePivots(store, labelling, scaling, cluster, np.dtype(settings.dtype or store.dtype).name)
-    choosing = _choosing(settings, count, store.rows)
-    source.require(choosing["count"], choosing["method"])
-    with single_threaded_blas, rescaling_advised():
-        chosen = choose(kernel, source, **choosing)
-        class_weights = labelling.negative_weight, labelling.positive_weight
-        total = float(weight_per_class(store) @ class_weights)
-        loss = LinearLoss(settings.odm, total, labelling.positive, *class_weights)
-
-        def spanned(landmarks: Landmarks, *, keep: bool) -> StoreSpan:
-            span = StoreSpan(SpanQuery(kernel, landmarks.rows, loss), scaling, store, cluster)
-            span.require(max(start_rows(store.rows, count), SKETCH * count))
-            return span
-
-        logger.info("%d rows, %d landmarks, Newton by passes; %s", store.rows, count, cluster)
-        data, spare = f"{store.digest} {labelling}", here.memory - needed
-        landmarks, solution = _solve(chosen, spanned, store.rows, count, spare, settings, lambda: data, began)
-        raw, gap = source.raw(landmarks.index), float("nan")
-        if settings.certify:
-            asked = store_products(store, labelling, scaling, kernel, cluster, settings, CERTIFICATE)
-            with asked as (products, losses, kept):
-                places = np.searchsorted(kept, landmarks.index)
-                gap = relative_gap(losses, products, landmarks, places, solution.a, exact=True, threads=CPU_COUNT)
-    return _finish(landmarks, scaling, raw, landmarks.index, solution, gap, settings)
-
-
-def _check(settings: FitSettings) -> None:
-    if settings.kernel == "precomputed":
+def _check(fit: ODMFit) -> None:
+    if fit.kernel.kernel == "precomputed":
         raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='exact'.")
-    if settings.kernel == "linear":
+    if fit.kernel.kernel == "linear":
         raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
 
 
-def _count(rows: int, settings: FitSettings) -> int:
+def _count(rows: int, fit: ODMFit) -> int:
     """Landmarks among so many rows."""
-    asked = settings.n_landmarks or LANDMARKS
-    if settings.n_landmarks and asked > rows:
+    asked = fit.n_landmarks or LANDMARKS
+    if fit.n_landmarks and asked > rows:
         logger.info("n_landmarks=%d is more than the %d different rows: each may be one", asked, rows)
     return min(rows, asked)
 
 
-def _require(here: Cluster, newton: int, reading: int, count: int, d: int, settings: FitSettings) -> None:
-    """Raise MemoryLimitError where Newton, or choosing landmarks before it, does not fit this process."""
-    if settings.landmarks == "rp":
-        here.require(choosing_bytes(count, d) + reading, 1, f"Choosing {count} landmarks", ADVICE)
-    here.require(newton, 1, f"Newton over {count} landmarks", ADVICE)
+def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit) -> int:
+    """Bytes that Newton takes in this process; MemoryLimitError where it, or a certificate after it, does not fit."""
+    needed = solver_bytes(count, data.features, data.rows, data.dtype.itemsize)
+    if data.in_memory:
+        needed += 4 * 8 * data.rows
+    here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
+    if fit.certify:  # told now, not after the fit
+        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, 0)
+    return needed
 
 
-def _choosing(settings: FitSettings, count: int, n: int) -> dict[str, Any]:
+def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
     """How the landmarks are chosen that a fit begins with."""
-    if _by_support(settings, count, n):
-        return {"method": "uniform", "seed": settings.solver.seed, "count": -(-count // FEW)}
-    method = "uniform" if settings.landmarks == "support" else settings.landmarks
+    if _by_support(fit, count, n):
+        return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
+    method = "uniform" if fit.landmarks == "support" else fit.landmarks
     # by their residual among so many rows that a pass costs no more than Newton's
-    return {"method": method, "seed": settings.solver.seed, "count": count, "rows": PIVOT_ROWS * count}
+    return {"method": method, "seed": fit.run.seed, "count": count, "rows": PIVOT_ROWS * count}
 
 
-def _by_support(settings: FitSettings, count: int, n: int) -> bool:
+def _by_support(fit: ODMFit, count: int, n: int) -> bool:
     """Whether landmarks are added by what the first of them leave to be done; not where every row is one."""
-    return settings.landmarks == "support" and count < n
+    return fit.landmarks == "support" and count < n
 
 
 def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
@@ -199,23 +130,17 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 
 def _solve(
-    chosen: Landmarks,
-    spanned: Callable[..., Span],
-    n: int,
-    count: int,
-    memory: int,
-    settings: FitSettings,
-    data: Callable[[], str],
-    began: float,
+    chosen: Landmarks, spanned: Spanned, data: TrainingData, count: int, memory: int, fit: ODMFit, began: float
 ) -> tuple[Landmarks, LandmarkSolution]:
     """All landmarks, the ``chosen`` ones if no more are to come, and Newton's solution over them.
 
-    ``spanned`` gives the span of landmarks over the ``n`` rows, which ``data`` tells a checkpoint; of a few of them a
-    sample's solution is learned first, to start from, and to tell which rows have a dual variable.
+    ``spanned`` gives the span of landmarks over the rows; of a few of them a sample's solution is learned first, to
+    start from, and to tell which rows have a dual variable.
     """
-    seed, size = settings.solver.seed, start_rows(n, count)
-    resume, save = open_steps("landmark", data, settings, LandmarkState, ("a", "sketched"))
-    landmarks, start, by_support = chosen, np.zeros(len(chosen)), _by_support(settings, count, n)
+    n, seed = data.rows, fit.run.seed
+    size = start_rows(n, count)
+    resume, save = open_steps("landmark", data.fingerprint, fit, LandmarkState, ("a", "sketched"))
+    landmarks, start, by_support = chosen, np.zeros(len(chosen)), _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
         few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
         rough = spanned(few, keep=2 * size >= n)  # else values are read but twice: computed sooner than kept
@@ -223,13 +148,12 @@ def _solve(
         landmarks = with_support(rough, few, a, count, seed) if by_support else chosen
         start = carried_over(few, a, landmarks)
         del rough
-    span = spanned(landmarks, keep=True)
     solution = solve_landmark(
-        span,
+        spanned(landmarks, keep=True),
         landmarks,
         start,
-        tol=settings.solver.tol,
-        max_iter=settings.solver.max_iter,
+        tol=fit.solver.tol,
+        max_iter=fit.solver.max_iter,
         seed=seed,
         threads=CPU_COUNT,
         began=began,
@@ -240,25 +164,43 @@ def _solve(
     return landmarks, solution
 
 
+def _gap(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> float:
+    """What is known of the gap for the kernel itself: asked for, or for next to nothing where rows are in memory."""
+    data = seen.data
+    if not fit.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
+        return float("nan")
+    try:
+        with seen.products(CERTIFICATE) as found:
+            losses, places = RowLosses(fit.odm, found.y, found.weight), seen.places(landmarks.index)
+            return relative_gap(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
+    except MemoryLimitError:
+        if fit.certify:
+            raise
+        return float("nan")  # it was not asked for
+
+
 def _finish(
+    seen: KernelData,
     landmarks: Landmarks,
-    scaling: Scaling,
     raw: Any,
     numbers: Array,
     solution: LandmarkSolution,
     gap: float,
-    settings: FitSettings,
+    fit: ODMFit,
 ) -> Trained:
     """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
     a, kernel = solution.a, landmarks.kernel
-    if not (np.isfinite(a).all() and np.isfinite(solution.gap)):
-        raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
+    require_finite_solution(a, solution.gap)
     intercept = np.array([kernel.bias * float(a.sum())])
-    predictor = Predictor(replace(kernel, bias=0.0), scaling, raw, a[None], None, intercept)
+    model = KernelModel(replace(kernel, bias=0.0), seen.scaling, raw, a[None], intercept)
+    attributes = {
+        "support_": numbers,
+        "dual_gap_": gap,
+        "history_": solution.history,
+        "n_iter_": max(1, solution.steps),
+    }
     warning = None
     if not solution.converged:
-        warning = (
-            f"The solver stopped at a relative gap of {solution.gap:.1e} over the span of the landmarks, above "
-            f"tol={settings.solver.tol:g}. Increase max_iter ({settings.solver.max_iter} steps), or decrease lam."
-        )
-    return Trained(predictor, numbers, gap, solution.history, max(1, solution.steps), warning)
+        over = stopped_at(solution.gap, fit.solver.tol).replace(", above", " over the span of the landmarks, above")
+        warning = f"{over} Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
+    return Trained(model, attributes, warning)

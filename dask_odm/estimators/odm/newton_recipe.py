@@ -1,140 +1,96 @@
-"""The linear kernel in the weights of its features: rows in memory, dense or sparse, on the spot; stores by Dask."""
+"""The linear kernel by Newton in the weights of its features: a pass over the rows a step, wherever they are."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
-from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StoreProblem
-from dask_odm.errors import DaskODMError, InputError
+from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps
-from dask_odm.estimators.fitting.training import (
-    FitSettings,
-    Trained,
-    is_small,
-    read_store,
-    store_statistics,
-)
-from dask_odm.estimators.fitting.training_rows import TrainingRows
-from dask_odm.estimators.inputs.resolving import weight_per_class
-from dask_odm.events import IterationFinished, report
-from dask_odm.kernels.dot import Linear
+from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.odm.finishing import finish_weights
+from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.primal import FeatureMap, LinearLoss
-from dask_odm.problems.primal_arrays import EXACT_FEATURES, ArrayProblem
-from dask_odm.solvers.newton import LinearSolution, NewtonState, solve_newton
-from dask_odm.strategies.predict import Predictor
+from dask_odm.problems.primal import FeatureMap
+from dask_odm.problems.primal_arrays import EXACT_FEATURES
+from dask_odm.solvers.newton import NewtonState, solve_newton
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
 
-def train_linear_arrays(
-    X: Any, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
-) -> Trained:
-    """Train on rows in memory; parameters as `dask_odm.estimators.odm.tree_recipe.train_arrays`."""
-    rows = TrainingRows.of(X, y, weight, class_weights)
-    features = FeatureMap(rows.X.shape[1], settings.bias, _scaling(rows, settings))
-    loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
-    weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
-    problem = ArrayProblem(features, loss, rows.X, (rows.y > 0).astype(np.int8), weights, CPU_COUNT)
-    Cluster.local(settings.memory_limit).require(problem.nbytes, 1, f"Newton over {features.k} weights")
+def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
+    """Train in the weights of the features."""
+    if fit.lams and fit.run.checkpoint is not None:
+        raise InputError("lam_path has no checkpoint; set checkpoint to None.")
+    features = FeatureMap(data.features, fit.kernel.bias, scaling_asked_for(data, fit))
+    problem = data.linear_problem(features, fit.loss(data))
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
-        return _solve_path(problem, features, rows.X.dtype, settings, rows.fingerprint)
+        return _solve_path(problem, features, data, fit, _forms_hessian(problem))
 
 
-def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
-    """Train on a store: a small one in memory, any other by passes of Dask's workers over its chunks."""
-    if is_small(store):
-        return train_linear_arrays(*read_store(store, labelling, settings), settings)
-    cluster = Cluster.current(settings.memory_limit)
-    scaling = None
-    if settings.scale is not None:
-        statistics = store_statistics(store, labelling, cluster)
-        settings.make_kernel(statistics)  # for what it refuses
-        scaling = settings.scaling(statistics)
-    features = FeatureMap(store.features, settings.bias, scaling)
-    class_weights = labelling.negative_weight, labelling.positive_weight
-    total = float(weight_per_class(store) @ class_weights)
-    loss = LinearLoss(settings.odm, total, labelling.positive, *class_weights)
-    exact = features.k <= EXACT_FEATURES
-    problem = StoreProblem(features, loss, store, cluster)
+def _forms_hessian(problem: Any) -> bool | None:
+    """Whether the Hessian of a store's problem is formed: where it is not large and fits the workers' memory."""
+    if not isinstance(problem, StoreProblem):
+        return None
+    exact = problem.k <= EXACT_FEATURES
     if exact and not problem.fits("full"):
         logger.warning(
             "A Hessian of %d weights does not fit the workers' memory: conjugate gradients instead, a pass each.",
-            features.k,
+            problem.k,
         )
         exact = False
     problem.require("full" if exact else "diagonal")
-    logger.info("%d rows of %d features, Newton by passes; %s", store.rows, store.features, cluster)
-    return _solve_path(problem, features, store.dtype, settings, lambda: f"{store.digest} {labelling}", exact)
+    return exact
 
 
-def _solve_path(
-    problem: ArrayProblem | StoreProblem,
-    features: FeatureMap,
-    dtype: np.dtype[Any],
-    settings: FitSettings,
-    data: Callable[[], str],
-    exact: bool | None = None,
-) -> Trained:
-    """The model for the settings' λ; or for each λ of a path, from the solution of the one before.
+def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
+    """How features are scaled; None where they are not, and no pass over the rows is spent on statistics."""
+    if fit.kernel.scale is None:
+        return None
+    statistics = data.statistics()
+    fit.kernel.make(statistics)  # for what it refuses
+    return fit.kernel.scaling(statistics)
 
-    ``data`` tells a checkpoint which rows these are.
-    """
-    w, found = start_weights(features, settings), []
+
+def _solve_path(problem: Any, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None) -> Trained:
+    """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
+    w, found = start_weights(features, fit), []
     start, before = None, 1.0
-    if settings.lams and settings.checkpoint is not None:
-        raise InputError("lam_path has no checkpoint; set checkpoint to None.")
-    resume, save = open_steps("newton", data, settings, NewtonState, ("w",))
-    for lam in settings.lams or (settings.odm.lam,):
+    resume, save = open_steps("newton", data.fingerprint, fit, NewtonState, ("w",))
+    for lam in fit.lams or (fit.odm.lam,):
         problem = problem.with_lam(lam)
         with rescaling_advised():
             solution = solve_newton(
                 problem,
                 w,
-                tol=settings.solver.tol,
-                max_iter=settings.solver.max_iter,
+                tol=fit.solver.tol,
+                max_iter=fit.solver.max_iter,
                 exact=exact,
-                precise=settings.dtype == "float64",
+                precise=fit.run.dtype == "float64",
                 start=None if start is None else start.times(lam / before),
                 resume=resume,
                 on_state=save,
                 on_step=report_step,
             )
-        found.append(finish_linear(features, solution, dtype, settings))
+        found.append(finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter))
         w, start, before = solution.w, solution.sums, lam
     return replace(found[-1], path=tuple(found))
 
 
-@contextmanager
-def rescaling_advised() -> Iterator[None]:
-    """Tell features whose squares are too large from other mistakes."""
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            yield
-    except ValueError as error:
-        if isinstance(error, DaskODMError):
-            raise
-        raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.") from error
-
-
-def start_weights(features: FeatureMap, settings: FitSettings) -> Array:
+def start_weights(features: FeatureMap, fit: ODMFit) -> Array:
     """Where a linear solver starts: weights (k,) of the model to start from, or zeros."""
     w = np.zeros(features.k)
-    if settings.start is None:
+    if fit.start is None:
         return w
-    raw, intercept = settings.start
+    raw, intercept = fit.start
     if len(raw) != features.d:
         raise InputError(f"warm_start: X has {features.d} features, but the fitted model has {len(raw)}.")
     factor, shift = np.ones(features.d), np.zeros(features.d)
@@ -144,38 +100,3 @@ def start_weights(features: FeatureMap, settings: FitSettings) -> Array:
     if features.bias > 0:
         w[-1] = (intercept + shift @ raw) / features.constant
     return w
-
-
-def _scaling(rows: TrainingRows, settings: FitSettings) -> Scaling | None:
-    if settings.scale is None:
-        return None
-    statistics = rows.statistics()
-    settings.make_kernel(statistics)  # for what it refuses
-    return settings.scaling(statistics)
-
-
-def report_step(record: dict[str, Any]) -> None:
-    """Tell listeners of a step of a linear solver."""
-    report(IterationFinished(**record))
-
-
-def finish_linear(
-    features: FeatureMap, solution: LinearSolution, dtype: np.dtype[Any], settings: FitSettings
-) -> Trained:
-    """The model of the weights that a linear solver found."""
-    weights, intercept = features.raw_weights(solution.w)
-    if not (np.isfinite(weights).all() and np.isfinite(intercept) and np.isfinite(solution.gap)):
-        raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
-    d = features.d
-    scaling = features.scaling if isinstance(features.scaling, Scaling) else Scaling(np.zeros(d), np.ones(d))
-    predictor = Predictor(
-        Linear(), scaling, np.empty((0, d), dtype), np.empty((1, 0)), weights[None], np.array([intercept])
-    )
-    warning = None
-    if not solution.converged:
-        warning = (
-            f"The solver stopped at a relative gap of {solution.gap:.1e}, above tol={settings.solver.tol:g}. Increase "
-            f"max_iter ({settings.solver.max_iter} steps), scale the features, or decrease lam."
-        )
-    n_iter = max(1, solution.steps)
-    return Trained(predictor, np.empty(0, np.int64), solution.gap, solution.history, n_iter, warning)

@@ -1,58 +1,36 @@
-"""The optimal margin distribution machine as a scikit-learn classifier.
+"""The optimal margin distribution machine as a scikit-learn classifier: parameters and their constraints.
 
-Order of calls: `ODMClassifier.fit` checks its parameters, turns what it was given into rows in memory or a
-store (`inputs.py`), settles labels and weights, and hands over to the recipe that ``solver`` names.
+`dask_odm.estimators.base.StoreEstimator` has `fit`; the recipes are in `dask_odm.estimators.odm.recipes`.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import Labelling
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import PredictingClassifier, Schema
-from dask_odm.estimators.fitting.checkpoints import check_checkpoint, checkpoint_seed
-from dask_odm.estimators.fitting.training import WHOLE_BYTES, FitSettings, Trained, scratch_folder
-from dask_odm.estimators.inputs.checks import (
-    as_input_error,
-    check_callbacks,
-    check_training,
-    class_weights,
-    require_finite_decisions,
-    require_two,
-)
-from dask_odm.estimators.inputs.kinds import Given, LazyArrays, Resolved
-from dask_odm.estimators.inputs.resolving import (
-    as_dask,
-    dimension_of_features,
-    resolve,
-    spool,
-    to_memory,
-    weight_per_class,
-)
-from dask_odm.estimators.odm.recipes import RECIPES, Choice, choose_solver, is_linear
-from dask_odm.events import listen
+from dask_odm.estimators.faces import StoreClassifier
+from dask_odm.estimators.fitting.recipe import Choice
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
+from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
+from dask_odm.models.base import Model
+from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 
-class ODMClassifier(PredictingClassifier):
+class ODMClassifier(StoreClassifier):
     """Kernel optimal margin distribution machine for two classes.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
@@ -220,7 +198,7 @@ class ODMClassifier(PredictingClassifier):
         "resume": ["boolean"],
         "callbacks": [list, tuple, None],
     }
-    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_")
+    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_")
 
     def __init__(
         self,
@@ -291,40 +269,9 @@ class ODMClassifier(PredictingClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = self.kernel != "precomputed" and not callable(self.kernel)
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from rows and labels.
-
-        Parameters
-        ----------
-        X : rows of shape (n, d)
-            Array-like, pandas or dask DataFrame, dask array, xarray DataArray of two dimensions in any order, xarray
-            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The dimension of an xarray
-            X that runs along the rows is the one it shares with ``y``, else "sample", else the first.
-        y : array-like, Series, dask array or Series, or DataArray of shape (n,)
-            Two label values of any type. None where X holds its own.
-        sample_weight : array-like of shape (n,) or None
-            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            Parameters or data that cannot be learned from.
-        MemoryLimitError
-            Work that would not fit a worker's memory limit.
-        StoreError
-            A damaged store.
-        """
-        self._set_result(*self._train(X, y, sample_weight))
-        return self
 
     def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
         """Models for every λ of ``lams``, each from the solution of the one before, over the same rows.
@@ -354,24 +301,13 @@ class ODMClassifier(PredictingClassifier):
             raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
         for model in models:
             as_input_error(model._validate_params)
-        trained, schema = models[0]._train(X, y, sample_weight, tuple(values.tolist()))
+        trained, schema = models[0]._train(X, y, sample_weight, lams=tuple(values.tolist()))
         for model, found in zip(models, trained.path, strict=True):
-            model._set_result(found, schema)
+            model._publish(found, schema)
         return models
 
-    def _train(self, X: Any, y: Any, sample_weight: Any, lams: tuple[float, ...] = ()) -> tuple[Trained, Schema]:
-        as_input_error(self._validate_params)
-        check_callbacks(self.callbacks)
-        source = resolve(X, y, sample_weight)
-        with listen(*(self.callbacks or ())):
-            trained, schema = self._fit_source(source, lams)
-        return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
-
-    def _fit_source(self, source: Resolved, lams: tuple[float, ...]) -> tuple[Trained, Schema]:
-        if isinstance(source, LazyArrays):
-            return self._fit_lazy(source, lams)
-        settings = self._settings(lams)
-        return self._fit_store(source, settings) if isinstance(source, Store) else self._fit_arrays(source, settings)
+    def _settings(self, run: FitRun, **more: Any) -> ODMFit:
+        return ODMFit.of(self, run, more.get("lams", ()), self._start())
 
     def _start(self) -> tuple[Array, float] | None:
         """Weights and intercept to start from."""
@@ -381,86 +317,24 @@ class ODMClassifier(PredictingClassifier):
             raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
         return (self.coef_[0], float(self.intercept_[0])) if hasattr(self, "coef_") else None
 
-    def _settings(self, lams: tuple[float, ...] = ()) -> FitSettings:
-        checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
-        check_checkpoint(checkpoint, resume=bool(self.resume))
-        seed = None if isinstance(self.random_state, Integral) or not self.resume else checkpoint_seed(checkpoint)
-        if seed is None:
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return FitSettings.of(self, seed, lams, self._start())
+    def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
+        return choose_solver(self.solver, fit, rows, features)
 
-    def _reading(self) -> dict[str, Any]:
-        """Options of scikit-learn's validation of rows in memory."""
-        options: dict[str, Any] = {} if self.dtype is None else {"dtype": np.dtype(self.dtype)}
-        return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
+    def _refuse_store(self, fit: ODMFit, store: Store) -> None:
+        if self.kernel == "precomputed":
+            fit.kernel.require_named("a store")
 
-    def _fit_arrays(self, given: Given, settings: FitSettings) -> tuple[Trained, Schema]:
-        rows = check_training(self, given.X, given.y, given.weight, **self._reading())
-        schema = Schema(rows.classes, rows.X.shape[1], rows.names)
-        weights = class_weights(self.class_weight, rows.classes, np.bincount(rows.codes, rows.weight, minlength=2))
-        choice = self._choice(settings, *rows.X.shape)
-        parts = (settings.n_partitions or 1) > 1 and choice.recipe.partitions
-        named = isinstance(self.kernel, str) and self.kernel != "precomputed"
-        if active_client() is not None and parts and named and not issparse(rows.X):
-            lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
-            return self._fit_spooled(lazy, settings)[0], schema  # with the classes in the dtype they came in
-        y = np.where(rows.codes == 1, 1.0, -1.0)
-        return choice.told(choice.recipe.from_arrays(rows.X, y, rows.weight, weights, settings)), schema
-
-    def _choice(self, settings: FitSettings, rows: int, features: int) -> Choice:
-        is_linear(self.solver, self.kernel)  # for what it refuses
-        return choose_solver(self.solver, settings, rows, features)
-
-    def _fit_store(self, store: Store, settings: FitSettings) -> tuple[Trained, Schema]:
-        if not store.has_y or store.classes is None or store.class_counts is None:
-            raise InputError(f"store '{store.path}' has no labels; fit needs them.")
-        schema = Schema(np.array(store.classes), store.features, store.feature_names)
-        require_two(schema.classes)
-        labelling = Labelling(1, *class_weights(self.class_weight, schema.classes, weight_per_class(store)))
-        choice = self._choice(settings, store.rows, store.features)
-        return choice.told(choice.recipe.from_store(store, labelling, settings)), schema
-
-    def _fit_lazy(self, arrays: LazyArrays, lams: tuple[float, ...]) -> tuple[Trained, Schema]:
-        if arrays.y is None:
-            raise InputError("fit needs labels, but y is None.")
-        if arrays.nbytes <= WHOLE_BYTES:
-            return self._fit_arrays(to_memory(arrays), self._settings(lams))
-        return self._fit_spooled(arrays, self._settings(lams))
-
-    def _fit_spooled(self, arrays: LazyArrays, settings: FitSettings) -> tuple[Trained, Schema]:
-        with scratch_folder(settings.scratch) as folder:
-            return self._fit_store(spool(arrays, os.path.join(folder, "spooled.zarr")), settings)
-
-    def _set_result(self, trained: Trained, schema: Schema) -> None:
-        """Set every fitted attribute; nothing that can fail comes after the first of them."""
-        predictor = trained.predictor
-        require_finite_decisions(predictor)
-        self._take(schema)
-        self.support_ = trained.support
-        self.dual_gap_, self.history_, self.n_iter_ = trained.gap, trained.history, trained.n_iter
-        self._adopt(predictor)
-        self._restore(lambda name: getattr(self, name))
-        if trained.warning is not None:
-            warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
-
-    def _saved_arrays(self) -> dict[str, Array]:
-        return {"support": np.asarray(self.support_, dtype=np.int64)}
-
-    def _restore(self, arrays: Callable[[str], Array]) -> None:
-        predictor = self._predictor
-        self.dual_coef_ = predictor.coefficients
-        self.intercept_ = predictor.intercept
-        if predictor.weights is not None:
-            self.coef_ = predictor.weights
-        elif hasattr(self, "coef_"):
-            del self.coef_
-        if not hasattr(self, "support_"):
-            self.support_ = arrays("support")
+    def _of_model(self, model: Model) -> dict[str, Any]:
+        found = super()._of_model(model)
+        if self.kernel == "precomputed":
+            found.pop("coef_", None)  # weights of kernel values, not of features
+        return found
 
     @property
     def support_vectors_(self) -> Array:
         """Raw rows with a coefficient, (n_support, d); read from the model's file where they were left there."""
-        if not hasattr(self, "_predictor"):
+        model = getattr(self, "_model", None)
+        if not isinstance(model, KernelModel):
             raise AttributeError("support_vectors_")
-        support = self._predictor.support
+        support: Any = model.support
         return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]

@@ -1,87 +1,71 @@
-"""The table of solvers: how each learns from rows in memory, and from a store."""
+"""The table of solvers: how each learns, and which one `solver="auto"` takes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from dask_odm.data.rows.stored import Labelling
-from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
-from dask_odm.estimators.fitting.training import FitSettings, Trained
-from dask_odm.estimators.odm.exact_recipe import train_exact_arrays, train_exact_store
-from dask_odm.estimators.odm.landmark_recipe import train_landmark_arrays, train_landmark_store
-from dask_odm.estimators.odm.newton_recipe import train_linear_arrays, train_linear_store
-from dask_odm.estimators.odm.svrg_recipe import (
-    train_csvrg_arrays,
-    train_csvrg_store,
-    train_ring_arrays,
-    train_ring_store,
-    train_svrg_arrays,
-    train_svrg_store,
-)
-from dask_odm.estimators.odm.tree_recipe import train_arrays, train_store
+from dask_odm.estimators.fitting.recipe import Choice, Recipe, StoreShape
+from dask_odm.estimators.odm.exact_recipe import train_exact
+from dask_odm.estimators.odm.landmark_recipe import WHOLE_VALUES, landmark_values, train_landmark
+from dask_odm.estimators.odm.newton_recipe import train_newton
+from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.svrg_recipe import train_csvrg, train_dsvrg, train_svrg
+from dask_odm.estimators.odm.tree_recipe import WHOLE_ROWS, train_tree
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
-from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+TREE = {"n_partitions", "fan_in", "stop_at", "early_stop"}
+LANDMARK = {"landmarks", "certify"}
+SVRG = {"step_size", "stage_steps", "coreset_size"}
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How one ``solver`` learns.
-
-    Attributes
-    ----------
-    from_arrays : callable
-        Takes raw rows (n, d), labels ±1, weights, the weights of the classes and settings.
-    from_store : callable
-        Takes a store, its labelling and settings.
-    linear : bool
-        For the linear kernel only, in the weights of its features, which it can start from.
-    partitions : bool
-        Cuts rows into partitions, which Dask's workers solve if there are any.
-    """
-
-    from_arrays: Callable[[Any, Array, Array, tuple[float, float], FitSettings], Trained]
-    from_store: Callable[[Store, Labelling, FitSettings], Trained]
-    linear: bool = False
-    partitions: bool = False
+def _reads_few_values(shape: StoreShape, fit: ODMFit) -> bool:
+    return shape.is_small and landmark_values(shape.rows, fit) <= WHOLE_VALUES
 
 
-RECIPES = {
-    "sodm": Recipe(train_arrays, train_store, partitions=True),
-    "landmark": Recipe(train_landmark_arrays, train_landmark_store),
-    "exact": Recipe(train_exact_arrays, train_exact_store),
-    "newton": Recipe(train_linear_arrays, train_linear_store, linear=True),
-    "dsvrg": Recipe(train_ring_arrays, train_ring_store, linear=True, partitions=True),
-    "svrg": Recipe(train_svrg_arrays, train_svrg_store, linear=True),
-    "csvrg": Recipe(train_csvrg_arrays, train_csvrg_store, linear=True),
+def _reads_one_partition(shape: StoreShape, fit: ODMFit) -> bool:
+    return shape.is_small and shape.rows <= WHOLE_ROWS and fit.n_partitions in (None, 1)
+
+
+def _never_read(shape: StoreShape, fit: ODMFit) -> bool:
+    return False
+
+
+def _spreads_partitions(fit: ODMFit) -> bool:
+    return (fit.n_partitions or 1) > 1 and fit.kernel.is_named
+
+
+def _without(*groups: set[str]) -> frozenset[str]:
+    return frozenset[str]().union(*groups)
+
+
+RECIPES: dict[str, Recipe[ODMFit]] = {
+    "sodm": Recipe(
+        train_tree,
+        reads=_reads_one_partition,
+        spreads=_spreads_partitions,
+        unused=_without(LANDMARK, SVRG),
+    ),
+    "landmark": Recipe(train_landmark, reads=_reads_few_values, unused=_without(TREE, SVRG)),
+    "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),
+    "newton": Recipe(train_newton, linear=True, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),
+    "dsvrg": Recipe(
+        train_dsvrg,
+        reads=_never_read,
+        spreads=_spreads_partitions,
+        linear=True,
+        unused=_without(LANDMARK, {"fan_in", "stop_at", "early_stop", "coreset_size"}),
+    ),
+    "svrg": Recipe(
+        train_svrg, linear=True, unused=_without(TREE, LANDMARK, {"n_landmarks", "stage_steps", "coreset_size"})
+    ),
+    "csvrg": Recipe(train_csvrg, linear=True, unused=_without(TREE, LANDMARK, {"stage_steps"})),
 }
 
-
 EXACT_WORK = 1 << 33  # multiplications of a pass over the whole kernel: some seconds for a fit
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The solver that a fit goes by, and why."""
-
-    solver: str
-    why: str
-
-    @property
-    def recipe(self) -> Recipe:
-        return RECIPES[self.solver]
-
-    def told(self, trained: Trained) -> Trained:
-        """``trained`` with the choice in the first record of its history."""
-        for model in (trained, *trained.path):
-            model.history[0] |= {"solver": self.solver, "why": self.why}
-        return trained
 
 
 def is_linear(solver: str, kernel: Any) -> bool:
@@ -100,33 +84,37 @@ def is_linear(solver: str, kernel: Any) -> bool:
     return linear
 
 
-def choose_solver(solver: str, settings: FitSettings, rows: int, features: int) -> Choice:
+def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
     """What ``solver`` names; of "auto" what suits so many rows and features, the kernel and ``memory_limit``.
 
     Workers have no say: the same data make the same model anywhere.
+
+    Raises
+    ------
+    InputError
+        A linear solver for another kernel.
     """
-    choice = _choose(solver, settings, rows, features)
-    logger.info("solver=%r: %s", choice.solver, choice.why)
-    return choice
+    is_linear(solver, fit.kernel.kernel)  # for what it refuses
+    name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
+    logger.info("solver=%r: %s", name, why)
+    return Choice(name, why, RECIPES[name])
 
 
-def _choose(solver: str, settings: FitSettings, rows: int, features: int) -> Choice:
-    if solver != "auto":
-        return Choice(solver, "asked for")
-    if settings.kernel == "linear":
-        return Choice("newton", "the kernel is linear")
-    if settings.n_partitions is not None or settings.tree.stop_at > 1 or settings.tree.early_stop:
-        return Choice("sodm", "partitions are asked for")
-    if settings.kernel != "precomputed" and (
-        settings.n_landmarks is not None or settings.landmarks != "support" or settings.certify
-    ):
-        return Choice("landmark", "landmarks are asked for")
-    if settings.kernel == "precomputed":
-        return Choice("exact", "the kernel is precomputed")
+def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
+    """The solver that suits the data, and why."""
+    kernel = fit.kernel.kernel
+    if kernel == "linear":
+        return "newton", "the kernel is linear"
+    if fit.n_partitions is not None or fit.tree.stop_at > 1 or fit.tree.early_stop:
+        return "sodm", "partitions are asked for"
+    if kernel == "precomputed":
+        return "exact", "the kernel is precomputed"
+    if fit.n_landmarks is not None or fit.landmarks != "support" or fit.certify:
+        return "landmark", "landmarks are asked for"
     work = rows**2 * (features + 16)
     if work > EXACT_WORK:
-        return Choice("landmark", f"{rows} rows of {features} features are too many for their whole kernel matrix")
-    limit = None if settings.memory_limit is None else parse_limit(settings.memory_limit)
+        return "landmark", f"{rows} rows of {features} features are too many for their whole kernel matrix"
+    limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
     if limit is not None and exact_bytes(rows, features, 8) > limit:
-        return Choice("landmark", f"memory_limit={settings.memory_limit} is too small for the whole kernel matrix")
-    return Choice("exact", f"{rows} rows of {features} features are few")
+        return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
+    return "exact", f"{rows} rows of {features} features are few"

@@ -8,48 +8,23 @@ rows (`dask_odm.solvers.exact`), which starts from the level below: its products
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
-import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.scaling import StoredScaling
-from dask_odm.data.rows.sparse import SparseRows, taken
-from dask_odm.data.rows.stored import Labelling
-from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster
-from dask_odm.estimators.fitting.checkpoints import Checkpoint, open_checkpoint
-from dask_odm.estimators.fitting.training import (
-    FitSettings,
-    Trained,
-    finish_precomputed,
-    finish_tree,
-    gather_rows,
-    is_small,
-    named_kernel,
-    precomputed_kernel,
-    read_store,
-    scratch_folder,
-    store_statistics,
-)
-from dask_odm.estimators.fitting.training_rows import TrainingRows
-from dask_odm.estimators.odm.kernel_products import Purpose, placed_products, row_products
-from dask_odm.estimators.odm.newton_recipe import report_step, rescaling_advised
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.given import Precomputed
+from dask_odm.estimators.fitting.checkpoints import TreeCheckpoint, open_tree
+from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.estimators.odm.finishing import finish_kernel, finish_linear_kernel, unfinished
+from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products
 from dask_odm.solvers.base import Solution
 from dask_odm.solvers.exact import solve_exact
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
-from dask_odm.strategies.gram import write_rows
-from dask_odm.strategies.shuffle import landmarks_path, partition_arrays, partition_store
 from dask_odm.strategies.tree import (
     TreeJob,
     TreeResult,
@@ -66,152 +41,87 @@ logger = logging.getLogger("dask_odm")
 WHOLE_ROWS = 1 << 16  # up to so many rows in memory are one partition
 LEAF_ROWS = 8192
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
-COPIED_ROWS = 8192  # read at a time on their way to the root's file
 
 
-def train_arrays(
-    X: Array, y: Array, weight: Array, class_weights: tuple[float, float], settings: FitSettings
-) -> Trained:
-    """Train on rows in memory.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Raw rows, float32 or float64.
-    y, weight : ndarrays of shape (n,)
-        Labels ±1 and weights; rows of weight zero are dropped.
-    class_weights : tuple of float
-        What a negative and a positive row's weight is multiplied by; scaling does not know of it.
-    """
-    rows = _merged(TrainingRows.of(X, y, weight, class_weights), settings)
-    parts = partitions_for(rows.n, settings.n_partitions, settings.tree.fan_in, WHOLE_ROWS)
-    checkpoint = open_checkpoint(lambda: f"{parts} {rows.fingerprint()}", settings)
-    kernel, scaling, scaled = (precomputed_kernel if settings.kernel == "precomputed" else named_kernel)(
-        X, rows, settings
-    )
-    partitions = _partitioned(scaled, rows.y, rows.total_weights, kernel, parts, settings)
-    job, cluster = (
-        TreeJob(partitions, scaling, kernel, settings.odm, settings.solver),
-        Cluster.local(settings.memory_limit),
-    )
-    if has_large_root(job, settings):
-        opened = row_products(kernel, partitions.X, settings, _purpose(job, settings))
-        result = _grow_to_root(job, settings, cluster, checkpoint, opened)
-    elif parts == 1:
-        start, on_level = (None, None) if checkpoint is None else (checkpoint.start, checkpoint.save)
-        result = solve_whole(job, cluster, resume=start, on_level=on_level)
-    else:
-        result = _grow(job, settings, cluster, checkpoint)
-    if isinstance(kernel, Precomputed):
-        return finish_precomputed(job, result, rows.kept, settings)
-    return finish_tree(job, scaling, result, rows.raw, rows.kept, settings)
-
-
-def _merged(rows: TrainingRows, settings: FitSettings) -> TrainingRows:
-    """Equal rows made one, but where the kernel is the user's or as many partitions are asked for as rows came."""
-    if callable(settings.kernel) or settings.kernel == "precomputed":
-        return rows
-    merged = rows.merged()
-    return merged if settings.n_partitions is None or settings.n_partitions <= merged.n else rows
-
-
-def _partitioned(
-    scaled: Array | SparseRows, y: Array, weight: Array, kernel: Kernel, parts: int, settings: FitSettings
-) -> MemoryPartitions:
-    if parts > 1:
-        return partition_arrays(scaled, y, weight, kernel, settings.shuffle(parts))
-    # in random order, since descent goes block by block and rows often come sorted by class
-    order = np.random.default_rng(settings.solver.seed).permutation(len(y))
-    return MemoryPartitions(taken(scaled, order), y[order], weight[order], order, (len(y),))
-
-
-def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
-    """Train on a store: a small one in memory, any other through the shuffle and the tree, on Dask."""
-    parts = partitions_for(store.rows, settings.n_partitions, settings.tree.fan_in, LEAF_ROWS)
-    if settings.kernel == "precomputed":
-        settings.require_named_kernel("a store")
-    if store.rows <= WHOLE_ROWS and is_small(store) and settings.n_partitions in (None, 1):
-        rows = read_store(store, labelling, settings)
-        return train_arrays(*rows, replace(settings, n_partitions=1))
-    settings.require_named_kernel("a store of this size")
-    checkpoint = open_checkpoint(lambda: f"{parts} {store.digest} {labelling}", settings)
-    cluster = Cluster.current(settings.memory_limit)
-    statistics = store_statistics(store, labelling, cluster)
-    scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
-    with scratch_folder(settings.scratch) as folder:
-        partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
-        job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
-        lean = replace(job, scaling=StoredScaling(landmarks_path(folder)))
-        if has_large_root(job, settings):
-            opened = _partition_products(job, folder, cluster, settings)
-            result = _grow_to_root(lean, settings, cluster, checkpoint, opened)
+def train_tree(data: TrainingData, fit: ODMFit) -> Trained:
+    """Train by partitions; equal rows in memory are made one first, unless more partitions are asked for."""
+    data = _merged(data, fit)
+    parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, WHOLE_ROWS if data.in_memory else LEAF_ROWS)
+    checkpoint = open_tree(lambda: f"{parts} {data.fingerprint()}", fit)
+    seen = data.seen_by(fit.kernel)
+    with seen.partitions(fit.shuffle(parts)) as rows:
+        job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver)
+        if has_large_root(job, fit):
+            result = _grow_to_root(job, rows, fit, checkpoint)
+        elif parts == 1 and data.in_memory:
+            start, on_level = (None, None) if checkpoint is None else (checkpoint.start, checkpoint.save)
+            result = solve_whole(job, rows.cluster, resume=start, on_level=on_level)
         else:
-            result = _grow(lean, settings, cluster, checkpoint)
-        return finish_tree(job, scaling, result, lambda chosen: gather_rows(partitions, chosen), None, settings)
+            result = _grow(job, fit, rows, checkpoint)
+        return _finish(seen, rows, job, result, fit)
 
 
-def _grow(job: TreeJob, settings: FitSettings, cluster: Cluster, checkpoint: Checkpoint | None) -> TreeResult:
+def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
+    """Equal rows made one, but where the kernel is the user's or as many partitions are asked for as rows came."""
+    if not fit.kernel.is_named:
+        return data
+    merged = data.merged()
+    return merged if fit.n_partitions is None or fit.n_partitions <= merged.rows else data
+
+
+def _finish(seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, fit: ODMFit) -> Trained:
+    count = len(job.partitions.counts)
+    coefficients = job.partitions.labels(0, count)[0] * result.dual[0]
+    attributes = {
+        "dual_gap_": float(result.gap),
+        "history_": result.history,
+        "n_iter_": max(1, sum(entry["sweeps"] for entry in result.history)),
+    }
+    if job.kernel.name == "linear":
+        trained = finish_linear_kernel(
+            job.partitions, job.kernel, seen.scaling, job.scaling, coefficients, rows.chosen, attributes
+        )
+    else:
+        numbers = job.partitions.row_numbers(0, count)
+        trained = finish_kernel(job.kernel, seen.scaling, coefficients, numbers, rows.chosen, attributes)
+    warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
+    return Trained(trained.model, trained.attributes, warning)
+
+
+def _grow(job: TreeJob, fit: ODMFit, rows: PartitionedRows, checkpoint: TreeCheckpoint | None) -> TreeResult:
     """Grow the tree, with checkpoints if they are asked for."""
     counts = job.partitions.counts
-    logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, cluster)
+    logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
     if checkpoint is None:
-        return grow_tree(job, settings.tree, cluster)
+        return grow_tree(job, fit.tree, rows.cluster)
     start, history = checkpoint.start, checkpoint.history
-    return grow_tree(job, settings.tree, cluster, resume=start, history=history, on_level=checkpoint.save)
+    return grow_tree(job, fit.tree, rows.cluster, resume=start, history=history, on_level=checkpoint.save)
 
 
-def has_large_root(job: TreeJob, settings: FitSettings) -> bool:
+def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
     """Whether the tree ends with a root that is a problem for Newton over all rows."""
     counts = job.partitions.counts
     if job.kernel.name == "linear" or is_low_rank(job.kernel, job.partitions.features):
         return False
-    return sum(counts) > ROOT_ROWS and len(settings.tree.levels(len(counts))[-1]) == 2
+    return sum(counts) > ROOT_ROWS and len(fit.tree.levels(len(counts))[-1]) == 2
 
 
-def _purpose(job: TreeJob, settings: FitSettings) -> Purpose:
-    levels = settings.tree.levels(len(job.partitions.counts))
-    return Purpose("The root of the tree", exact_bytes, advice_at_root(levels))
+def _grow_to_root(job: TreeJob, rows: PartitionedRows, fit: ODMFit, checkpoint: TreeCheckpoint | None) -> TreeResult:
+    """Grow the tree up to the level below the root, and solve the root from there.
 
-
-@contextmanager
-def _partition_products(job: TreeJob, folder: str, cluster: Cluster, settings: FitSettings) -> Iterator[Products]:
-    """Products over all rows of partitions on disk, in their order, from a file below ``folder``."""
-    rows, _ = job.partitions.rows(0, len(job.partitions.counts), job.scaling, 0)
-
-    def fill(out: Array) -> None:
-        for start in range(0, rows.n, COPIED_ROWS):
-            stop = min(rows.n, start + COPIED_ROWS)
-            rows.read(start, stop, out[start:stop])
-
-    path = os.path.join(folder, "root")
-    os.mkdir(path)
-    write_rows(path, (rows.n, rows.d), rows.dtype, fill)
-    with placed_products(job.kernel, path, cluster, settings, _purpose(job, settings)) as products:
-        yield products
-
-
-def _grow_to_root(
-    job: TreeJob,
-    settings: FitSettings,
-    cluster: Cluster,
-    checkpoint: Checkpoint | None,
-    opened: AbstractContextManager[Products],
-) -> TreeResult:
-    """Grow the tree up to the level below the root, and solve the root from there by the products ``opened``.
-
-    They are opened first, so that too little memory for the root is found before anything is solved.
+    Its products are opened first, so that too little memory for the root is found before anything is solved.
     """
-    levels = settings.tree.levels(len(job.partitions.counts))
+    levels = fit.tree.levels(len(job.partitions.counts))
     number = len(levels) - 1
     if checkpoint is not None and checkpoint.start is not None and checkpoint.start[0] == number:
         return combine(checkpoint.start[1], checkpoint.history)
-    with opened as products:
+    with rows.products(Purpose("The root of the tree", exact_bytes, advice_at_root(levels))) as products:
         start, history = None, []
         if number:
-            below = replace(settings, tree=replace(settings.tree, stop_at=len(levels[-2]) - 1))
-            result = _grow(job, below, cluster, checkpoint)
+            below = replace(fit, tree=replace(fit.tree, stop_at=len(levels[-2]) - 1))
+            result = _grow(job, below, rows, checkpoint)
             history = result.history
-            if settings.tree.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
+            if fit.tree.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 return result
             start = result.dual[0]
         solution = _solve_root(job, start, products)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.odm.models import SETTINGS
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.inputs import checks
-from dask_odm.estimators.odm import odm_classifier as odm
+from dask_odm.estimators.odm.finishing import unfinished
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
+from estimators.odm.models import SETTINGS
 from small_problems import blobs
 from small_stores import store_of
 
@@ -107,7 +108,7 @@ WEIGHTS = {
 @pytest.mark.parametrize("size", [1 << 28, 100], ids=["in memory", "spooled"])
 @pytest.mark.parametrize("what", WEIGHTS)
 def test_weights_that_are_none_beside_lazy_rows(rows, monkeypatch, what, size):
-    monkeypatch.setattr(odm, "WHOLE_BYTES", size)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": size})
     make, message = WEIGHTS[what]
     X, y = (da.from_array(a, chunks=(30, *a.shape[1:])) for a in rows)
     with pytest.raises(InputError, match=message):
@@ -174,9 +175,9 @@ def test_the_warning_speaks_of_what_was_done():
     newton = Solution(np.zeros((1, 2)), 2.0, 2, point, point, 0, 7, converged=False)
     descent = Solution(np.zeros((1, 2)), 2.0, 2, point, point, 9, 1, converged=False)
     done = Solution(np.zeros((1, 2)), 2.0, 2, point, Point(1.0, 1.0, 0.0))
-    assert checks.unfinished([done, done], 1e-3, 200) is None
-    assert "max_iter" not in (checks.unfinished([done, newton], 1e-3, 200) or "max_iter")
-    assert "Increase max_iter (200 sweeps)" in (checks.unfinished([newton, descent], 1e-3, 200) or "")
+    assert unfinished([done, done], 1e-3, 200) is None
+    assert "max_iter" not in (unfinished([done, newton], 1e-3, 200) or "max_iter")
+    assert "Increase max_iter (200 sweeps)" in (unfinished([newton, descent], 1e-3, 200) or "")
 
 
 def test_newton_does_not_ask_for_sweeps(rows):

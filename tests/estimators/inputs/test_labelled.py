@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from estimators.odm.models import SETTINGS
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, load_model, open_store
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import Schema
+from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.inputs.resolving import dimension_of_features
+from estimators.odm.models import SETTINGS
 from small_stores import store_of
 
 TIMES = pd.date_range("2024-01-01", periods=90, freq="h")
@@ -183,14 +183,14 @@ def test_the_dimension_of_the_fit_tells_the_features(rows, tmp_path):
     """Where they have no names; but what xarray calls a dimension by itself tells nothing against the numbers."""
     fitted = ODMClassifier(**SETTINGS).fit(*rows)
     square, expected = rows[0][40:43], fitted.decision_function(rows[0][40:43])
-    fitted._take(Schema(fitted.classes_, 3, None, "band"))
+    fitted._take(Schema(3, None, "band", fitted.classes_))
     fitted.save(tmp_path / "model.zarr")
     for each in (fitted, load_model(tmp_path / "model.zarr")):
         for one in (array(square, "time", "band"), array(square.T, "band", "time"), array(square.T, "band", "feature")):
             np.testing.assert_allclose(each.decision_function(one), expected, atol=1e-12)
         with pytest.raises(InputError, match="4 features"):
             each.predict(array(np.ones((3, 4)), "time", "band"))
-    fitted._take(Schema(fitted.classes_, 3, None, "dim_1"))
+    fitted._take(Schema(3, None, "dim_1", fitted.classes_))
     np.testing.assert_allclose(fitted.decision_function(xr.DataArray(square)), expected, atol=1e-12)
     assert len(fitted.predict(xr.DataArray(rows[0].T))) == 90
 

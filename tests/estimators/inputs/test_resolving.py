@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from estimators.odm.models import SETTINGS
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, Store, open_store
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.fitting import training
 from dask_odm.estimators.inputs import resolving as inputs
-from dask_odm.estimators.odm import odm_classifier as odm
+from estimators.odm.models import SETTINGS
 from small_stores import store_of
 
 NAMES = ["length", "width", "depth"]
@@ -143,8 +141,7 @@ def test_weights_count_in_every_form(rows, weight, weighted_path, parts, class_w
 
 @pytest.mark.parametrize("parts", [None, 4])
 def test_large_dask_arrays_go_through_a_store(rows, monkeypatch, model, parts):
-    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
-    monkeypatch.setattr(training, "WHOLE_BYTES", 100)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
     X, y = rows
     labels = np.where(y > 0, "yes", "no")
     lazy = [da.from_array(a, chunks=(31, *a.shape[1:])) for a in (X, labels)]
@@ -308,7 +305,7 @@ def test_a_dask_column_of_labels_is_taken_as_scikit_learn_does(rows, model):
 
 
 def test_a_large_dask_frame_goes_through_a_store(rows, monkeypatch, model):
-    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
     X, y = FORMS["dask frame"](*rows, None)
     fitted = ODMClassifier(**SETTINGS).fit(X, y)
     assert fitted.feature_names_in_.tolist() == NAMES
@@ -326,7 +323,7 @@ def test_all_weights_zero_in_every_form(rows, tmp_path, monkeypatch):
     for arguments in ((*rows, nothing), lazy, [store.path], [dataset(*rows, weight=("sample", nothing))]):
         with pytest.raises(InputError, match=r"all row weights are zero|at least one non-zero"):
             ODMClassifier().fit(*arguments)
-    monkeypatch.setattr(odm, "WHOLE_BYTES", 100)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
     with pytest.raises(InputError, match="all row weights are zero"):
         ODMClassifier().fit(*lazy)
     half = (rows[1] > 0).astype(float)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import dask
 import numpy as np
 import pytest
 
@@ -72,7 +73,7 @@ def test_of_a_store_it_is_that_of_rows_in_memory(tmp_path, monkeypatch):
     store = store_of(tmp_path / "a.zarr", X, labels, weight=weight)
     options = SETTINGS | {"solver": "landmark", "n_landmarks": 1500, "lam": 100.0, "tol": 1e-5, "certify": True}
     in_memory = ODMClassifier(**options).fit(store)
-    monkeypatch.setattr(landmark, "is_small", lambda store: False)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
     heard: list = []
     by_passes = ODMClassifier(**options, callbacks=[heard.append], scratch=str(tmp_path)).fit(store.path)
     assert 0 < by_passes.dual_gap_ <= 1e-3

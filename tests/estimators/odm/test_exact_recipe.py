@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -64,7 +65,7 @@ def test_a_precomputed_kernel_is_that_of_the_rows():
 
 @pytest.mark.parametrize("small", [True, False], ids=["in memory", "from a file"])
 def test_from_a_store_saved_and_loaded(tmp_path, monkeypatch, small):
-    monkeypatch.setattr(exact, "is_small", lambda store: small)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {} if small else {"read-into-memory": 0})
     X, y = rings()
     store = odm.ingest((X, y), tmp_path / "a.zarr", dtype="float64")
     scratch = tmp_path / "scratch"
@@ -148,7 +149,7 @@ def test_so_many_rows_that_it_takes_hours_are_warned_of(monkeypatch, caplog, tmp
     assert caplog.messages == []
     ODMClassifier(**SETTINGS).fit(X, y)
     ODMClassifier(**SETTINGS).fit(store)
-    monkeypatch.setattr(exact, "is_small", lambda store: False)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
     ODMClassifier(**SETTINGS).fit(store)
     assert len(caplog.messages) == 3
     assert all("exact' with 300 rows: each" in said and "computes 4.5e+04 kernel" in said for said in caplog.messages)

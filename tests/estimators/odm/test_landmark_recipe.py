@@ -143,6 +143,7 @@ def test_checkpoint_of_rows_in_memory(tmp_path):
         ODMClassifier(**options).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:solver=.* has no use for")
 @pytest.mark.parametrize("solver", ["landmark", "exact", "sodm"])
 @pytest.mark.parametrize("n", [200, 1500])
 def test_a_weight_of_next_to_nothing_is_none(solver, n):

@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from estimators.odm.models import LABELS, SETTINGS
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError, InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved
+from estimators.odm.models import LABELS, SETTINGS
 from small_problems import blobs
 
 ODM = (100.0, 0.3, 0.1)
@@ -150,6 +150,7 @@ def test_labels_with_a_fraction(rows):
     assert ODMClassifier().fit(X, np.where(y > 0, 2.5, 0.5)).classes_.tolist() == [0.5, 2.5]
 
 
+@pytest.mark.filterwarnings("ignore:solver=.* has no use for")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("parts", [None, 4])
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
@@ -212,6 +213,26 @@ def test_dtype_is_kept(rows, dtype):
     kept = "float32" if dtype == "float32" else "float64"
     assert model.decision_function(X).dtype == kept
     assert model.support_vectors_.dtype == kept
+
+
+@pytest.mark.parametrize(
+    ("solver", "unused", "used"),
+    [
+        ("exact", {"n_partitions": 4, "certify": True}, {"max_iter": 100}),
+        ("landmark", {"stop_at": 2}, {"n_landmarks": 20, "certify": True}),
+        ("sodm", {"landmarks": "rp"}, {"n_partitions": 2, "n_landmarks": 8}),
+    ],
+)
+def test_parameters_without_a_use_are_named_once(rows, solver, unused, used):
+    """In one warning; the model is the one without them."""
+    options = {**SETTINGS, "solver": solver, "random_state": 0, **used}
+    plain = ODMClassifier(**options).fit(*rows)
+    with pytest.warns(UserWarning, match="has no use for") as heard:
+        model = ODMClassifier(**options, **unused).fit(*rows)
+    assert len(heard) == 1
+    assert all(name in str(heard[0].message) for name in unused)
+    assert heard[0].filename == __file__
+    np.testing.assert_array_equal(model.dual_coef_, plain.dual_coef_)
 
 
 def test_rows_far_from_zero(rows):

@@ -9,12 +9,13 @@ import pytest
 
 import dask_odm as odm
 from dask_odm import InputError, ODMClassifier
+from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.odm.recipes import EXACT_WORK, RECIPES, choose_solver
 
 
 def chosen(rows: int, features: int, **parameters: object) -> str:
     model = ODMClassifier(**parameters)
-    return choose_solver(model.solver, model._settings(), rows, features).solver
+    return choose_solver(model.solver, model._settings(FitRun.of(model)), rows, features).solver
 
 
 def test_the_table():
@@ -29,8 +30,8 @@ def test_the_table():
     assert chosen(60_000, 60_000, kernel="precomputed") == "exact"
     assert chosen(8000, 20, memory_limit="10 MB") == "landmark"
     assert chosen(8000, 20, memory_limit="1 GB") == "exact"
-    for solver in RECIPES:
-        assert chosen(10**9, 20, solver=solver) == solver
+    for solver, recipe in RECIPES.items():
+        assert chosen(10**9, 20, solver=solver, kernel="linear" if recipe.linear else "rbf") == solver
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])

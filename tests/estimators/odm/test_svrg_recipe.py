@@ -6,6 +6,7 @@ import json
 import runpy
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -14,8 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 import reference
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
-from dask_odm.estimators.fitting import training
-from dask_odm.estimators.odm import svrg_recipe as svrg
 from dask_odm.events import IterationFinished
 from small_problems import blobs
 from small_stores import store_of
@@ -24,6 +23,9 @@ ODM = (100.0, 0.3, 0.1)
 SETTINGS = {"kernel": "linear", "lam": 100.0, "upsilon": 0.3, "theta": 0.1, "random_state": 0}
 SOLVERS = pytest.mark.parametrize("solver", ["svrg", "dsvrg"])
 ALL = pytest.mark.parametrize("solver", ["svrg", "dsvrg", "csvrg"])
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:solver=.* has no use for")  # settings that all of them share
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +228,7 @@ def test_other_kernels(rows, solver):
 
 @pytest.mark.parametrize("solver", ["svrg", "csvrg"])
 def test_a_store_too_large_for_memory(rows, tmp_path, monkeypatch, solver):
-    monkeypatch.setattr(training, "WHOLE_BYTES", 1000)
-    monkeypatch.setattr(svrg, "WHOLE_BYTES", 1000)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 1000})
     store = store_of(tmp_path / "a.zarr", *rows)
     with pytest.raises(InputError, match=rf"solver='{solver}' works in memory, .* Use solver='dsvrg' or 'newton'"):
         made(solver).fit(store.path)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+import dask
 import numpy as np
 import pytest
 
 from dask_odm import MemoryLimitError, ODMClassifier
-from dask_odm.estimators.fitting import training
 from dask_odm.estimators.odm import tree_recipe as sodm
 from dask_odm.events import IterationFinished, LevelFinished, listen
 from dask_odm.kernels import RBF
@@ -36,7 +36,7 @@ def large(monkeypatch):
 @pytest.fixture
 def on_disk(monkeypatch):
     monkeypatch.setattr(sodm, "LEAF_ROWS", 400)
-    monkeypatch.setattr(training, "WHOLE_BYTES", 100)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
 
 
 def fit(source, *more, **settings) -> ODMClassifier:

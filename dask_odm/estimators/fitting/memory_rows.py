@@ -1,4 +1,4 @@
-"""Rows in memory on their way to a solver: weights settled, scaling and kernel chosen, dense or sparse."""
+"""Rows in memory that take part in a fit: dense or sparse, with targets and weights."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MERGED_SHARE = 0.95  # merging more rows than that into fewer is not worth the c
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Rows in memory that count.
+    """Rows in memory that take part in a fit.
 
     Attributes
     ----------
     X : ndarray or csr_array of shape (n, d)
         Raw.
-    y : ndarray of shape (n,)
-        −1.0 or 1.0.
+    y : float64 ndarray of shape (n,)
+        −1 or 1 for two classes, the class code for more, or real targets.
     weight : ndarray of shape (n,)
         Positive row weights, class weights left out: what statistics are weighted by.
     class_weights : tuple of float
-        What a negative and a positive row's weight is multiplied by.
+        What the weight of a row is multiplied by, by its class (the negative one first); empty for real targets.
     kept : ndarray of shape (n,)
         The number each row came with.
     """
@@ -41,11 +41,11 @@ class TrainingRows:
     X: Any
     y: Array
     weight: Array
-    class_weights: tuple[float, float]
+    class_weights: tuple[float, ...]
     kept: Array
 
     @classmethod
-    def of(cls, X: Any, y: Array, weight: Array, class_weights: tuple[float, float]) -> TrainingRows:
+    def of(cls, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> TrainingRows:
         """Leave out rows of weight zero.
 
         Raises
@@ -53,7 +53,7 @@ class TrainingRows:
         InputError
             No row is left, or the weights are too large to be added up.
         """
-        total = weight * np.where(y > 0, class_weights[1], class_weights[0])
+        total = weight * _class_factors(y, class_weights)
         kept = np.flatnonzero(total > NEGLIGIBLE * total.max(initial=0.0))
         if not len(kept):
             raise InputError("no row has both a label and a positive weight.")
@@ -70,7 +70,17 @@ class TrainingRows:
     @property
     def total_weights(self) -> Array:
         """Row weights times class weights, (n,)."""
-        return self.weight * np.where(self.y > 0, self.class_weights[1], self.class_weights[0])
+        return self.weight * _class_factors(self.y, self.class_weights)
+
+    @property
+    def codes(self) -> Array:
+        """What loops over blocks read as targets, (n,): class codes (int8 of two classes), or real targets."""
+        return (self.y > 0).astype(np.int8) if len(self.class_weights) == 2 else self.y
+
+    @property
+    def block_weights(self) -> Array:
+        """Row weights as loops over blocks read them: none where all are 1."""
+        return np.empty(0) if (self.weight == 1.0).all() else self.weight
 
     def merged(self) -> TrainingRows:
         """Rows that are equal, and their labels, made one of their weights' sum: the same problem, of fewer rows."""
@@ -105,3 +115,12 @@ class TrainingRows:
     def scaled(self, scaling: Scaling) -> Array | SparseRows:
         """Rows as a kernel sees them; sparse ones stay so until they are read."""
         return SparseRows(self.X, scaling) if issparse(self.X) else scaling(self.X)
+
+
+def _class_factors(y: Array, class_weights: tuple[float, ...]) -> Array:
+    """What the weights of rows with targets ``y`` (n,) are multiplied by, (n,)."""
+    if not class_weights:
+        return np.ones(len(y))
+    if len(class_weights) == 2:
+        return np.where(y > 0, class_weights[1], class_weights[0])
+    return np.array(class_weights)[y.astype(np.int64)]

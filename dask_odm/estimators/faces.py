@@ -1,0 +1,181 @@
+"""The faces of estimators: classifiers with labels and scores, regressors with real targets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from dask.base import compute
+from dask.system import CPU_COUNT
+from pandas import isna
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import active_client
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import StoreEstimator, map_blocks
+from dask_odm.estimators.fitting.memory_data import MemoryData
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.schema import Schema
+from dask_odm.estimators.fitting.stored_data import StoredData
+from dask_odm.estimators.inputs.checks import (
+    CheckedRows,
+    as_input_error,
+    check_training,
+    class_weights,
+    require_two,
+)
+from dask_odm.estimators.inputs.frames import labels_of
+from dask_odm.estimators.inputs.kinds import Given, Resolved
+from dask_odm.estimators.inputs.resolving import resolve, weight_per_class
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.strategies.predict import count_chunk, label_block
+from dask_odm.typing import Array
+
+
+class StoreClassifier(ClassifierMixin, StoreEstimator):
+    """A classifier: labels of any type, scores, accuracy."""
+
+    _takes_many_classes: ClassVar[bool] = False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self._takes_many_classes
+        return tags
+
+    def decision_function(self, X: Any) -> Any:
+        """Signed distance-like score of every row; of two classes, positive means ``classes_[1]``.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Raw, in any form that `fit` takes. The dimension of an xarray X that runs along the features is the one
+            with the coordinates ``feature_names_in_``, else the one of the name it had in `fit`, else the one beside
+            "sample", else "feature", else the only one of ``n_features_in_`` entries.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
+            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, else an
+            ndarray for rows in memory and a dask array for all else. Lazy, block by block, for all but rows in
+            memory; nothing is computed before it is asked for.
+
+        Raises
+        ------
+        InputError
+            Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
+            an xarray X of which nothing tells which dimension is that of the features.
+        """
+        check_is_fitted(self)
+        return self._like(X, self._values(self._resolve(X)), "decision_function")
+
+    def predict(self, X: Any) -> Any:
+        """Class label of every row; takes and returns what `decision_function` does. A DataArray is named "y"."""
+        check_is_fitted(self)
+        return self._like(X, self._labels(self._resolve(X)), "y")
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean accuracy on rows and labels, or on a Dataset or store that holds both; rows without label do not count.
+
+        Raises
+        ------
+        InputError
+            As `decision_function` does; no labels, or labels or weights of other lengths.
+        """
+        check_is_fitted(self)
+        resolved = resolve(X, y, sample_weight, features=self._features())
+        right, total = self._count_right(resolved)
+        if not math.isfinite(right + total):
+            raise InputError("sample_weight must be finite and not negative.")
+        if not total:
+            raise InputError("score needs labels, but no row has a label and a positive weight.")
+        return right / total
+
+    def _labels(self, resolved: Resolved) -> Any:
+        scores = self._values(resolved)
+        if isinstance(scores, np.ndarray):
+            return label_block(scores, self.classes_)
+        return map_blocks(label_block, scores, self.classes_.dtype, self.classes_)
+
+    def _count_right(self, resolved: Resolved) -> tuple[float, float]:
+        """Weight of the rows that are predicted right, and of all with a label."""
+        if isinstance(resolved, Store) and resolved.has_y and active_client() is None:
+            return self._count_store(resolved)
+        if isinstance(resolved, Store):
+            from dask_odm.data.store.interchange import to_dataset
+
+            dataset = to_dataset(resolved)
+            y, weight = (dataset[name].data if name in dataset else None for name in ("y", "weight"))
+        else:
+            y, weight = resolved.y, resolved.weight
+        if y is None:
+            raise InputError("score needs labels, but there are none; pass y.")
+        if isinstance(resolved, Given):
+            predicted = self._labels(resolved)
+            right, total = as_input_error(lambda: _count_in_memory(predicted, y, weight))
+            return right, total
+        known = (y == y) if y.dtype.kind == "f" else y != np.array(None)  # rows without a label do not count
+        import dask.array as da
+
+        counted = known if weight is None else da.where(known, weight, 0.0)
+        right, total = compute(da.where(self._labels(resolved) == y, counted, 0.0).sum(), counted.sum())
+        return float(right), float(total)
+
+    def _count_store(self, store: Store) -> tuple[float, float]:
+        """As `_count_right`, by threads of this process."""
+        self._check_features(store)
+        model, each = self._model, max(1, CPU_COUNT // store.n_chunks)
+        with single_threaded_blas:
+            counts = run_threads(
+                lambda i: count_chunk(model, store, i, self.classes_, each), range(store.n_chunks), CPU_COUNT
+            )
+        return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
+
+    def _take(self, schema: Schema) -> None:
+        assert schema.classes is not None
+        self.classes_ = schema.classes
+        super()._take(schema)
+
+    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
+        rows = check_training(self, given.X, given.y, given.weight, **self._reading())
+        self._require_classes(rows.classes)
+        return rows, Schema(rows.X.shape[1], rows.names, classes=rows.classes)
+
+    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
+        weights = class_weights(getattr(self, "class_weight", None), rows.classes, totals)
+        y = np.where(rows.codes == 1, 1.0, -1.0) if len(weights) == 2 else rows.codes.astype(np.float64)
+        return MemoryData.of(run, rows.X, y, rows.weight, weights)
+
+    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
+        if not store.has_y or store.classes is None or store.class_counts is None:
+            raise InputError(f"store '{store.path}' has no labels; fit needs them.")
+        classes = np.array(store.classes)
+        self._require_classes(classes)
+        weights = class_weights(getattr(self, "class_weight", None), classes, weight_per_class(store))
+        data = StoredData(run, store, Labelling(1, *weights))
+        return data, Schema(store.features, store.feature_names, classes=classes)
+
+    def _require_classes(self, classes: Any) -> None:
+        require_two(classes)
+
+
+class StoreRegressor(RegressorMixin, StoreEstimator):
+    """A regressor: real targets, R²."""
+
+    def predict(self, X: Any) -> Any:
+        """Value of every row, as `StoreClassifier.decision_function` takes and returns it. A DataArray is named "y"."""
+        check_is_fitted(self)
+        return self._like(X, self._values(self._resolve(X)), "y")
+
+
+def _count_in_memory(predicted: Array, y: Any, weight: Any) -> tuple[float, float]:
+    y = column_or_1d(labels_of(y), warn=True)
+    weight = np.ones(len(predicted)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if y.shape != predicted.shape or weight.shape != predicted.shape:
+        raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
+    counted = np.where(isna(y), 0.0, weight)
+    return float(counted[predicted == y].sum()), float(counted.sum())

@@ -1,0 +1,219 @@
+"""Training data in memory: solved by threads of this process, with kernel products by workers where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.sparse import SparseRows, taken
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.engine.cluster import Cluster
+from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.kernel_choice import KernelChoice
+from dask_odm.estimators.fitting.kernel_products import products_in_memory
+from dask_odm.estimators.fitting.memory_rows import TrainingRows
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.kernels.given import CallableKernel, Precomputed
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
+from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.problems.products import Products
+from dask_odm.problems.span import RowSpan, SpanQuery
+from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays
+from dask_odm.typing import Array
+
+CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryData:
+    """`dask_odm.estimators.fitting.training_data.TrainingData` of rows in memory.
+
+    Attributes
+    ----------
+    run : FitRun
+    held : TrainingRows
+        Those that take part.
+    given : ndarray or csr_array of shape (n, d)
+        All rows as they came: values of a kernel that was computed before are looked up in it.
+    """
+
+    run: FitRun
+    held: TrainingRows
+    given: Any
+
+    @classmethod
+    def of(cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> MemoryData:
+        """Those of raw rows ``X`` (n, d), targets and weights (n,); rows of weight zero are left out.
+
+        Raises
+        ------
+        InputError
+            No row is left, or the weights are too large to be added up.
+        """
+        return cls(run, TrainingRows.of(X, y, weight, class_weights), X)
+
+    @property
+    def rows(self) -> int:
+        return self.held.n
+
+    @property
+    def labelled_rows(self) -> int:
+        return self.held.n
+
+    @property
+    def features(self) -> int:
+        return int(self.held.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.held.X.dtype)
+
+    @property
+    def in_memory(self) -> bool:
+        return True
+
+    @property
+    def positive(self) -> int:
+        return 1
+
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        return self.held.class_weights
+
+    @property
+    def total_weight(self) -> float:
+        return float(self.held.total_weights.sum())
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster.local(self.run.memory_limit)
+
+    def fingerprint(self) -> str:
+        return self.held.fingerprint()
+
+    def statistics(self) -> Statistics:
+        return self.held.statistics()
+
+    def merged(self) -> MemoryData:
+        merged = self.held.merged()
+        return self if merged is self.held else MemoryData(self.run, merged, self.given)
+
+    def linear_problem(self, features: FeatureMap, loss: LinearLoss) -> ArrayProblem:
+        held = self.held
+        problem = ArrayProblem(features, loss, held.X, held.codes, held.block_weights, CPU_COUNT)
+        self.cluster.require(problem.nbytes, 1, f"Newton over {features.k} weights")
+        return problem
+
+    def seen_by(self, choice: KernelChoice) -> MemoryKernelData:
+        if choice.kernel == "precomputed":
+            return self._looked_up(choice)
+        statistics = self.statistics()
+        scaling, kernel = choice.scaling(statistics), choice.make(statistics)
+        scaled = self.held.scaled(scaling)
+        if isinstance(kernel, CallableKernel):
+            kernel.check(scaled)
+        return MemoryKernelData(self, kernel, scaling, scaled)
+
+    def _looked_up(self, choice: KernelChoice) -> MemoryKernelData:
+        """Rows that are their own numbers, for a kernel that looks values up."""
+        if choice.scale is not None:
+            raise InputError("scale must be None for kernel='precomputed', whose values are what is learned from.")
+        kernel = Precomputed(choice.bias, self.given)
+        kernel.check()
+        numbers = self.held.kept[:, None].astype(self.dtype)
+        return MemoryKernelData(self, kernel, Scaling(np.zeros(1), np.ones(1)), numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryKernelData:
+    """`dask_odm.estimators.fitting.training_data.KernelData` of scaled rows in memory."""
+
+    data: MemoryData
+    kernel: Kernel
+    scaling: Scaling
+    scaled: Array | SparseRows
+
+    @property
+    def _named(self) -> bool:
+        return not isinstance(self.kernel, CallableKernel | Precomputed)
+
+    @cached_property
+    def _pool(self) -> MemoryPivots:
+        return MemoryPivots(self.scaled, CPU_COUNT)
+
+    def pivots(self, count: int, method: str) -> MemoryPivots:
+        if method == "rp":
+            needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count)
+            self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", CHOOSING_ADVICE)
+        return self._pool
+
+    def span(self, landmarks: Landmarks, loss: LinearLoss, budget: int, draws: int) -> RowSpan:
+        held = self.data.held
+        source = self.scaled if isinstance(self.scaled, SparseRows) else ArrayRows(self.scaled)
+        query = SpanQuery(self.kernel, landmarks.rows, loss)
+        return RowSpan(query, source, held.codes, held.block_weights, budget, CPU_COUNT)
+
+    @contextmanager
+    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
+        run, held = self.data.run, self.data.held
+        with products_in_memory(self.kernel, self.scaled, run, purpose, named=self._named) as products:
+            yield WeightedProducts(products, held.y, held.total_weights)
+
+    @contextmanager
+    def partitions(self, settings: ShuffleSettings, *, always: bool = False) -> Iterator[MemoryPartitioned]:
+        y, weight = self.data.held.y, self.data.held.total_weights
+        if always or settings.n_partitions > 1:
+            found = partition_arrays(self.scaled, y, weight, self.kernel, settings)
+        else:
+            # in random order, since descent goes block by block and rows often come sorted by class
+            order = np.random.default_rng(self.data.run.seed).permutation(len(y))
+            found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
+        yield MemoryPartitioned(self, found)
+
+    def places(self, pivots: Array) -> Array:
+        return pivots
+
+    def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
+        return self.data.held.raw(index), self.data.held.kept[index]
+
+    def chosen_places(self, places: Array) -> tuple[Any, Array]:
+        return self.chosen_pivots(places)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPartitioned:
+    """`dask_odm.estimators.fitting.training_data.PartitionedRows` of rows in memory."""
+
+    seen: MemoryKernelData
+    partitions: MemoryPartitions
+
+    @property
+    def scaling(self) -> Scaling:
+        return self.seen.scaling
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.seen.data.cluster
+
+    @contextmanager
+    def products(self, purpose: Purpose) -> Iterator[Products]:
+        run = self.seen.data.run
+        asked = products_in_memory(self.seen.kernel, self.partitions.X, run, purpose, named=self.seen._named)
+        with asked as products:
+            yield products
+
+    def chosen(self, rows: Array) -> tuple[Any, Array]:
+        return self.seen.chosen_pivots(rows)

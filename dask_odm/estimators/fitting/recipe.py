@@ -1,0 +1,83 @@
+"""A recipe: how one solver of a family learns, and what it says of itself before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from dask_odm.estimators.fitting.run import read_limit
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True)
+class StoreShape:
+    """Rows, features and bytes of an entry of a store."""
+
+    rows: int
+    features: int
+    itemsize: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.features * self.itemsize
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its rows are read into memory, unless the solver knows better."""
+        return self.nbytes <= read_limit()
+
+
+def small(shape: StoreShape, fit: Any) -> bool:
+    """Whether a store is read into memory: where its rows are few bytes."""
+    return shape.is_small
+
+
+def never(fit: Any) -> bool:
+    """Rows in memory are never written to a store for the workers."""
+    return False
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[F]):
+    """How one solver learns.
+
+    Attributes
+    ----------
+    train : callable
+        Takes training data and the fit's settings, and returns what it trained.
+    reads : callable
+        Whether a store of some shape is read into memory, where it is small.
+    spreads : callable
+        Whether rows that come in memory go to the workers by a store, if there are workers.
+    linear : bool
+        For the linear kernel only, in the weights of its features, which it can start from.
+    unused : frozenset of str
+        Parameters of the estimator that this solver has no use for.
+    """
+
+    train: Callable[[TrainingData, F], Trained]
+    reads: Callable[[StoreShape, F], bool] = small
+    spreads: Callable[[F], bool] = never
+    linear: bool = False
+    unused: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Choice(Generic[F]):
+    """The recipe that a fit goes by, its solver's name, and why it is that one."""
+
+    solver: str
+    why: str
+    recipe: Recipe[F]
+
+    def train(self, data: TrainingData, fit: F) -> Trained:
+        """Train, with the choice in the first record of the history, if there is one."""
+        trained = self.recipe.train(data, fit)
+        for model in (trained, *trained.path):
+            for record in model.history[:1]:
+                record |= {"solver": self.solver, "why": self.why}
+        return trained

@@ -1,0 +1,30 @@
+"""What solvers by steps share: their steps are told to listeners, and overflow is told from other mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dask_odm.errors import DaskODMError, InputError
+from dask_odm.estimators.fitting.trained import NOT_FINITE
+from dask_odm.events import IterationFinished, report
+
+
+def report_step(record: dict[str, Any]) -> None:
+    """Tell listeners of a step."""
+    report(IterationFinished(**record))
+
+
+@contextmanager
+def rescaling_advised() -> Iterator[None]:
+    """Tell features whose squares are too large from other mistakes."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except ValueError as error:
+        if isinstance(error, DaskODMError):
+            raise
+        raise InputError(NOT_FINITE) from error

@@ -1,0 +1,242 @@
+"""Training data in a store: read by Dask's workers, or by threads of this process, pass by pass."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Labelling, StoredPartitions, chunk_statistics
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.passes import StoreProblem, StoreSpan
+from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.kernel_choice import KernelChoice
+from dask_odm.estimators.fitting.kernel_products import products_of_file, require_memory
+from dask_odm.estimators.fitting.memory_data import MemoryData
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.scratch import scratch_folder
+from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
+from dask_odm.estimators.inputs.resolving import weight_per_class
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.products import Products
+from dask_odm.problems.span import SpanQuery
+from dask_odm.strategies.gram import write_rows
+from dask_odm.strategies.pivot_passes import StorePivots
+from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_store
+from dask_odm.typing import Array
+
+COPIED_ROWS = 8192  # of partitions, read at a time on their way to a file of all rows
+NOTHING_LEFT = "no row has both a label and a positive weight."
+
+
+@dataclass(frozen=True, eq=False)
+class StoredData:
+    """`dask_odm.estimators.fitting.training_data.TrainingData` of the rows of a store that ``targets`` keeps."""
+
+    run: FitRun
+    store: Store
+    targets: Labelling
+
+    @property
+    def rows(self) -> int:
+        return self.store.rows
+
+    @property
+    def labelled_rows(self) -> int:
+        return sum(self.store.class_counts or ())
+
+    @property
+    def features(self) -> int:
+        return self.store.features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.run.dtype or self.store.dtype)
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+    @property
+    def positive(self) -> int:
+        return self.targets.positive
+
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        return self.targets.negative_weight, self.targets.positive_weight
+
+    @cached_property
+    def total_weight(self) -> float:
+        return float(weight_per_class(self.store) @ np.array(self.class_weights))
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster.current(self.run.memory_limit)
+
+    def fingerprint(self) -> str:
+        return f"{self.store.digest} {self.targets}"
+
+    def statistics(self) -> Statistics:
+        """Weighted statistics of the features: the store's own where all rows take part alike."""
+        store = self.store
+        if not store.has_weight and sum(store.class_counts or ()) == store.rows and self.targets.keeps_all:
+            return store.statistics
+        chunks = [(store, self.targets, c) for c in range(store.n_chunks)]
+        total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics")
+        for part in rest:
+            total.merge(part)
+        if not total.count:
+            raise InputError(NOTHING_LEFT)
+        return total.result()
+
+    def merged(self) -> StoredData:
+        return self
+
+    def in_this_process(self) -> MemoryData:
+        """The same rows, read into memory."""
+        store = self.store
+        X = np.empty((store.rows, store.features), self.dtype)
+        y, weight = np.empty(store.rows), np.empty(store.rows)
+        for block in store.blocks():
+            rows = slice(block.first, block.first + len(block.X))
+            keep, y[rows], _ = self.targets(block)
+            X[rows] = block.X
+            weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
+        return MemoryData.of(self.run, X, y, weight, self.class_weights)
+
+    def linear_problem(self, features: FeatureMap, loss: LinearLoss) -> StoreProblem:
+        return StoreProblem(features, loss, self.store, self.cluster)
+
+    def seen_by(self, choice: KernelChoice) -> StoredKernelData:
+        choice.require_named("a store of this size")
+        statistics = self.statistics()
+        return StoredKernelData(self, choice.make(statistics), choice.scaling(statistics))
+
+    @cached_property
+    def taking_part(self) -> tuple[Array, Array, Array]:
+        """Numbers of the rows that take part, their targets and weights."""
+        found: list[tuple[Array, ...]] = []
+        for block in self.store.blocks():
+            keep, y, weight = self.targets(block)
+            found.append((block.first + np.flatnonzero(keep), y[keep], weight[keep]))
+        kept, y, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        if not len(kept):
+            raise InputError(NOTHING_LEFT)
+        return kept, y, weight
+
+
+@dataclass(frozen=True, eq=False)
+class StoredKernelData:
+    """`dask_odm.estimators.fitting.training_data.KernelData` of the rows of a store, scaled as they are read."""
+
+    data: StoredData
+    kernel: Kernel
+    scaling: Scaling
+
+    @cached_property
+    def _pool(self) -> StorePivots:
+        data = self.data
+        return StorePivots(data.store, data.targets, self.scaling, data.cluster, data.dtype.name)
+
+    def pivots(self, count: int, method: str) -> StorePivots:
+        self._pool.require(count, method)
+        return self._pool
+
+    def span(self, landmarks: Landmarks, loss: LinearLoss, budget: int, draws: int) -> StoreSpan:
+        query = SpanQuery(self.kernel, landmarks.rows, loss)
+        span = StoreSpan(query, self.scaling, self.data.store, self.data.cluster)
+        span.require(draws)
+        return span
+
+    @contextmanager
+    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
+        data, run, store = self.data, self.data.run, self.data.store
+        require_memory((store.rows, store.features), data.dtype, run, purpose, 0)  # before anything is read or written
+        kept, y, weight = data.taking_part
+
+        def fill(out: Array) -> None:
+            done = 0
+            for block in store.blocks():
+                inside = kept[np.searchsorted(kept, block.first) : np.searchsorted(kept, block.first + len(block.X))]
+                rows = block.X[inside - block.first].astype(data.dtype, copy=False)
+                out[done : done + len(inside)] = self.scaling(rows)
+                done += len(inside)
+
+        with scratch_folder(run.scratch) as folder:
+            write_rows(folder, (len(kept), store.features), data.dtype, fill)
+            with products_of_file(self.kernel, folder, data.cluster, run, purpose) as products:
+                yield WeightedProducts(products, y, weight)
+
+    @contextmanager
+    def partitions(self, settings: ShuffleSettings, *, always: bool = False) -> Iterator[StoredPartitioned]:
+        data = self.data
+        with scratch_folder(data.run.scratch) as folder:
+            asked = data.store, data.targets, self.scaling, self.kernel, settings, folder, data.cluster
+            yield StoredPartitioned(self, partition_store(*asked), folder)
+
+    def places(self, pivots: Array) -> Array:
+        return np.searchsorted(self.data.taking_part[0], pivots)
+
+    def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
+        return self._pool.raw(index), index
+
+    def chosen_places(self, places: Array) -> tuple[Any, Array]:
+        numbers = self.data.taking_part[0][places]
+        return self.data.store.read_rows(numbers).X, numbers
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPartitioned:
+    """`dask_odm.estimators.fitting.training_data.PartitionedRows` in a folder of the fit's."""
+
+    seen: StoredKernelData
+    partitions: StoredPartitions
+    folder: str
+
+    @property
+    def scaling(self) -> StoredScaling:
+        return StoredScaling(landmarks_path(self.folder))
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.seen.data.cluster
+
+    @contextmanager
+    def products(self, purpose: Purpose) -> Iterator[Products]:
+        """Products over all rows in the order of the partitions, from a file of them."""
+        rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
+
+        def fill(out: Array) -> None:
+            for start in range(0, rows.n, COPIED_ROWS):
+                stop = min(rows.n, start + COPIED_ROWS)
+                rows.read(start, stop, out[start:stop])
+
+        path = os.path.join(self.folder, "root")
+        os.mkdir(path)
+        write_rows(path, (rows.n, rows.d), rows.dtype, fill)
+        with products_of_file(self.seen.kernel, path, self.cluster, self.seen.data.run, purpose) as products:
+            yield products
+
+    def chosen(self, rows: Array) -> tuple[Array, Array]:
+        return gather_rows(self.partitions, rows), rows
+
+
+def gather_rows(partitions: StoredPartitions, chosen: Array) -> Array:
+    """Raw rows of ascending row numbers ``chosen`` from partitions on disk, one partition at a time."""
+    out = np.empty((len(chosen), partitions.features), partitions.dtype)
+    for k in range(len(partitions.counts)):
+        numbers = partitions.row_numbers(k, k + 1)
+        at = np.searchsorted(chosen, numbers)
+        inside = np.flatnonzero((at < len(chosen)) & (chosen[np.minimum(at, len(chosen) - 1)] == numbers))
+        out[at[inside]] = partitions.raw(k, k + 1, inside)
+    return out

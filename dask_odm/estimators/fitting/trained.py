@@ -1,0 +1,46 @@
+"""What a recipe hands back, before it becomes attributes of an estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dask_odm.errors import InputError
+from dask_odm.models.base import Model
+
+NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights."
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model and what is known about it.
+
+    Attributes
+    ----------
+    model : Model
+    attributes : dict
+        Fitted attributes by name: ``history_``, ``n_iter_`` and whatever else the family has.
+    warning : str or None
+        What to warn of, where the solver stopped short of the tolerance.
+    path : tuple of Trained
+        One for every value of a path, where a path was asked for.
+    """
+
+    model: Model
+    attributes: dict[str, Any] = field(default_factory=dict)
+    warning: str | None = None
+    path: tuple[Trained, ...] = ()
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Records of the steps, empty where there are none."""
+        found: list[dict[str, Any]] = self.attributes.get("history_", [])
+        return found
+
+
+def require_finite_solution(*values: Any) -> None:
+    """Raise InputError unless all numbers of a solution are finite."""
+    if not all(bool(np.isfinite(value).all()) for value in values):
+        raise InputError(NOT_FINITE)

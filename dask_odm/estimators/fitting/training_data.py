@@ -1,0 +1,192 @@
+"""Training data: rows, weights and targets of one fit, in memory or in a store, behind one face.
+
+A recipe asks for what its solver needs (statistics, sums over all rows, partitions, kernel products, rows by number)
+and does not know where the rows are. That is decided once, by `dask_odm.estimators.base.StoreEstimator`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.engine.cluster import Cluster
+from dask_odm.estimators.fitting.kernel_choice import KernelChoice
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import PivotRows
+from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.products import Products
+from dask_odm.problems.span import Span
+from dask_odm.strategies.shuffle import ShuffleSettings
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Purpose:
+    """What kernel products are for: a few words, the bytes their user holds, and advice where that is too much.
+
+    Parameters
+    ----------
+    what : str
+    nbytes : callable
+        Bytes held in this process for n rows of d features, of n, d and the bytes of an entry.
+    advice : str
+    """
+
+    what: str
+    nbytes: Any
+    advice: str = "Use more memory, solver='landmark' without certify, or solver='sodm' with stop_at=."
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedProducts:
+    """Products with the kernel matrix of the rows that take part, with their targets and weights (n,)."""
+
+    products: Products
+    y: Array
+    weight: Array
+
+
+class TrainingData(Protocol):
+    """Rows that take part in a fit, with their targets and weights.
+
+    Attributes
+    ----------
+    run : FitRun
+    rows, features : int
+        Of a store, rows that do not take part (no label, no weight) are counted in ``rows``.
+    dtype : numpy dtype
+        What is computed in.
+    in_memory : bool
+    positive : int
+        Of two classes, the code of the positive one in the blocks of passes.
+    class_weights : tuple of float
+        What rows of each class are multiplied by; empty for real targets.
+    total_weight : float
+        Sum of all weights, class weights included.
+    """
+
+    @property
+    def run(self) -> FitRun: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def labelled_rows(self) -> int:
+        """Rows with a label; in memory, those that take part."""
+        ...
+
+    @property
+    def features(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def in_memory(self) -> bool: ...
+    @property
+    def positive(self) -> int: ...
+    @property
+    def class_weights(self) -> tuple[float, ...]: ...
+    @property
+    def total_weight(self) -> float: ...
+    @property
+    def cluster(self) -> Cluster:
+        """Where passes over the rows run: the workers for a store, this process for rows in memory."""
+        ...
+
+    def fingerprint(self) -> str:
+        """What tells a checkpoint which rows and targets these are."""
+        ...
+
+    def statistics(self) -> Statistics:
+        """Weighted statistics of the features."""
+        ...
+
+    def merged(self) -> TrainingData:
+        """The same problem with equal rows made one of their weight, where that is cheap to find; else itself."""
+        ...
+
+    def linear_problem(self, features: FeatureMap, loss: LinearLoss) -> Any:
+        """The primal problem in the weights of ``features``, by passes over all rows."""
+        ...
+
+    def seen_by(self, choice: KernelChoice) -> KernelData:
+        """The rows as the kernel that ``choice`` asks for sees them."""
+        ...
+
+
+class KernelData(Protocol):
+    """Training data as a kernel sees it: scaled, and asked for kernel values."""
+
+    @property
+    def data(self) -> TrainingData: ...
+    @property
+    def kernel(self) -> Kernel: ...
+    @property
+    def scaling(self) -> Scaling: ...
+
+    def pivots(self, count: int, method: str) -> PivotRows:
+        """Rows that landmarks are chosen from; MemoryLimitError where choosing ``count`` does not fit."""
+        ...
+
+    def span(self, landmarks: Landmarks, loss: LinearLoss, budget: int, draws: int) -> Span:
+        """Sums over all rows about the span of ``landmarks``.
+
+        Parameters
+        ----------
+        budget : int
+            Bytes of kernel values that may be kept in this process.
+        draws : int
+            Most rows that a pass draws.
+        """
+        ...
+
+    def products(self, purpose: Purpose) -> AbstractContextManager[WeightedProducts]:
+        """Products with the kernel matrix of all rows that take part."""
+        ...
+
+    def partitions(self, settings: ShuffleSettings, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
+        """The rows in the order of their partitions; on disk, they are there within the ``with`` block only.
+
+        One partition in memory is in a random order, unless strata are dealt ``always``.
+        """
+        ...
+
+    def places(self, pivots: Array) -> Array:
+        """Places in `products` of rows that were chosen from `pivots`."""
+        ...
+
+    def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
+        """Raw rows, and their numbers, that were chosen from `pivots`."""
+        ...
+
+    def chosen_places(self, places: Array) -> tuple[Any, Array]:
+        """Raw rows, and their numbers, at ``places`` in `products`."""
+        ...
+
+
+class PartitionedRows(Protocol):
+    """Rows in the order of their partitions, and what tasks need to read them."""
+
+    @property
+    def partitions(self) -> MemoryPartitions | StoredPartitions: ...
+    @property
+    def scaling(self) -> Any:
+        """From raw rows to scaled ones, as tasks carry it."""
+        ...
+
+    @property
+    def cluster(self) -> Cluster: ...
+    def products(self, purpose: Purpose) -> AbstractContextManager[Products]:
+        """Products with the kernel matrix of all rows, in the order of the partitions."""
+        ...
+
+    def chosen(self, rows: Array) -> tuple[Any, Array]:
+        """Raw rows, and their numbers, by ascending ``row_numbers`` of the partitions."""
+        ...

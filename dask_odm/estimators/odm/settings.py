@@ -1,0 +1,95 @@
+"""What `ODMClassifier`'s parameters say about what is learned, checked and in the types that all else takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from dask_odm.estimators.fitting.kernel_choice import KernelChoice
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.problems.primal import LinearLoss
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.svrg import SVRGSettings
+from dask_odm.strategies.shuffle import ShuffleSettings
+from dask_odm.strategies.tree import TreeSettings
+from dask_odm.typing import Array
+
+T = TypeVar("T")
+STRATA = 64  # most strata that partitions are balanced by
+
+
+@dataclass(frozen=True)
+class ODMFit:
+    """Settings of one fit.
+
+    ``lams`` are those of a path, ``start`` raw weights and intercept to start from: both of linear solvers only.
+    """
+
+    run: FitRun
+    kernel: KernelChoice
+    odm: ODMSettings
+    solver: SolverSettings
+    tree: TreeSettings
+    n_partitions: int | None = None
+    n_landmarks: int | None = None
+    landmarks: str = "support"
+    certify: bool = False
+    svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    lams: tuple[float, ...] = ()
+    start: tuple[Array, float] | None = None
+
+    @classmethod
+    def of(cls, model: Any, run: FitRun, lams: tuple[float, ...], start: tuple[Array, float] | None) -> ODMFit:
+        """Those of an `ODMClassifier` whose parameters are valid."""
+        return cls(
+            run=run,
+            kernel=KernelChoice(
+                model.kernel,
+                _word_or_float(model.gamma),
+                int(model.degree),
+                float(model.coef0),
+                1.0 if model.fit_intercept else 0.0,
+                model.scale,
+            ),
+            odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
+            solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
+            tree=TreeSettings(int(model.fan_in), int(model.stop_at), bool(model.early_stop)),
+            n_partitions=_if_any(int, model.n_partitions),
+            n_landmarks=_if_any(int, model.n_landmarks),
+            landmarks=model.landmarks,
+            certify=bool(model.certify),
+            svrg=SVRGSettings(
+                _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
+            ),
+            lams=lams,
+            start=start,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """All settings that make a fit what it is, as JSON; the seed apart."""
+        if callable(self.kernel.kernel):
+            self.kernel.require_named("a fit with a checkpoint")
+        plain = asdict(self)
+        for name in ("run", "lams", "start"):
+            del plain[name]
+        del plain["solver"]["seed"]
+        return plain | {"dtype": self.run.dtype}
+
+    def shuffle(self, n_partitions: int) -> ShuffleSettings:
+        return ShuffleSettings(n_partitions, self.n_landmarks or STRATA, self.run.seed, self.run.dtype)
+
+    def loss(self, data: TrainingData) -> LinearLoss:
+        """The loss of a row of ``data`` by its score."""
+        negative, positive = data.class_weights
+        return LinearLoss(self.odm, data.total_weight, data.positive, negative, positive)
+
+
+def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else kind(value)
+
+
+def _word_or_float(value: Any) -> float | str:
+    return value if isinstance(value, str) else float(value)

@@ -1,0 +1,46 @@
+"""Every estimator's name and home, once: `load_model`, the command line and the documentation read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an estimator is.
+
+    Parameters
+    ----------
+    name : str
+        The class.
+    module : str
+        Its home.
+    word : str
+        What the command line calls it.
+    """
+
+    name: str
+    module: str
+    word: str
+
+    def load(self) -> Any:
+        """The class; its module is imported now."""
+        return getattr(import_module(self.module), self.name)
+
+
+ESTIMATORS: dict[str, Entry] = {}
+
+
+def register(name: str, module: str, word: str) -> None:
+    """Make an estimator known, in this package or in yours."""
+    ESTIMATORS[name] = Entry(name, module, word)
+
+
+register("ODMClassifier", "dask_odm.estimators.odm.odm_classifier", "odm")
+
+
+def by_word(word: str) -> Entry:
+    """The estimator that the command line calls ``word``; KeyError where there is none."""
+    return {entry.word: entry for entry in ESTIMATORS.values()}[word]

@@ -1,0 +1,119 @@
+"""The kernel model: coefficients of support rows, which may stay on disk, for every output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.store.records import RowSource
+from dask_odm.kernels import from_parameters
+from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.typing import Array
+
+TILE_ROWS = 1024
+SUPPORT_BYTES = 16 << 20  # of support rows that are scaled and packed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class KernelModel:
+    """``f(x) = Σ_i coefficients_i κ(x_i, x) + intercept`` on raw rows; a `dask_odm.models.base.Model`.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Without bias.
+    scaling : Scaling
+        From raw rows to those that the kernel sees.
+    support : rows of shape (n_support, d)
+        Raw, in memory (dense or sparse) or read from a file where they are sliced.
+    coefficients : float64 ndarray of shape (outputs, n_support)
+    intercept : float64 ndarray of shape (outputs,)
+    """
+
+    kernel: Kernel
+    scaling: Scaling
+    support: RowSource
+    coefficients: Array
+    intercept: Array
+    kind: ClassVar[str] = "kernel"
+
+    @property
+    def outputs(self) -> int:
+        return len(self.coefficients)
+
+    @property
+    def features(self) -> int:
+        return int(self.support.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        n, d = self.support.shape
+        return n * (d * self.support.dtype.itemsize + 8 * self.outputs)
+
+    def values(self, X: Any, threads: int = 1) -> Array:
+        """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype.
+
+        They are computed in the wider of the rows' dtype and the support's. Sparse rows are made dense a block at a
+        time. Neither threads nor the blocks of rows change a bit.
+        """
+        n, dtype = X.shape[0], np.result_type(X.dtype, self.support.dtype)
+        values = np.empty((self.outputs, n))
+        values[:] = self.intercept[:, None]
+        starts = range(0, n, TILE_ROWS)
+        with single_threaded_blas:
+            for right, coefficients in self._support_blocks(dtype):
+
+                def add(start: int, right: Packed = right, coefficients: Array = coefficients) -> None:
+                    rows = slice(start, start + TILE_ROWS)
+                    block = X[rows].toarray() if issparse(X) else X[rows]
+                    left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
+                    self._add(left, right, coefficients, values[:, rows])
+
+                run_threads(add, starts, threads)
+        return values.T.astype(X.dtype)
+
+    def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array) -> None:
+        """Add the share of some support rows to ``values`` (outputs, rows), a view."""
+        if self.outputs == 1:
+            self.kernel.forward(left, right, coefficients[0], values[0])
+        else:
+            values += coefficients @ self.kernel.tile_packed(left, right).T
+
+    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Packed, Array]]:
+        """Scaled and packed support rows with their coefficients, a bounded number at a time."""
+        n, d = self.support.shape
+        step = max(1, min(4096, SUPPORT_BYTES // (d * dtype.itemsize)))
+        for start in range(0, n, step):
+            rows = self.support[start : start + step].astype(dtype, copy=False)
+            coefficients = self.coefficients[:, start : start + step].astype(dtype)
+            yield self.kernel.pack_right(self.scaling(rows)), coefficients
+
+    def arrays(self) -> dict[str, Any]:
+        return {
+            "shift": self.scaling.shift,
+            "factor": self.scaling.factor,
+            "support_vectors": self.support,
+            "coefficients": self.coefficients,
+            "intercept": self.intercept,
+        }
+
+    def description(self) -> dict[str, Any]:
+        return {"kind": self.kind, "kernel": self.kernel.parameters()}
+
+    @classmethod
+    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
+        """The model of `arrays` and `description`; ValueError where they do not fit each other."""
+        support, coefficients, intercept = arrays["support_vectors"], arrays["coefficients"], arrays["intercept"]
+        scaling = Scaling(arrays["shift"], arrays["factor"])
+        d = len(scaling.shift)
+        if support.shape[1:] != (d,) or scaling.factor.shape != (d,):
+            raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
+        if coefficients.ndim != 2 or coefficients.shape != (len(intercept), support.shape[0]) or not len(intercept):
+            raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
+        return cls(from_parameters(description["kernel"]), scaling, support, coefficients, intercept)

@@ -1,0 +1,57 @@
+"""The linear model: weights of raw features and an intercept, for every output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """``f(x) = weights x + intercept`` on raw rows; a `dask_odm.models.base.Model`.
+
+    Attributes
+    ----------
+    weights : float64 ndarray of shape (outputs, d)
+    intercept : float64 ndarray of shape (outputs,)
+    """
+
+    weights: Array
+    intercept: Array
+    kind: ClassVar[str] = "linear"
+
+    @property
+    def outputs(self) -> int:
+        return len(self.weights)
+
+    @property
+    def features(self) -> int:
+        return int(self.weights.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.weights.nbytes + self.intercept.nbytes)
+
+    def values(self, X: Any, threads: int = 1) -> Array:
+        """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
+        if self.outputs == 1:  # a product with a vector, which BLAS and SciPy do faster than with a narrow matrix
+            return np.asarray(X @ self.weights[0] + self.intercept[0]).astype(X.dtype)[:, None]
+        return np.asarray(X @ self.weights.T + self.intercept).astype(X.dtype)
+
+    def arrays(self) -> dict[str, Any]:
+        return {"weights": self.weights, "intercept": self.intercept}
+
+    def description(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    @classmethod
+    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
+        """The model of `arrays`; ValueError where they do not fit each other."""
+        weights, intercept = arrays["weights"], arrays["intercept"]
+        if weights.ndim != 2 or not len(weights) or intercept.shape != (len(weights),):
+            raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
+        return cls(weights, intercept)

@@ -1,0 +1,66 @@
+"""Kernel models: blocks of any size give the formula's values, in memory or with support on disk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, csr_matrix
+
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.models import kernel as kernel_model
+from dask_odm.models.kernel import KernelModel
+from models.made import SCALING, expected, make, rows
+
+KERNELS = [RBF(gamma=0.5), Laplacian(gamma=0.5), Polynomial(gamma=0.2, degree=2)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("float64", 1e-11)])
+@pytest.mark.parametrize("n", [0, 1, 1023, 1024, 1025, 2500])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_values_are_the_formula(kernel, dtype, tolerance, n, outputs):
+    p, X = make(kernel, dtype=dtype, outputs=outputs), rows(n, dtype)
+    scores = p.values(X, 2)
+    assert scores.dtype == dtype
+    assert scores.shape == (n, outputs)
+    if n:
+        np.testing.assert_allclose(scores, expected(p, X), atol=tolerance * (1 + np.abs(scores).max()))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("n", [0, 1, 1024, 1025, 2500])
+@pytest.mark.parametrize("form", [csr_array, csr_matrix])
+def test_sparse_rows_and_sparse_support_give_the_bits_of_dense_ones(monkeypatch, kernel, n, form):
+    monkeypatch.setattr(kernel_model, "SUPPORT_BYTES", 50 * 3 * 8)
+    p, X = make(kernel), rows(n) * (np.random.default_rng(2).random((n, 3)) < 0.5)
+    expected_scores = p.values(X, 2)
+    sparse = KernelModel(kernel, SCALING, SparseRows(form(p.support)), p.coefficients, p.intercept)
+    for model, given in ((p, form(X)), (sparse, X), (sparse, form(X))):
+        scores = model.values(given, 2)
+        assert type(scores) is np.ndarray
+        np.testing.assert_array_equal(scores, expected_scores)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_the_wider_dtype_is_computed_in(kernel, form):
+    """A float64 model on float32 rows, and the other way round; the scores are in the rows' dtype."""
+    X = rows(60, "float32")
+    wide, narrow = make(kernel), make(kernel, dtype="float32")
+    scores = wide.values(form(X))
+    assert scores.dtype == np.float32
+    np.testing.assert_array_equal(scores, wide.values(X.astype(np.float64)).astype(np.float32))
+    scores = narrow.values(form(X.astype(np.float64)))
+    assert scores.dtype == np.float64
+    np.testing.assert_allclose(scores, expected(narrow, X), rtol=0, atol=1e-11 * (1 + np.abs(scores).max()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_threads_and_support_blocks_change_nothing_or_rounding(monkeypatch, dtype):
+    p, X = make(dtype=dtype), rows(3000, dtype)
+    first = p.values(X, 1)
+    for threads in (2, 3):
+        assert p.values(X, threads).tobytes() == first.tobytes()
+    monkeypatch.setattr(kernel_model, "SUPPORT_BYTES", 40 * 3 * 8)
+    np.testing.assert_allclose(p.values(X), first, rtol=0, atol=1e-4 if dtype == "float32" else 1e-11)
