@@ -1,7 +1,7 @@
 """The demonstration: a real data set from file to predictions, then one larger than its workers' memory.
 
-Every step is a public function, so this is also an example of how they follow each other. Nothing is printed:
-`run_demo` is given a function that shows a line.
+Every step calls a public function, so this is also an example of how to combine them. Nothing is printed here:
+`run_demo` takes a function that shows a line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dask_odm.engine.workers import local_workers, peak_bytes
 from dask_odm.errors import InputError
 
 Say = Callable[[str], object]
-TEST_START = 1_048_576_000  # the first test row of the endless sequence, far behind the training rows
+TEST_START = 1_048_576_000  # the first test row of the endless sequence, far after the training rows
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def run_demo(folder: str | os.PathLike[str], say: Say, size: Size | None = None)
     Parameters
     ----------
     folder : path
-        Where stores, models and the plot are left; made if need be. Files of an earlier run are replaced.
+        Folder for stores, models and the plot; it is made if needed. Files of an earlier run are replaced.
     say : callable
-        Takes each line for a person.
+        Called with every line to show.
     size : Size, optional
         Of the second data set.
 
@@ -155,7 +155,7 @@ def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
 
 
 def _facts(model: Any, found: Evaluation, train: odm.Store, say: Say, started: float) -> dict[str, Any]:
-    """Show the table of levels or steps and what the model is worth, and return it."""
+    """Show the table of levels or steps and the accuracy of the model, and return all of it."""
     seconds = time.perf_counter() - started
     say(f"{format_history(model.history_)}\n")
     if np.isnan(model.dual_gap_):

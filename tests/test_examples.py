@@ -1,30 +1,22 @@
-"""Everything in examples/ runs, without a warning and without leaving a file; so do the README's commands."""
+"""Everything in examples/ runs, without a warning and without leaving a file."""
 
 from __future__ import annotations
 
 import os
-import re
 import runpy
-import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from dask_odm import ODMClassifier, ingest
-from dask_odm.cli import main
-from dask_odm.datasets import make_overlapping
 from notebooks import run_notebook, shown
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 FILES = sorted(path.name for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 NEEDS = {"from_parquet.py": "pyarrow", "compare_svrg.py": "matplotlib"}
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def of_kind(suffix: str) -> list[str]:
@@ -105,45 +97,3 @@ def test_notebooks_are_stored_without_outputs(name) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert code
     assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * len(code)
-
-
-def readme_blocks(heading: str, language: str) -> list[str]:
-    section = re.search(rf"^## {heading}\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
-    assert section is not None
-    return re.findall(rf"^```{language}\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def readme_files(workplace) -> Path:
-    """What the README's commands begin with: train.libsvm, and test.zarr."""
-    X, y = make_overlapping(300, 4)
-    rows = (" ".join(f"{j}:{value}" for j, value in enumerate(row, 1)) for row in X)
-    lines = [f"{label} {row}" for label, row in zip(y, rows, strict=True)]
-    Path("train.libsvm").write_text("\n".join(lines) + "\n")
-    ingest((X, y), "test.zarr")
-    return workplace
-
-
-def test_python_of_the_readme(readme_files) -> None:
-    (block,) = readme_blocks("Python", "python")
-    found: dict[str, Any] = {}
-    exec(compile(block, "README.md", "exec"), found)
-    assert isinstance(found["clf"], ODMClassifier)
-    assert found["clf"].dual_gap_ <= 1e-3
-
-
-def test_shell_of_the_readme(readme_files) -> None:
-    (block,) = readme_blocks("Shell", "sh")
-    commands = [shlex.split(line, comments=True) for line in block.splitlines()]
-    assert {command[1] for command in commands} >= {"ingest", "fit", "predict", "evaluate", "info", "verify"}
-    for program, *arguments in commands:
-        assert program == "dask-odm"
-        done = CliRunner().invoke(main, arguments)
-        assert done.exit_code == 0, done.output
-    assert len(Path("predictions.csv").read_text().splitlines()) == 301
-
-
-def test_files_that_the_readme_links_to_are_there() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
-    assert "docs/errors.md" in links
-    assert [link for link in links if not (ROOT / link).exists()] == []

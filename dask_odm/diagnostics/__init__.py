@@ -1,1 +1,1 @@
-"""What a person looks at: progress bars, the table of tree levels, plots."""
+"""Output for a person: progress bars, tables of tree levels and solver steps, evaluation, plots."""

@@ -1,4 +1,4 @@
-"""A model on the rows of a store, chunk by chunk: predictions to a file, or compared with the labels."""
+"""Applies a model to the rows of a store, chunk by chunk: writes predictions, or compares them with the labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KIND = "prediction"
 
 @dataclass
 class Evaluation:
-    """What predictions are worth, gathered chunk by chunk.
+    """How predictions compare with the labels, gathered chunk by chunk.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class Evaluation:
     unlabelled : int
         Rows without a label; they do not count.
     right_weight, weight : float
-        Weight of the rows predicted right, and of all that count.
+        Weight of the rows that are predicted right, and of all rows that count.
     band : int ndarray of shape (3,)
         Rows with a margin below, within and above 1 ± theta.
     margins : list of ndarray, or None
-        Margins ``y f(x)`` of the rows with one of the two labels; a list given in the beginning is filled.
+        Margins ``y f(x)`` of the rows with one of the two labels; a list passed to the constructor is filled.
     """
 
     classes: list[Any]
@@ -119,7 +119,7 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
     Raises
     ------
     InputError
-        No row of the store has a label, none a label of the model's, or its rows have another number of features.
+        No row of the store has a label, no label is one of the model's, or the rows have another number of features.
     """
     if not sum(store.class_counts or ()) or store.classes is None or store.layout.y is None:
         raise InputError(f"store '{store.path}' has no labels to compare with.")
@@ -207,7 +207,7 @@ def _write_csv(path: str, found: Iterator[Array], title: str) -> None:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow([title])
             for values in found:
-                words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest that reads back
+                words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
                 writer.writerows([word] for word in words.tolist())
             file.flush()
             os.fsync(file.fileno())
@@ -220,7 +220,7 @@ def _write_csv(path: str, found: Iterator[Array], title: str) -> None:
 
 
 class _Stream:
-    """Values that come block by block, as a `RowSource` that is read once, from its start to its end."""
+    """Values that arrive block by block, as a `RowSource` that can be read once, from start to end."""
 
     def __init__(self, found: Iterator[Array], rows: int, dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = (rows,), dtype

@@ -59,7 +59,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _solver(model: Any) -> str | None:
-    """Return the solver a model was trained by, and why it was that one."""
+    """Return the solver that a model was trained by, and why it was chosen."""
     first: dict[str, Any] = next(iter(getattr(model, "history_", [])), {})
     return f"{first['solver']}: {first['why']}" if "solver" in first else None
 
@@ -70,7 +70,7 @@ def folder_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def plain(value: Any) -> Any:
-    """Turn facts into what JSON holds: NumPy values into Python's, NaN and infinity into None, else into text."""
+    """Turn facts into values for JSON: NumPy values become Python's, NaN and infinity None, anything else text."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -83,7 +83,7 @@ def plain(value: Any) -> Any:
 
 
 def listing(facts: Mapping[str, Any]) -> str:
-    """Return one line a fact; the history, and what is None, are left out."""
+    """Return one line for each fact; the history, and facts that are None, are left out."""
     shown = {key: _cell(key, value) for key, value in facts.items() if key != "history" and value is not None}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{key.replace('_', ' '):<{width}}  {value}" for key, value in shown.items())
@@ -102,7 +102,7 @@ def _cell(key: str, value: Any) -> str:
 
 
 def _some(values: list[Any]) -> str:
-    """Return the first of many values, and how many there are."""
+    """Return the first few of many values, and how many there are."""
     more = f", … ({len(values)})" if len(values) > _SHOWN else ""
     return ", ".join(map(str, values[:_SHOWN])) + more
 

@@ -1,4 +1,4 @@
-"""Listeners that show a person how far the work is, and the tables of a tree's levels and a linear solver's steps."""
+"""Progress bars, and the tables of a tree's levels and of a solver's steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Columns = tuple[tuple[str, str, int, str], ...]
 
 
 def level_header() -> str:
-    """Return the titles over the rows that `level_row` makes."""
+    """Return the header of the table whose lines `level_row` makes."""
     return _header(_COLUMNS)
 
 
@@ -49,12 +49,12 @@ def _row(columns: Columns, record: Mapping[str, Any]) -> str:
 
 
 def step_header() -> str:
-    """Return the titles over the rows that `step_row` makes."""
+    """Return the header of the table whose lines `step_row` makes."""
     return _header(_STEP_COLUMNS)
 
 
 def step_row(step: IterationFinished | Mapping[str, Any]) -> str:
-    """Return one line of the table of a linear solver's steps, as `level_row` does of levels."""
+    """Return one line of the table of a solver's steps, as `level_row` does for levels."""
     return _row(_STEP_COLUMNS, step if isinstance(step, Mapping) else vars(step))
 
 
@@ -64,13 +64,13 @@ def level_row(level: LevelFinished | Mapping[str, Any]) -> str:
     Parameters
     ----------
     level : LevelFinished or mapping
-        The event, or a record with the same names; what a record lacks is shown as ``-``.
+        The event, or a record with the same names; a missing value is shown as ``-``.
     """
     return _row(_COLUMNS, level if isinstance(level, Mapping) else vars(level))
 
 
 def format_levels(levels: Iterable[LevelFinished | Mapping[str, Any]]) -> str:
-    """Return the table of a tree's levels, such as the events of a fit, header first, without a newline at its end."""
+    """Return the table of a tree's levels (events or records), with a header, without a newline at its end."""
     return "\n".join([level_header(), *map(level_row, levels)])
 
 
@@ -89,7 +89,7 @@ def _cell(value: Any, spec: str) -> str:
 def _tqdm() -> Any:
     """tqdm's bars for where this process runs: widgets in a notebook that has ipywidgets, else text."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TqdmWarning)  # that there is no ipywidgets, which nobody asked for
+        warnings.simplefilter("ignore", TqdmWarning)  # it would ask for ipywidgets, which is optional
         from tqdm.auto import tqdm
     return tqdm
 
@@ -107,13 +107,13 @@ class ProgressBars:
     Parameters
     ----------
     force : bool, default=False
-        Draw even where stderr is neither a terminal nor a notebook's; otherwise it is silent there.
+        Draw even if stderr is neither a terminal nor a notebook's; by default nothing is drawn there.
 
     Notes
     -----
     A phase ends with the event whose ``done`` is its ``total``; a phase of unknown total ends when it starts
-    anew or at `close`. Bars exist only while a phase runs and never leave the process: a copy or pickle
-    carries ``force`` and nothing else, so that estimators that hold it clone and pickle.
+    anew or at `close`. Bars exist only while a phase runs, and stay in their process: a copy or pickle
+    holds ``force`` and nothing else, so that estimators with this callback can be cloned and pickled.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class ProgressBars:
         self._forget()
 
     def __call__(self, event: Event) -> None:
-        """Show ``event``, if it is of a kind that is shown and there is somebody to see it."""
+        """Show ``event``, if it is of a kind that is shown, on a terminal, in a notebook, or where ``force`` is set."""
         if sys.stderr is None or not (self.force or sys.stderr.isatty() or _in_notebook()):
             return
         if isinstance(event, Progress):
@@ -154,7 +154,7 @@ class ProgressBars:
             self._write_step(event)
 
     def close(self) -> None:
-        """Close the bars of phases that did not come to their end, as after an error."""
+        """Close the bars of phases that did not finish, such as after an error."""
         for bar in self._bars.values():
             bar.close()
         self._forget()

@@ -1,8 +1,8 @@
-"""What a kernel is: values on blocks of rows, the diagonal, a name and parameters.
+"""The interface of a kernel: values on blocks of rows, the diagonal, a name and parameters.
 
-A kernel sees its rows packed: in the layout that its own way of computing tiles wants, on the left or the right.
-Here the work is split so that BLAS does most of it: a tile is a matrix product of packed rows, which ``finish``
-turns into kernel values in place. Labels and Dask are unknown here.
+A kernel packs its rows first, into the layout in which it computes tiles; rows on the left of a tile may have another
+layout than rows on the right. In this class BLAS does most of the work: a tile is a matrix product of packed rows, and
+``finish`` turns it into kernel values in place. Kernels know nothing of labels or Dask.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Packed:
     Attributes
     ----------
     values : ndarray
-        The buffer, flat; it may be larger than what the rows take.
+        The flat buffer; it may be larger than the rows need.
     n, d : int
-        How many rows of how many features.
+        Number of rows and of features.
     width : int
         Columns of a packed row. Rows packed for the left lie one after the other.
     """
@@ -72,11 +72,11 @@ class Kernel(ABC):
         return d
 
     def packed_size(self, n: int, d: int) -> int:
-        """Elements that ``n`` packed rows of ``d`` features take on the side that takes more."""
+        """Elements that ``n`` packed rows of ``d`` features need, on the side that needs more."""
         return n * self.width(d)
 
     def room(self, n: int, d: int, dtype: Any) -> Packed:
-        """A buffer for up to ``n`` rows of ``d`` features: an ``out`` of packing."""
+        """A buffer for up to ``n`` rows of ``d`` features, to be passed as ``out`` of the packing methods."""
         return Packed(np.empty(self.packed_size(n, d), dtype), n, d, self.width(d))
 
     def _room_for(self, X: Array, out: Packed | None) -> Packed:
@@ -91,11 +91,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        """Rows ``X`` (n, d) as the left of a tile; ``out``, packed before, lends its buffer."""
+        """Rows ``X`` (n, d) packed for the left of a tile, in the buffer of ``out`` if it is given."""
 
     @abstractmethod
     def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        """Rows ``X`` (n, d) as the right of a tile."""
+        """Rows ``X`` (n, d) packed for the right of a tile."""
 
     @abstractmethod
     def finish(self, tile: Array) -> None:
@@ -110,7 +110,7 @@ class Kernel(ABC):
         return self.tile_packed(self.pack_left(X), self.pack_right(Z), out)
 
     def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
-        """As `tile`, of rows packed before."""
+        """As `tile`, for rows that are already packed."""
         out = np.matmul(left.matrix, right.matrix.T, out=out)
         self.finish(out)
         return out
@@ -131,9 +131,9 @@ class Kernel(ABC):
         by_row: Array | None,
         by_column: Array | None,
     ) -> None:
-        """``by_row += K v`` and ``by_column += K.T u`` in one go; either may be left out, with its vector.
+        """``by_row += K v`` and ``by_column += K.T u`` in one pass; either may be left out, together with its vector.
 
-        Of at most BLOCK rows and columns, the bits are those of `multiply` with the tile.
+        For at most BLOCK rows and columns, the result has the same bits as `multiply` with the tile.
         """
         for i in range(0, len(left), BLOCK):
             rows = slice(i, min(i + BLOCK, len(left)))
@@ -152,7 +152,7 @@ class Kernel(ABC):
     def multiply(
         self, tile: Array, d: int, u: Array | None, v: Array | None, by_row: Array | None, by_column: Array | None
     ) -> None:
-        """As `products`, with a C-contiguous ``tile`` (n, m) that was computed before from rows of ``d`` features."""
+        """As `products`, with an already computed C-contiguous ``tile`` (n, m) of rows of ``d`` features."""
         none = np.empty(0, tile.dtype)
         loop = tile_loop(1, False, tile.dtype == np.float32)
         run_loop(loop, STORED, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
@@ -175,7 +175,7 @@ def run_loop(
     by_row: Array | None,
     by_column: Array | None,
 ) -> None:
-    """Call a `tile_loop` for what is not None, with everything in the one type it is compiled for."""
+    """Call a `tile_loop` for the arguments that are not None, with all of them in the dtype it is compiled for."""
     dtype, (n, m) = left.dtype, shape
     mode |= (FORWARD if v is not None else 0) | (BACKWARD if u is not None else 0)
     none, no_sums = _NONE[dtype.itemsize], _NONE[8]
@@ -190,7 +190,7 @@ _free_buffers: dict[str, list[Array]] = {"float32": [], "float64": []}
 
 @contextmanager
 def _tile_buffer(dtype: np.dtype[Any]) -> Iterator[Array]:
-    """Room for BLOCK × BLOCK entries that no other thread uses meanwhile; kept, since fresh pages are slow."""
+    """A buffer of BLOCK × BLOCK entries for this thread alone; it is reused, since fresh pages are slow."""
     free = _free_buffers[dtype.name]
     try:
         buffer = free.pop()

@@ -1,9 +1,9 @@
-"""The Gram matrix of one partition as an operator: tiles kept in memory, or recomputed where they do not fit.
+"""The Gram matrix of one partition as an operator: tiles are kept in memory, or recomputed where they do not fit.
 
-The matrix is symmetric, so one tile of every pair of blocks is computed and serves its mirror image as its
-transpose. Row i of tiles has those at distance 0 to half of all blocks to the right, wrapped round, so that all
-rows are the same work. Rows of tiles are cut into groups, whose sums are added pair by pair: whether tiles are kept
-or recomputed, by how many threads, and whether one `Gram` holds all groups or many hold some, changes no bit.
+The matrix is symmetric, so only one tile of every pair of blocks is computed; its transpose serves as the other. Row i
+of tiles begins at the diagonal and goes half of all blocks to the right, wrapping round, so that every row is the same
+amount of work. Rows of tiles are cut into groups, whose sums are added pair by pair. So the bits of a product do not
+depend on whether tiles are kept or recomputed, on the number of threads, or on how many `Gram` objects share groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK
 PANEL_BYTES = 16 << 20
-RUN_BYTES = 1 << 20  # of blocks that wait, packed, for one that is read once for all of them
+RUN_BYTES = 1 << 20  # bytes of packed blocks that are held while one other block is read, once for all of them
 GROUPS = 32
 
 
@@ -67,7 +67,7 @@ class ArrayRows:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How ``n`` rows of ``d`` features are cut into equal blocks, and these into groups; depends on nothing else."""
+    """How ``n`` rows are cut into equal blocks, and blocks into groups; ``n`` and the features ``d`` alone decide."""
 
     n: int
     d: int
@@ -164,7 +164,7 @@ class Scratch:
 
 
 class Room:
-    """Memory that one Gram matrix after the other keeps its tiles in, since fresh pages are slow."""
+    """Memory for kept tiles that successive Gram matrices reuse, since fresh pages are slow."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -188,7 +188,7 @@ class Gram:
     rows : Rows
         n rows; the values are computed in their dtype.
     budget : int
-        Bytes the tiles may take. They are kept if all of them fit, else recomputed on every pass.
+        Bytes that kept tiles may use. Tiles are kept if all of them fit, and recomputed on every pass otherwise.
     threads : int
         Threads for every pass. BLAS should be limited to one thread around the calls.
     part : (int, int)
@@ -312,7 +312,7 @@ class Gram:
                         self.kernel.products(left, right, *self._sides(i, j, v, y))
 
     def _sides(self, i: int, j: int, v: Array, y: Array) -> tuple[Array | None, Array, Array, Array | None]:
-        """What tile (i, j) multiplies and adds to: both ways but on the diagonal."""
+        """The vectors that tile (i, j) multiplies and adds to: two of each, but one on the diagonal."""
         rows, columns = self._slice(i), self._slice(j)
         if i == j:
             return None, v[columns], y[rows], None
@@ -348,7 +348,7 @@ class Gram:
     def _column(
         self, i: int, b: int, v: Array, y: Array
     ) -> tuple[Array | None, Array | None, Array | None, Array | None]:
-        """What the tile of blocks ``i`` and ``b``, whichever way it lies, multiplies and adds to."""
+        """The vectors that the tile of blocks ``i`` and ``b``, in either order, multiplies and adds to."""
         target = y[self._slice(i)]
         return (None, v, target, None) if self.tiling.owns(i, b) else (v, None, None, target)
 
@@ -382,7 +382,7 @@ class Gram:
         return K
 
     def in_float64(self) -> Gram:
-        """The same operator with float64 entries, recomputed on every pass: what certifies a gap."""
+        """The same operator with float64 entries, recomputed on every pass; certificates of the gap use it."""
         return Gram(self.kernel, Float64Rows(self.rows), budget=0, threads=self.threads, part=self.part)
 
 

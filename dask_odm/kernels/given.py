@@ -1,7 +1,7 @@
-"""Kernels that the user brings: values that were computed before, or a function. For rows in memory only.
+"""Kernels that the user supplies: precomputed values, or a function. For rows in memory only.
 
-Both speak to the rest as any kernel does: the rows of a precomputed kernel are row numbers, in a column of
-their own, and its tiles are looked up.
+Both have the interface of any kernel. The "rows" of a precomputed kernel are row numbers, in a single column, and its
+tiles are looked up.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _DIAGONAL_ROWS = 64
 _SYMMETRY_ROWS = 256
 _ASYMMETRY = 1e-4
 _CHECKED_ROWS = 256
-_INDEFINITE = 1e-5  # of the largest value and the number of rows: float32 rounds by less
+_INDEFINITE = 1e-5  # times the largest value and the number of rows: rounding in float32 is smaller
 
 
 @dataclass(frozen=True)
 class _Given(Kernel):
-    """What the two share: rows are passed on as they are."""
+    """Base of both kernels: rows are not packed."""
 
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
         return self._copied(X, out)

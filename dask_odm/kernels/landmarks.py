@@ -1,4 +1,4 @@
-"""Landmarks: a few rows that stand for all; the strata they make, and what of the kernel they leave out.
+"""Landmarks: a few rows that represent all; the strata they define, and the residual of the kernel beside them.
 
 Source: SODM, section on stratified partitions. The first landmark is the row of largest κ(x, x); every next
 one the row of largest Schur complement ``κ(z, z) − k_z K⁻¹ k_zᵀ`` given those chosen, which is the pivoted
@@ -21,8 +21,8 @@ from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows whose kernel values are held at a time
-_PANEL = 128  # landmarks that a step of solving with the factor takes
-RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # a feature's rounding must stay small beside it
+_PANEL = 128  # landmarks per step of a solve with the factor
+RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # times the number of rows and the largest κ(x, x)
 _GREEDY_TOLERANCE = 1e-10
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
@@ -31,10 +31,10 @@ VANISHES = (
 
 @dataclass(frozen=True, eq=False)
 class Landmarks:
-    """Landmark rows z_1 … z_r and, computed when first asked for, their Gram matrix: what strata, the landmark solver,
-    preconditioners and certificates share.
+    """Landmark rows z_1 … z_r and, computed when first asked for, their Gram matrix and its factor.
 
-    Pickles as kernel, rows and index: a factor is computed sooner than sent.
+    Strata, the landmark solver, preconditioners and certificates share this record. It pickles as kernel, rows and
+    index, since computing a factor takes less time than sending it.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ class Landmarks:
     rows : ndarray of shape (r, d)
         As the kernel sees them, float32 or float64.
     index : int64 ndarray of shape (r,)
-        Their numbers in the data, or the caller's; ascending, but for greedy ones, which are in order of choice.
+        Row numbers in the data, or numbers from the caller; ascending, except that greedy landmarks are in order of
+        choice.
     """
 
     kernel: Kernel
@@ -51,13 +52,13 @@ class Landmarks:
 
     @classmethod
     def of(cls, kernel: Kernel, candidates: Array, index: Array | None = None) -> Landmarks:
-        """The independent ones of ``candidates`` (m, d) as far as their dtype tells, by pivoted Cholesky in float64.
+        """The ``candidates`` (m, d) that are independent to the precision of their dtype: pivoted Cholesky in float64.
 
         Parameters
         ----------
         candidates : ndarray of shape (m, d)
         index : int64 ndarray of shape (m,), optional
-            Their numbers; 0 … m−1 without.
+            Row numbers of the candidates; by default 0 … m−1.
 
         Raises
         ------
@@ -122,9 +123,9 @@ class Landmarks:
         return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
 
     def features(self, X: Array) -> Array:
-        """``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r): what the kernel's space sees of it here.
+        """``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r): its coordinates in the span of the landmarks.
 
-        By matrix products, for SciPy's triangular solve would keep other threads waiting.
+        It uses matrix products, since SciPy's triangular solve would keep other threads waiting.
         """
         values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self._packed)
         start = 0
@@ -135,9 +136,9 @@ class Landmarks:
         return values
 
     def residual(self, X: Any, threads: int = 1) -> NDArray[np.float64]:
-        """``κ(x, x) − ‖L⁻¹ k(x)‖²`` of every row of ``X`` (n, d), dense or sparse: what the landmarks leave of it.
+        """``κ(x, x) − ‖L⁻¹ k(x)‖²`` of every row of ``X`` (n, d), dense or sparse: its squared distance from the span.
 
-        Float64 (n,), never negative, in O(n r²); holds O(BLOCK · (r + d)) numbers a thread besides.
+        Float64 (n,), never negative, in O(n r²) time; each thread also holds O(BLOCK · (r + d)) numbers.
         """
 
         def block(start: int) -> Array:
@@ -152,12 +153,12 @@ class Landmarks:
 
 
 def rank_floor(diagonal: Array, dtype: np.dtype[Any], count: int) -> float:
-    """Residual below which a row of ``dtype`` is no more than the rounding of ``count`` others."""
+    """Residual below which a row of ``dtype`` cannot be told from the rounding of ``count`` other rows."""
     return RANK_TOLERANCE[np.dtype(dtype).name] * count * float(diagonal.max(initial=0.0))
 
 
 def cholesky(matrix: Array) -> Array:
-    """Lower Cholesky factor, with as much added to the diagonal as it takes; ValueError where nothing helps."""
+    """Lower Cholesky factor of the matrix, with jitter added to the diagonal if needed; ValueError if none suffices."""
     jitter = 0.0
     while np.isfinite(jitter):
         factor, info = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)) if jitter else matrix, lower=1)

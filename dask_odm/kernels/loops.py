@@ -1,11 +1,11 @@
 """The compiled loop behind tiles of distance kernels, and behind products with any tile.
 
-A tile is made four rows by 512 columns at a time in a buffer that stays in the first-level cache; from there it is
-stored, or multiplied and forgotten. Only columns laid out feature by feature, with the number of features of
-a step known to the compiler, become vector instructions.
+A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. From there it
+is stored, or multiplied and discarded. The loop becomes vector instructions only if columns are laid out feature by
+feature and the compiler knows the number of features of a step.
 
-Sums of products run in the dtype of the rows over at most 512 columns or 64 rows, from there on in float64:
-in float32 alone they would stall the gap.
+Products are summed in the dtype of the rows over at most 512 columns or 64 rows, and in float64 beyond: with sums in
+float32 alone the gap would stall.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 
 from dask_odm.kernels.jit import compiled, inlined
 
-COLUMNS = 512  # of a panel
-RUN_ROWS = 64  # whose products with a column are added up before they go to float64
-WHOLE = 32  # columns are computed in multiples of it, so that vectors are full
-FEATURES = 8  # of a step at most: more and their factors do not fit the registers
+COLUMNS = 512  # columns of a panel
+RUN_ROWS = 64  # rows whose products with a column are summed before the sum goes to float64
+WHOLE = 32  # columns are computed in multiples of this number, so that vector registers are full
+FEATURES = 8  # most features of a step: the factors of more do not fit the registers
 
 STORE, FORWARD, BACKWARD, STORED = 0, 1, 2, 4  # what to do with entries; STORED: they are read, not computed
 
@@ -33,12 +33,12 @@ _P64 = tuple(float(LOG2**k / np.prod(np.arange(1.0, k + 1))) for k in range(14))
 
 
 def step_of(width: int) -> int:
-    """Features of a step: as few as the least number of steps allows, so that little is padded."""
+    """Features per step: the fewest for the least number of steps, so that there is little padding."""
     return -(-width // -(-width // FEATURES))
 
 
 def padded(width: int) -> int:
-    """``width`` features up to a whole number of steps."""
+    """``width`` rounded up to a whole number of steps."""
     step = step_of(width)
     return step * -(-width // step)
 
@@ -170,7 +170,7 @@ def _four(rows: Any, i: int) -> Any:
 
 @inlined
 def _weights(u: Any, r0: int, r1: int, r2: int, r3: int, some: int) -> Any:
-    """``u`` of four rows, 0 of those that there are no more."""
+    """``u`` of four rows; 0 where there are fewer rows."""
     zero = u[0] - u[0]
     return u[r0], u[r1] if some > 1 else zero, u[r2] if some > 2 else zero, u[r3] if some > 3 else zero
 
@@ -212,9 +212,9 @@ def _dot_and_add(e0: Any, e1: Any, e2: Any, e3: Any, v: Any, u0: Any, u1: Any, u
 
 @inlined
 def _dealt(rows: Any) -> Any:
-    """``rows`` so ordered that four that follow each other are one of each quarter.
+    """``rows`` in an order in which every four consecutive ones come from the four quarters.
 
-    A stored tile is then read as four streams, each in order; four neighbours at a time take twice as long.
+    A stored tile is then read as four sequential streams; reading four neighbours at a time takes twice as long.
     """
     order, quarter = rows.copy(), rows.size // 4
     for i in range(quarter):
@@ -228,8 +228,8 @@ def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
     """The loop for packed rows of a width that ``step`` divides, of float32 if ``narrow``.
 
     Entries are ``2**(left_i · right_j) + bias`` or, if ``manhattan``, ``2**−Σ_k |left_ik − right_jk| + bias``.
-    One function: were it made of compiled closures, the next process would not find it on disk. And one for all it
-    does with entries, computed or stored, so that products have the same bits however the entries came.
+    It is one function, since compiled closures could not be cached on disk for the next process. The same function
+    handles computed and stored entries, so that products have the same bits either way.
     """
 
     @compiled

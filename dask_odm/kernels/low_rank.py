@@ -1,4 +1,4 @@
-"""The Gram matrix of the linear kernel by its factors, where there are fewer features than rows in a tile."""
+"""The Gram matrix of the linear kernel as a product of its factors, for fewer features than rows in a tile."""
 
 from __future__ import annotations
 

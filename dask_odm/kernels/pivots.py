@@ -1,12 +1,12 @@
-"""Which rows become landmarks: uniformly drawn ones, or a randomly pivoted Cholesky's, in blocks with rejection.
+"""How landmarks are chosen: uniformly, or by randomly pivoted Cholesky, in blocks with rejection.
 
 Sources: Chen, Epperly, Tropp and Webber, *Randomly pivoted Cholesky* (2023); Epperly, Tropp and Webber, *Embrace
-rejection* (2024). The next pivot is drawn in proportion to what the pivots so far leave of each row's κ(x, x). A
-block of proposals is drawn by the same residuals; each in turn is accepted with probability (what is left of it by
-then)/(what it was drawn by). The law of the pivots does not depend on the size of a block, so it is large: proposals
-cost little beside the pass over all rows that the next block takes. Departure: a block is drawn without replacement,
-by a race of exponential variates, so that chunks of rows run it apart from each other; a rejected row gets its second
-chance in the next block, not in its own.
+rejection* (2024). A row's residual is what the pivots so far leave of its κ(x, x). The next pivot is drawn in
+proportion to the residuals. Here a block of proposals is drawn by the residuals before the block, and each proposal in
+turn is accepted with probability (its residual now)/(its residual before the block). The distribution of the pivots
+does not depend on the size of a block, so blocks are large: proposals cost little compared with the pass over all rows
+that the next block takes. Departure from the papers: a block is drawn without replacement, by a race of exponential
+variates, so that chunks of rows can run it independently; a rejected row gets its second chance in the next block.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dask_odm.typing import Array
 CHUNK_ROWS = 1 << 14
 CHUNK_BYTES = 64 << 20
 METHODS = ("uniform", "rp")
-_STREAM, _SHARE_STREAM = 4, 5  # of random numbers, apart from those of shuffles and stochastic steps
-_FIRST = 64  # pivots of the first block where their number is to be found; each block then doubles it
-_MOST = 8192  # proposals of a block, unless more are to be pivots: their features are held
-_PANEL = 128  # proposals that are decided before the others hear of it
+_STREAM, _SHARE_STREAM = 4, 5  # streams of random numbers, separate from those of shuffles and stochastic steps
+_FIRST = 64  # pivots of the first block if ``trace`` decides how many there are; each block then doubles their number
+_MOST = 8192  # most proposals of a block, unless more pivots are asked for: their features are held
+_PANEL = 128  # proposals that are decided before the residuals of the others are updated
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Proposals:
 
     @classmethod
     def merged(cls, parts: Sequence[Proposals], most: int) -> Proposals:
-        """The ``most`` first of all; whichever way chunks are grouped, it is the same."""
+        """The first ``most`` proposals of both; the result does not depend on how chunks are grouped."""
         keys = np.concatenate([part.keys for part in parts])
         numbers = np.concatenate([part.numbers for part in parts])
         first = np.lexsort((numbers, keys))[:most]
@@ -68,14 +68,14 @@ class Race:
     landmarks : Landmarks or None
         Those so far.
     method : str
-        "uniform" draws all rows alike, "rp" in proportion to what the landmarks leave of them.
+        "uniform" draws all rows with equal probability, "rp" in proportion to their residuals.
     most : int
         Proposals.
     floor : float
-        Residuals up to this are rounding.
+        Residuals up to this value count as rounding.
     seed, turn : int
     share : float
-        Of all rows, what takes part, the same rows in every turn; less than 1 for "rp" alone.
+        Share of all rows that takes part, the same rows in every turn; less than 1 only for "rp".
     """
 
     kernel: Kernel
@@ -89,7 +89,7 @@ class Race:
 
     @property
     def reads_rows(self) -> bool:
-        """Whether chances depend on features; else `chunk` takes rows of none, (n, 0)."""
+        """Whether probabilities depend on the features; if not, `chunk` takes rows without features, (n, 0)."""
         return self.method != "uniform"
 
     def random(self, *key: int) -> np.random.Generator:
@@ -123,7 +123,7 @@ class PivotRows(Protocol):
 
     @property
     def n(self) -> int:
-        """About how many rows there are; no fewer."""
+        """An estimate of the number of rows that is not too small."""
         ...
 
     @property
@@ -192,12 +192,12 @@ def choose(
     count : int
         Fewer are chosen where the numerical rank is reached.
     method : str
-        "uniform": drawn alike, dependent ones left out. "rp": by a randomly pivoted Cholesky.
+        "uniform": drawn with equal probability, dependent rows left out. "rp": by randomly pivoted Cholesky.
     trace : float
-        Of "rp": stop at the first block that leaves at most this share of the kernel's trace.
+        For "rp": stop after the first block that leaves at most this share of the kernel's trace.
     rows : int, optional
-        Of "rp": pivots are sought among about so many rows, drawn uniformly, and no fewer than ``count``; among all
-        rows without. Twenty for each landmark leave hardly more, and a pass costs O(rows · count²).
+        For "rp": about how many uniformly drawn rows are candidates, no fewer than ``count``; by default all rows are.
+        Twenty candidates per landmark leave hardly more of the trace than all rows, and a pass costs O(rows · count²).
 
     Raises
     ------
@@ -219,7 +219,7 @@ def most_proposals(count: int) -> int:
 
 
 def choosing_bytes(count: int, d: int) -> int:
-    """Bytes held while a block of proposals of ``d`` features is decided on, the source apart."""
+    """Bytes held while a block of proposals of ``d`` features is accepted or rejected, without the source's."""
     return 8 * most_proposals(count) * (2 * count + 3 * _PANEL + 4 * d) + 8 * count * (4 * count + 4 * d)
 
 
@@ -273,11 +273,11 @@ def accepted(kernel: Kernel, X: Array, known: Array, chance: Array, floor: float
     X : float64 ndarray of shape (b, d)
         Proposals in turn.
     known : ndarray of shape (b, r)
-        Their features, rows of L, at earlier pivots.
+        Their features (rows of L) with respect to the earlier pivots.
     chance : ndarray of shape (b,)
-        Uniform random numbers; a proposal is accepted where what is left of it by then is more than this share.
+        Uniform random numbers; a proposal is accepted if the share of its residual that is left by then is larger.
     floor : float
-        A proposal of which no more is left is never accepted.
+        A proposal whose residual is at most this is never accepted.
     most : int
     """
     least = np.maximum(floor, chance * (kernel.diagonal(X) - np.einsum("ij,ij->i", known, known)))

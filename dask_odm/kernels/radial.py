@@ -1,7 +1,7 @@
 """Kernels of the distance between two rows: the Gaussian radial basis function (RBF) and the Laplacian.
 
-Both have tiles of `loops.tile_loop`, where the distance never leaves the cache before it becomes a kernel value;
-`RBF` of many features goes by BLAS, which is faster there.
+Both compute their tiles in `loops.tile_loop`, where a distance stays in the cache until it has become a kernel value.
+For many features `RBF` uses BLAS, which is faster there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dask_odm.kernels.base import Kernel, Packed, run_loop
 from dask_odm.kernels.loops import COLUMNS, LOG2, STORE, STORED, exp2_float32, exp2_float64, padded, step_of, tile_loop
 from dask_odm.typing import Array
 
-WIDE = 128  # features from which on BLAS makes RBF tiles sooner than the loop
+WIDE = 128  # from this number of features on, BLAS computes RBF tiles faster than the loop
 
 
 @dataclass(frozen=True)
 class _Radial(Kernel):
-    """What the two share: packing for the loop, and the loop itself.
+    """Base of both kernels: packing for the loop, and the loop itself.
 
-    Packed rows have zeros for features up to a whole number of the loop's steps. On the right they are in panels of
+    Packed rows are padded with zeros to a whole number of the loop's steps. Rows for the right are stored in panels of
     COLUMNS rows, feature by feature.
     """
 
@@ -35,7 +35,7 @@ class _Radial(Kernel):
         return padded(d + self._constants)
 
     def _by_loop(self, d: int) -> bool:
-        """Whether tiles are the loop's; depends on nothing but ``d``, so that bits do not."""
+        """Whether tiles come from the loop; ``d`` alone decides, so that bits depend on nothing else."""
         return True
 
     def packed_size(self, n: int, d: int) -> int:
@@ -102,8 +102,8 @@ class _Radial(Kernel):
 class RBF(_Radial):
     """κ(x, z) = exp(−gamma ‖x − z‖²) + bias.
 
-    Rows should be centred before they come here (the kernel does not mind): the squared distance is
-    expanded into norms and a dot product, which cancel.
+    Rows should be centred first, which does not change the kernel: the squared distance is expanded into norms and a
+    dot product, and their difference loses digits where rows are far from zero.
     """
 
     name: ClassVar[str] = "rbf"

@@ -1,4 +1,4 @@
-"""Sums in a fixed tree: the same bits however the parts are dealt out to threads, tasks or workers."""
+"""Sums in a fixed tree: the bits do not depend on how the parts are distributed to threads, tasks or workers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def tree_sum(parts: Iterable[Any]) -> Any:
-    """The sum of a power of two of parts, pair by pair; of a sequence made on the way, few are held at a time.
+    """The sum of ``parts``, a power of two in number, pair by pair; of a generator only a few are held at a time.
 
-    Sums of aligned runs of parts, each a power of two long, add up to the same bits by another `tree_sum`.
+    If aligned runs of parts, each a power of two long, are summed first, a `tree_sum` of these sums has the same bits.
     """
     held: list[tuple[int, Any]] = []  # sums of 2**level parts, the level falling
     for part in parts:

@@ -1,4 +1,4 @@
-"""Threads of this package and of BLAS: who splits the work, so that no bit depends on how many there are."""
+"""Threads of this package and of BLAS; work is split so that no bit of a result depends on their number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_THREADS = 64
 
 
 class _SingleThreadedBlas:
-    """BLAS on one thread while any block is within; the setting is the process's, so blocks are counted.
+    """Limits BLAS to one thread while any ``with`` block is open; the limit is per process, so open blocks are counted.
 
     The threads of this package split the work themselves, so that no bit depends on their number.
     """
@@ -51,7 +51,7 @@ def _blas_libraries() -> ThreadpoolController:
 
 
 def _take_control() -> None:
-    """Let this thread set the limit: since 3.7, threadpoolctl silently ignores all threads but the first to set one."""
+    """Let this thread set the limit: since 3.7, threadpoolctl ignores every thread but the first that set one."""
     clear = getattr(OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
@@ -73,7 +73,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> list[T]:
-    """``[function(item) for item in items]`` on up to ``threads`` threads, the caller's among them, in order."""
+    """``[function(item) for item in items]`` on up to ``threads`` threads, including the caller's; results in order."""
     work: Sequence[Any] = list(items)
     if threads <= 1 or len(work) <= 1:
         return [function(item) for item in work]
@@ -103,7 +103,7 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
 
 
 def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> Iterator[T]:
-    """As `run_threads`, one after the other: no more than ``threads`` results wait to be taken."""
+    """As `run_threads`, as an iterator: at most ``threads`` results wait to be taken."""
     if threads <= 1:
         yield from map(function, items)
         return
@@ -120,5 +120,5 @@ def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: 
 
 
 def _taken(function: Callable[[Any], T], item: Any, future: Future[T]) -> T:
-    """The result; computed here if no thread has begun with it, and perhaps never would."""
+    """The result; computed in this thread if no other has begun with it, since none might ever."""
     return function(item) if future.cancel() else future.result()

@@ -1,1 +1,1 @@
-"""Data to try: made up to order, bundled with scikit-learn, or fetched."""
+"""Data to try: generated, bundled with scikit-learn, or downloaded."""

@@ -1,8 +1,8 @@
-"""One file from a web server to a folder: resumed where it was cut off, checked, and there only when it is whole.
+"""Downloads one file to a folder: it resumes where it was cut off, checks the digest, and shows complete files only.
 
-Beside a file stand ``name.part`` and ``name.part.json`` (what has come so far, and which version of the file it is of)
-until it is whole, and ``name.sha256`` from then on: the digest that was given or, where none is known, the one of the
-first download, which every later use and download is held against.
+Until a file is complete, ``name.part`` holds what has arrived so far, and ``name.part.json`` says which version of the
+file it is from. Afterwards ``name.sha256`` holds its digest: the one that was given or else that of the first download.
+Every later use and download is compared with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dask_odm.events import Progress, report
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes that fetch one file at the same time are not told apart there
+except ImportError:  # Windows: there two processes may fetch one file at the same time
     fcntl = None  # type: ignore[assignment]
 
 _PIECE = 1 << 18
@@ -40,9 +40,9 @@ class Patience:
 
     Parameters
     ----------
-    timeout : seconds without a byte until an attempt is given up
-    retries : attempts after the first; one that brought bytes is not counted
-    wait : seconds before the first of them, doubled before each next
+    timeout : seconds without a byte after which an attempt is given up
+    retries : attempts after the first; attempts that received bytes do not count
+    wait : seconds before the first retry, doubled before every further one
     """
 
     timeout: float = 30.0
@@ -55,7 +55,7 @@ class _CutError(Exception):
 
 
 def download(url: str, path: str, *, sha256: str | None = None, patience: Patience | None = None) -> str:
-    """Return ``path``, having fetched it from ``url`` unless it is there and is what it was.
+    """Fetch ``url`` to ``path``, unless the file is there and unchanged, and return ``path``.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _record(path: str, digest: str) -> None:
 
 
 def _check_kept(url: str, path: str, expected: str) -> None:
-    """Raise InputError where a file that is there is not what was fetched."""
+    """Raise InputError if the file that is there is not the one that was fetched."""
     digest = file_digest(path)
     if expected and digest != expected:
         raise InputError(
@@ -135,7 +135,7 @@ def _fetch(url: str, path: str, expected: str, patience: Patience) -> None:
 
 
 def _finish(url: str, path: str, part: str, expected: str) -> None:
-    """Check what came and put it in its place, the digest first."""
+    """Check what was received, write its digest, and move it to its place."""
     digest = file_digest(part)
     if expected and digest != expected:
         _discard(part)
@@ -151,7 +151,7 @@ def _finish(url: str, path: str, part: str, expected: str) -> None:
 
 
 def _attempt(url: str, part: str, timeout: float) -> None:
-    """Ask for what is missing and append it; _CutError where it ends early."""
+    """Request what is missing and append it; raise _CutError if the answer ends early."""
     version = _version(url, part)
     done = _size(part) if version else 0
     headers = {"User-Agent": "dask-odm", "Accept-Encoding": "identity"}
@@ -172,8 +172,8 @@ def _attempt(url: str, part: str, timeout: float) -> None:
 
 
 def _refused(url: str, part: str, done: int, error: urllib.error.HTTPError) -> None:
-    """Raise InputError where asking again is of no use."""
-    if error.code == 416 and done:  # nothing behind what we have: begin anew
+    """Raise InputError if another attempt would not help."""
+    if error.code == 416 and done:  # there is nothing after what we have: begin again
         _discard(part)
     elif error.code < 500 and error.code not in _LATER:
         hint = "no such file there" if error.code in (404, 410) else error.reason
@@ -181,7 +181,7 @@ def _refused(url: str, part: str, done: int, error: urllib.error.HTTPError) -> N
 
 
 def _take(url: str, part: str, response: Any, done: int, version: dict[str, str]) -> None:
-    """Write the body of an answer behind the ``done`` bytes that are there, or in their place."""
+    """Write the body of an answer after the ``done`` bytes that are there, or instead of them."""
     goes_on = response.status == 206 and done > 0
     start, total = _extent(response, goes_on)
     same = not version or _validator(response.headers) in (None, version["validator"])
@@ -236,7 +236,7 @@ def _validator(headers: Any) -> str | None:
 
 
 def _version(url: str, part: str) -> dict[str, str]:
-    """Return what is known of a part that is there; nothing where it cannot be resumed."""
+    """Return what is known of a partial file; an empty result if it cannot be resumed."""
     try:
         with open(f"{part}.json", encoding="utf-8") as file:
             version = json.load(file)

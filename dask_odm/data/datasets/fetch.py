@@ -1,7 +1,7 @@
 """Data sets of the LIBSVM site (https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html): files and stores.
 
-The site publishes no checksums that this table could hold, so a file's digest is recorded when it is first fetched and
-every later use is held against it (`download`): a first download is trusted, a later change is noticed.
+The site publishes no checksums. So a file's digest is recorded when it is first fetched, and every later use is
+compared with it (`download`): the first download is trusted, and a later change is noticed.
 """
 
 from __future__ import annotations
@@ -103,20 +103,20 @@ def fetch_libsvm(
     wait: float = 1.0,
     **options: Any,
 ) -> tuple[str, ...] | Store | tuple[Store, Store]:
-    """Fetch a data set of the LIBSVM site, once: files that are in the cache are checked and used.
+    """Fetch a data set of the LIBSVM site once; later calls check the files in the cache and use them.
 
     Parameters
     ----------
     name : of the data set, such as ``a7a`` or ``SUSY``; with ``url``, any file's name
     part : ``train`` or ``test`` where the site has them apart; by default all
     cache : folder of the files; by default the environment's ``DASK_ODM_CACHE``, else ``~/.cache/dask-odm``
-    url : address of the folder the files lie in, of a mirror, say
-    sha256 : digests by file name. Without, a file is held against its first download: the digest of that stands
-        beside it in ``name.sha256``. The site publishes none, so a first download is taken as it comes
+    url : address of the folder that holds the files, such as that of a mirror
+    sha256 : digests by file name. By default a file is compared with its first download, whose digest is kept beside
+        it in ``name.sha256``. The site publishes no digests, so a first download is trusted
     store : folder to ingest the files into, all of them into one store
-    timeout : seconds without a byte until an attempt is given up
-    retries : attempts after the first; one that brought bytes is not counted
-    wait : seconds before the first of them, doubled before each next
+    timeout : seconds without a byte after which an attempt is given up
+    retries : attempts after the first; attempts that received bytes do not count
+    wait : seconds before the first retry, doubled before every further one
     options : of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
 
     Returns
@@ -126,8 +126,8 @@ def fetch_libsvm(
     Raises
     ------
     InputError
-        No such data set or file, a server that cannot be reached, or a checksum that does not fit. What has come
-        so far is kept, and resumed by the next call where the server can.
+        No such data set or file, a server that cannot be reached, or a checksum that does not match. What has arrived
+        so far is kept, and the next call resumes it if the server supports that.
     StoreError
         The cache or the store cannot be written.
     """

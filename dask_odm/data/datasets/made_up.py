@@ -1,8 +1,8 @@
-"""Made-up rows of two classes: endless sequences of which any stretch can be generated, in memory or into a store.
+"""Generated rows of two classes: endless sequences of which any part can be made, in memory or into a store.
 
-A recipe makes its rows in chunks of fixed size, each from a seed of its own (`numpy.random.SeedSequence` with the
-chunk's number as ``spawn_key``). So row i is the same however many rows are asked for, wherever they go and however
-they are cut into blocks, and memory does not grow with their number.
+A recipe makes its rows in chunks of fixed size, each from its own seed (`numpy.random.SeedSequence` with the chunk's
+number as ``spawn_key``). So row i does not depend on how many rows are asked for, where they go or how they are cut
+into blocks, and memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RowGenerator(ABC):
     Parameters
     ----------
     features : d
-    seed : of everything that is drawn
+    seed : seed of all random numbers
     """
 
     features: int
@@ -80,7 +80,7 @@ class RowGenerator(ABC):
         dtype: str = "float32",
         overwrite: bool = False,
     ) -> Store:
-        """Write rows as a store, holding one chunk of them; errors as `StoreWriter`."""
+        """Write rows as a store, with one chunk in memory at a time; raises what `StoreWriter` raises."""
         with StoreWriter(path, dtype=dtype, overwrite=overwrite) as writer:
             report(Progress("generate", 0, rows, "rows"))
             for X, codes in self.blocks(rows, start):
@@ -89,7 +89,7 @@ class RowGenerator(ABC):
             return writer.finish(self.classes, source=f"generated: {self}")
 
     def random(self, *key: int) -> np.random.Generator:
-        """Return the generator of a purpose."""
+        """Return the random generator for one purpose."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     def make(self, rows: int, start: int, store: str | os.PathLike[str] | None, dtype: str, overwrite: bool) -> Any:
@@ -181,7 +181,7 @@ class Duplicated(Gaussians):
 class Susy(RowGenerator):
     """Rows in the shape of SUSY: 18 features that are skewed, angles, or correlated mixtures of the others.
 
-    Behind them stand `Gaussians`, of which every row is an invertible image, so that the best accuracy is known.
+    Every row is an invertible image of a row of `Gaussians`, so that the best accuracy is known.
     """
 
     features: int = 18
@@ -195,7 +195,7 @@ class Susy(RowGenerator):
 
     @cached_property
     def hidden(self) -> Gaussians:
-        """The rows before they are bent."""
+        """The rows before they are transformed."""
         return Gaussians(self.features, self.seed, distance=self.distance, positive=self.positive)
 
     @cached_property
