@@ -29,6 +29,7 @@ CHUNK_BYTES = 16_000_000
 MAX_CHUNK_BYTES = 30_000_000  # larger ones fall over glibc's mmap limit and read three times slower
 FLOAT_TYPES = ("float32", "float64")
 CODE_TYPES = ("int8", "int16", "int32")
+REAL_TYPE = "float64"  # of y, where it is no class
 STATISTICS = ("minimum", "maximum", "mean", "variance")
 
 T = TypeVar("T")
@@ -166,7 +167,7 @@ class Layout:
 
     @property
     def y(self) -> ArrayLayout | None:
-        """Layout of the label codes."""
+        """Layout of the label codes, or of real targets."""
         return None if self.y_dtype is None else self._column("y", self.y_dtype)
 
     @property
@@ -202,7 +203,7 @@ class Layout:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} is {value!r}")
-        if self.dtype not in FLOAT_TYPES or self.y_dtype not in (None, *CODE_TYPES):
+        if self.dtype not in FLOAT_TYPES or self.y_dtype not in (None, REAL_TYPE, *CODE_TYPES):
             raise ValueError(f"dtype {self.dtype!r}, y dtype {self.y_dtype!r}")
         if self.compression not in (None, "zstd"):
             raise ValueError(f"compression {self.compression!r}")

@@ -24,6 +24,7 @@ from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
     MANIFEST,
+    REAL_TYPE,
     ArrayLayout,
     Label,
     Layout,
@@ -32,9 +33,9 @@ from dask_odm.data.store.layout import (
     decode_strings,
     parse_manifest,
 )
-from dask_odm.data.store.opening import check_sizes, read_classes, read_documents
+from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_target_facts
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
-from dask_odm.errors import StoreError
+from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
 from dask_odm.typing import Array
 
@@ -50,7 +51,8 @@ class StoreBlock:
     Parameters
     ----------
     X : array of shape (rows, d)
-    y : integer codes of shape (rows,), indices into ``Store.classes``; -1 is unknown. Or None.
+    y : integer codes of shape (rows,), indices into ``Store.classes``, -1 is unknown; or real targets, float64
+        of shape (rows,), NaN is unknown; or None
     weight : float64 array of shape (rows,), or None
     first : number of the first row in the store
     """
@@ -71,16 +73,14 @@ class Store:
     ----------
     path : absolute path of the folder
     layout : number of rows and features, chunking and types
-    classes : labels in sorted order, as Python values of one type; a code is an index into it. None without y.
-    class_counts : rows of each class
+    facts : what is said of y without reading it
     source : what was ingested, in words
     digest : SHA-256 of the manifest's content, and so of every file's place, size and checksum
     """
 
     path: str
     layout: Layout
-    classes: tuple[Label, ...] | None
-    class_counts: tuple[int, ...] | None
+    facts: TargetFacts
     source: str
     digest: str
 
@@ -98,9 +98,9 @@ class Store:
         manifest = _read_manifest(root)
         check_sizes(root, manifest)
         documents = read_documents(root, manifest)
-        classes, counts = read_classes(root, manifest.layout, documents.get("y/zarr.json"))
+        facts = read_target_facts(root, manifest.layout, documents.get("y/zarr.json"))
         source = documents["zarr.json"]["attributes"].get("source", "")
-        return cls(root, manifest.layout, classes, counts, str(source), manifest.digest)
+        return cls(root, manifest.layout, facts, str(source), manifest.digest)
 
     @property
     def rows(self) -> int:
@@ -129,8 +129,30 @@ class Store:
 
     @property
     def has_y(self) -> bool:
-        """Whether rows have labels."""
+        """Whether rows have labels or real targets."""
         return self.layout.y_dtype is not None
+
+    @property
+    def y_kind(self) -> str | None:
+        """What y is: ``classes``, ``real`` or None."""
+        if self.layout.y_dtype is None:
+            return None
+        return "real" if self.layout.y_dtype == REAL_TYPE else "classes"
+
+    @property
+    def classes(self) -> tuple[Label, ...] | None:
+        """Labels in sorted order, of one Python type; a code is an index into it. None without y and for real y."""
+        return self.facts.classes
+
+    @property
+    def class_counts(self) -> tuple[int, ...] | None:
+        """Rows of each class; None where `classes` is."""
+        return self.facts.class_counts
+
+    @property
+    def known_rows(self) -> int:
+        """Rows whose y is known."""
+        return self.facts.known_rows
 
     @property
     def has_weight(self) -> bool:
@@ -168,14 +190,18 @@ class Store:
 
     @property
     def label_dtype(self) -> np.dtype[Any]:
-        """Type of an array of labels: int64, float64, bool or strings, with room for unknown ones."""
+        """Type of an array of labels: int64, float64 (real y, too), bool or strings, with room for unknown ones."""
+        if self.y_kind == "real":
+            return np.dtype(np.float64)
         kind = np.array(self.classes or (0,)).dtype
         if sum(self.class_counts or ()) == self.rows:
             return kind
         return np.dtype(np.float64 if kind.kind in "if" else object)
 
     def labels(self, codes: Array) -> Array:
-        """Return the label of each code; an unknown one is NaN among numbers, else None."""
+        """Return the label of each code, an unknown one as NaN among numbers, else None; real targets as they are."""
+        if self.y_kind == "real":
+            return codes
         unknown = np.nan if self.label_dtype == np.float64 else None
         values = np.array([*(self.classes or ()), unknown], dtype=object)
         return values[codes].astype(self.label_dtype)
@@ -211,12 +237,25 @@ class Store:
             first=self.chunk_slice(i).start,
         )
 
+    def read_columns(self, i: int) -> StoreBlock:
+        """Read y and weight of chunk ``i`` and check them; X, which is not read, has no columns."""
+        y, weight, rows = self.layout.y, self.layout.weight, self.chunk_slice(i)
+        return StoreBlock(
+            X=np.empty((rows.stop - rows.start, 0), self.dtype),
+            y=None if y is None else self.read_chunk(y, i),
+            weight=None if weight is None else self.read_chunk(weight, i),
+            first=rows.start,
+        )
+
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
         whole = read_plain_chunk(self.path, array, i, out) if array.is_plain else read_zarr_chunk(self.path, array, i)
         chunk = whole[: rows.stop - rows.start]
-        if array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
+        if array.name == "y" and self.y_kind == "real":
+            if np.isinf(chunk).any():
+                raise damage(self.path, array, i, "a target that is infinite")
+        elif array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
             raise damage(self.path, array, i, "a label code without a class")
         if array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
             raise damage(self.path, array, i, "a weight that is negative or not finite")
@@ -227,6 +266,31 @@ class Store:
         out = self.buffer()
         for i in range(self.n_chunks):
             yield self.read(i, out)
+
+    def column_blocks(self) -> Iterator[StoreBlock]:
+        """Yield y and weight of all chunks in order, without X."""
+        return map(self.read_columns, range(self.n_chunks))
+
+    def class_weights_total(self) -> npt.NDArray[np.float64]:
+        """Return the sum of row weights of every class, (classes,); y and weight are read where it is not known."""
+        if not self.has_weight or self.class_counts is None:
+            return np.array(self.class_counts or (), dtype=np.float64)
+        if self.facts.class_weights is not None:
+            return np.array(self.facts.class_weights)
+        totals = np.zeros(len(self.class_counts))
+        for block in self.column_blocks():
+            totals += class_sums(block.y, block.weight, len(totals))
+        return totals
+
+    def require_classes(self) -> None:
+        """Raise InputError, with the way out, unless rows have class labels."""
+        if self.y_kind == "real":
+            raise InputError(
+                f"store '{self.path}' holds real targets, not the labels of classes; ingest the data again with "
+                "target='classes' (--target classes)."
+            )
+        if self.y_kind is None:
+            raise InputError(f"store '{self.path}' has no labels.")
 
     def read_rows(self, indices: npt.ArrayLike) -> StoreBlock:
         """Gather rows by number, in the order given, reading each chunk that holds one of them once.
@@ -257,7 +321,7 @@ class Store:
         return StoreBlock(X, y, weight, -1)
 
     def read_y(self) -> Array | None:
-        """Read all label codes, shape (rows,); None without labels."""
+        """Read all label codes or real targets, shape (rows,); None without y."""
         return self._read_column(self.layout.y)
 
     def read_weight(self) -> npt.NDArray[np.float64] | None:
@@ -298,12 +362,20 @@ class Store:
 
 
 def read_block_array(store: Store, name: str, i: int) -> Array:
-    """Read chunk ``i`` of ``X``, ``y`` (as label values) or ``weight``: the task behind lazy arrays."""
+    """Read chunk ``i`` of ``X``, ``y`` (as label values or real targets) or ``weight``: the task behind lazy arrays."""
     array = {"X": store.layout.X, "y": store.layout.y, "weight": store.layout.weight}[name]
     if array is None:
         raise KeyError(name)
     chunk = store.read_chunk(array, i)
     return store.labels(chunk) if name == "y" else chunk
+
+
+def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.NDArray[np.float64]:
+    """Sum of the weights of every class among rows, (classes,); rows of code -1 belong to none."""
+    assert codes is not None
+    assert weight is not None
+    known = codes >= 0
+    return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)
 
 
 def _read_manifest(root: str) -> Manifest:

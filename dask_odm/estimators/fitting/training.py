@@ -17,7 +17,8 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import Labelling, StoredPartitions, chunk_statistics
+from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.files import FULL, reason, remove_folder
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
@@ -206,7 +207,7 @@ def is_small(store: Store) -> bool:
     return store.rows * store.features * store.dtype.itemsize <= WHOLE_BYTES
 
 
-def read_store(store: Store, labelling: Labelling, settings: FitSettings) -> tuple[Array, Array, Array, Any]:
+def read_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> tuple[Array, Array, Array, Any]:
     """All rows of a small store, labels ±1, weights (0 for unknown labels), and the weights of the classes."""
     X = np.empty((store.rows, store.features), settings.dtype or store.dtype)
     y, weight = np.empty(store.rows), np.empty(store.rows)
@@ -218,9 +219,9 @@ def read_store(store: Store, labelling: Labelling, settings: FitSettings) -> tup
     return X, y, weight, (labelling.negative_weight, labelling.positive_weight)
 
 
-def store_statistics(store: Store, labelling: Labelling, cluster: Cluster) -> Statistics:
+def store_statistics(store: Store, labelling: TwoClasses, cluster: Cluster) -> Statistics:
     """Statistics of the rows that are learned from, weighted: the store's own where those are all rows alike."""
-    if not store.has_weight and sum(store.class_counts or ()) == store.rows and labelling.keeps_all:
+    if not store.has_weight and store.known_rows == store.rows and labelling.keeps_all:
         return store.statistics
     chunks = [(store, labelling, c) for c in range(store.n_chunks)]
     total, *rest = cluster.map_chunks(chunk_statistics, chunks, "statistics")

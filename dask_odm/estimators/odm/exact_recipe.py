@@ -12,7 +12,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -59,7 +59,7 @@ def train_exact_arrays(
     return _finished(kernel, scaling, losses, solution, rows.raw, rows.kept, settings)
 
 
-def train_exact_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+def train_exact_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> Trained:
     """Train on a store: a small one in memory; of any other, the rows go to a file that workers map into memory."""
     _require_kernel(settings)
     if settings.kernel == "precomputed":

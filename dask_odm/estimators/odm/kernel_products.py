@@ -12,7 +12,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.errors import InputError
@@ -54,7 +54,7 @@ def row_products(kernel: Kernel, scaled: Any, settings: FitSettings, purpose: Pu
 @contextmanager
 def store_products(
     store: Store,
-    labelling: Labelling,
+    labelling: TwoClasses,
     scaling: Scaling,
     kernel: Kernel,
     cluster: Cluster,
@@ -87,10 +87,10 @@ def store_products(
             yield products, RowLosses(settings.odm, y, weight), kept
 
 
-def _labels(store: Store, labelling: Labelling) -> tuple[Array, Array, Array]:
+def _labels(store: Store, labelling: TwoClasses) -> tuple[Array, Array, Array]:
     """Numbers of the rows that count, their labels ±1 and weights."""
     found: list[tuple[Array, ...]] = []
-    for block in store.blocks():
+    for block in store.column_blocks():
         keep, y, weight = labelling(block)
         found.append((block.first + np.flatnonzero(keep), y[keep], weight[keep]))
     kept, y, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))

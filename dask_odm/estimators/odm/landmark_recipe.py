@@ -13,7 +13,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StoreSpan
@@ -110,7 +110,7 @@ def _gap_in_memory(
         return float("nan")  # it was not asked for
 
 
-def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+def train_landmark_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> Trained:
     """Train on a store: a small one in memory, any other by passes of Dask's workers over its chunks."""
     _check(settings)
     began = time.perf_counter()

@@ -12,7 +12,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StoreProblem
@@ -53,7 +53,7 @@ def train_linear_arrays(
         return _solve_path(problem, features, rows.X.dtype, settings, rows.fingerprint)
 
 
-def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+def train_linear_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> Trained:
     """Train on a store: a small one in memory, any other by passes of Dask's workers over its chunks."""
     if is_small(store):
         return train_linear_arrays(*read_store(store, labelling, settings), settings)

@@ -22,7 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
@@ -412,11 +412,10 @@ class ODMClassifier(PredictingClassifier):
         return choose_solver(self.solver, settings, rows, features)
 
     def _fit_store(self, store: Store, settings: FitSettings) -> tuple[Trained, Schema]:
-        if not store.has_y or store.classes is None or store.class_counts is None:
-            raise InputError(f"store '{store.path}' has no labels; fit needs them.")
+        store.require_classes()
         schema = Schema(np.array(store.classes), store.features, store.feature_names)
         require_two(schema.classes)
-        labelling = Labelling(1, *class_weights(self.class_weight, schema.classes, weight_per_class(store)))
+        labelling = TwoClasses(1, *class_weights(self.class_weight, schema.classes, weight_per_class(store)))
         choice = self._choice(settings, store.rows, store.features)
         return choice.told(choice.recipe.from_store(store, labelling, settings)), schema
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
@@ -47,7 +47,7 @@ class Recipe:
     """
 
     from_arrays: Callable[[Any, Array, Array, tuple[float, float], FitSettings], Trained]
-    from_store: Callable[[Store, Labelling, FitSettings], Trained]
+    from_store: Callable[[Store, TwoClasses, FitSettings], Trained]
     linear: bool = False
     partitions: bool = False
 

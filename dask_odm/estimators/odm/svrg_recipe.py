@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -69,12 +69,12 @@ def train_csvrg_arrays(
     return replace(trained, warning=warning)
 
 
-def train_svrg_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+def train_svrg_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> Trained:
     """Train by SVRG on a store that fits in memory."""
     return train_svrg_arrays(*_read("svrg", store, labelling, settings), settings)
 
 
-def train_csvrg_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+def train_csvrg_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> Trained:
     """Train by CSVRG on a store that fits in memory."""
     return train_csvrg_arrays(*_read("csvrg", store, labelling, settings), settings)
 
@@ -98,7 +98,7 @@ def train_ring_arrays(
     return _solve("dsvrg", Ring(job, Cluster.local(settings.memory_limit)), features, rows, settings)
 
 
-def train_ring_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+def train_ring_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> Trained:
     """Train by DSVRG on a store of any size: the shuffle, then the ring, on Dask."""
     cluster = Cluster.current(settings.memory_limit)
     labelled = sum(store.class_counts or ())
@@ -123,7 +123,7 @@ def train_ring_store(store: Store, labelling: Labelling, settings: FitSettings) 
         return _run("dsvrg", Ring(job, cluster), features, store.dtype, settings, checkpoint)
 
 
-def _read(name: str, store: Store, labelling: Labelling, settings: FitSettings) -> tuple[Array, Array, Array, Any]:
+def _read(name: str, store: Store, labelling: TwoClasses, settings: FitSettings) -> tuple[Array, Array, Array, Any]:
     if not is_small(store):
         size = store.rows * store.features * store.dtype.itemsize
         raise InputError(

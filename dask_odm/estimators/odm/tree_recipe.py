@@ -20,7 +20,7 @@ from dask.system import CPU_COUNT
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.sparse import SparseRows, taken
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.estimators.fitting.checkpoints import Checkpoint, open_checkpoint
@@ -125,7 +125,7 @@ def _partitioned(
     return MemoryPartitions(taken(scaled, order), y[order], weight[order], order, (len(y),))
 
 
-def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Trained:
+def train_store(store: Store, labelling: TwoClasses, settings: FitSettings) -> Trained:
     """Train on a store: a small one in memory, any other through the shuffle and the tree, on Dask."""
     parts = partitions_for(store.rows, settings.n_partitions, settings.tree.fan_in, LEAF_ROWS)
     if settings.kernel == "precomputed":
