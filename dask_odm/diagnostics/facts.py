@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from dask_odm.data.store.storage import storage_of
 from dask_odm.data.store.store import Store
 
 _SHOWN = 8
@@ -67,7 +68,7 @@ def _solver(model: Any) -> str | None:
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes of all files below a folder."""
-    return sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
+    return sum(storage_of(os.fspath(path)).sizes().values())
 
 
 def plain(value: Any) -> Any:

@@ -313,11 +313,6 @@ class Manifest:
         return with_digest(self.body())
 
 
-def parse_manifest(text: bytes, path: str) -> Manifest:
-    """Read ``manifest.json``; StoreError where it is of another version, damaged or impossible."""
-    return parse_body(text, path, _manifest)
-
-
 def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wording: Wording = STORE) -> T:
     """Check kind, version and digest of a manifest, and return what ``build`` makes of its content.
 
@@ -347,7 +342,7 @@ def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wor
         if raw.pop("digest") != _digest(raw):
             raise ValueError("its digest does not match")
         return build(raw)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {wording.repair}.") from error
 
 
@@ -369,7 +364,8 @@ def _digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _manifest(raw: dict[str, Any]) -> Manifest:
+def manifest_of(raw: dict[str, Any]) -> Manifest:
+    """Make a store's manifest of its content; ValueError, KeyError or TypeError where it is impossible."""
     if set(raw["layout"]) != {field.name for field in fields(Layout)}:
         raise ValueError("its layout has other fields")
     layout = Layout(**raw["layout"])

@@ -5,22 +5,36 @@ No file's content decides which path is read; links are not followed.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dask_odm.data.store.chunks import damage
+from dask_odm.data.store.documents import other_zarr, read_document, read_manifest
 from dask_odm.data.store.files import reason
-from dask_odm.data.store.layout import REAL_TYPE, Label, Layout, Manifest, crc32c, group_document
+from dask_odm.data.store.layout import REAL_TYPE, Label, Layout, Manifest, group_document, manifest_of
+from dask_odm.data.store.storage import storage_of
 from dask_odm.errors import StoreError
 
 _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+def read_store_manifest(root: str) -> Manifest:
+    """Read the manifest of a store; StoreError says what is there where that is none."""
+    return read_manifest(root, manifest_of, _what_is_there)
+
+
+def _what_is_there(root: str) -> str:
+    zarr = other_zarr(root)
+    if zarr is not None:
+        return f"'{root}' {zarr}."
+    what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
+    if os.path.isfile(root):
+        what = "is a file, not a store"
+    return f"store '{root}' {what}; make one with dask_odm.ingest."
 
 
 def check_sizes(root: str, manifest: Manifest) -> None:
@@ -28,7 +42,7 @@ def check_sizes(root: str, manifest: Manifest) -> None:
     layout = manifest.layout
     chunks = {array.chunk_key(i): (array, i) for array in layout.arrays() for i in range(array.n_chunks)}
     try:
-        found = dict(_regular_files(root))
+        found = storage_of(root).sizes()
     except OSError as error:
         raise StoreError(f"store '{root}' cannot be read: {reason(error)}.") from error
     for key, expected in manifest.sizes().items():
@@ -41,28 +55,10 @@ def check_sizes(root: str, manifest: Manifest) -> None:
         raise StoreError(f"store '{root}', file '{key}': {what}; re-ingest or restore this file.")
 
 
-def _regular_files(root: str, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield name and size of every file below ``root``, following no links."""
-    with os.scandir(os.path.join(root, prefix)) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _regular_files(root, f"{prefix}{entry.name}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield prefix + entry.name, entry.stat(follow_symlinks=False).st_size
-
-
 def read_documents(root: str, manifest: Manifest) -> dict[str, Any]:
     """Read the zarr documents; StoreError where one is damaged or tells another layout."""
-    documents = {}
-    for key, entry in manifest.documents.items():
-        try:
-            text = Path(root, key).read_bytes()
-            if (len(text), crc32c(text)) != entry:
-                raise ValueError("checksum mismatch")
-            documents[key] = json.loads(text)
-        except (OSError, ValueError, RecursionError) as error:
-            what = reason(error) if isinstance(error, OSError) else error
-            raise StoreError(f"store '{root}', file '{key}': {what}; re-ingest or restore this file.") from error
+    storage = storage_of(root)
+    documents = {key: read_document(storage, key, entry) for key, entry in manifest.documents.items()}
     for key, expected in _expected_documents(manifest.layout, documents).items():
         if documents[key] != expected:
             raise StoreError(f"store '{root}', file '{key}': not the array of the manifest; re-ingest.")
@@ -73,8 +69,8 @@ def _expected_documents(layout: Layout, found: dict[str, Any]) -> dict[str, Any]
     """What the documents must be; attributes of arrays and of the store itself are taken from those found."""
 
     def attributes(key: str) -> dict[str, Any]:
-        given = found[key].get("attributes") if isinstance(found[key], dict) else None
-        return given if isinstance(given, dict) else {}
+        given: dict[str, Any] = found[key].get("attributes", {})
+        return given
 
     members = {array.name: array.document(attributes(array.document_key)) for array in layout.arrays()}
     expected = {f"{name}/zarr.json": document for name, document in members.items()}

@@ -8,40 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.store.chunks import damage, read_plain_chunk, read_sealed, read_zarr_chunk
-from dask_odm.data.store.files import local_path, other_zarr, reason
+from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_sealed
+from dask_odm.data.store.entries import keep_entries, kept_entries
+from dask_odm.data.store.files import local_path
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
-    MANIFEST,
     REAL_TYPE,
     ArrayLayout,
     Label,
     Layout,
     Manifest,
-    crc32c,
     decode_strings,
-    parse_manifest,
 )
-from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_target_facts
+from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_store_manifest, read_target_facts
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
 from dask_odm.typing import Array
 
 __all__ = ["FORMAT_VERSION", "Statistics", "StatisticsAccumulator", "Store", "StoreBlock"]
-
-_MAX_MANIFEST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +89,14 @@ class Store:
             or at odds with the manifest.
         """
         root = os.path.abspath(local_path(path))
-        manifest = _read_manifest(root)
+        manifest = read_store_manifest(root)
+        digest = manifest.digest
         check_sizes(root, manifest)
         documents = read_documents(root, manifest)
         facts = read_target_facts(root, manifest.layout, documents.get("y/zarr.json"))
         source = documents["zarr.json"]["attributes"].get("source", "")
-        return cls(root, manifest.layout, facts, str(source), manifest.digest)
+        keep_entries(root, digest, manifest)
+        return cls(root, manifest.layout, facts, str(source), digest)
 
     @property
     def rows(self) -> int:
@@ -170,9 +166,9 @@ class Store:
         array = self.layout.feature
         if array is None:
             return None
-        data = read_sealed(self.path, array, 0)
+        data = read_sealed(self.path, array, 0, self._entry(array, 0))
         try:
-            return decode_strings(data)
+            return decode_strings(data.tobytes())
         except (ValueError, struct.error) as error:
             raise damage(self.path, array, 0, "not a list of names") from error
 
@@ -181,7 +177,7 @@ class Store:
         """Per-feature statistics, read when asked for."""
         names = ("minimum", "maximum", "mean", "variance")
         arrays = [self.layout.per_feature(f"statistics/{name}") for name in names]
-        return Statistics(*(read_plain_chunk(self.path, array, 0) for array in arrays))
+        return Statistics(*(self._whole_chunk(array, 0) for array in arrays))
 
     @property
     def token(self) -> str:
@@ -250,8 +246,7 @@ class Store:
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
-        whole = read_plain_chunk(self.path, array, i, out) if array.is_plain else read_zarr_chunk(self.path, array, i)
-        chunk = whole[: rows.stop - rows.start]
+        chunk = self._whole_chunk(array, i, out)[: rows.stop - rows.start]
         if array.name == "y" and self.y_kind == "real":
             if np.isinf(chunk).any():
                 raise damage(self.path, array, i, "a target that is infinite")
@@ -260,6 +255,43 @@ class Store:
         if array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
             raise damage(self.path, array, i, "a weight that is negative or not finite")
         return chunk
+
+    def _whole_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
+        """Read a chunk, padding included, and hold it against the manifest's entry."""
+        entry = self._entry(array, i)
+        try:
+            if array.is_plain:
+                return read_plain_chunk(self.path, array, i, out, expected=entry[1])
+            return read_packed_chunk(self.path, array, i, entry)
+        except StoreError as error:
+            if self._was_replaced():
+                raise self._replaced() from error
+            raise
+
+    def _entry(self, array: ArrayLayout, i: int) -> tuple[int, int]:
+        """Size and checksum of a chunk by the manifest, which a process reads once a store."""
+        entries = kept_entries(self.path, self.digest)
+        if entries is None:
+            entries = keep_entries(self.path, self.digest, self._manifest())
+        size, checksum = entries[array.name][i].tolist()
+        return size, checksum
+
+    def _manifest(self) -> Manifest:
+        """Read the manifest, which must be the one the store was opened by."""
+        manifest = read_store_manifest(self.path)
+        if manifest.digest != self.digest:
+            raise self._replaced()
+        return manifest
+
+    def _was_replaced(self) -> bool:
+        """Whether another store is in its place; False where there is none, or a damaged one."""
+        try:
+            return read_store_manifest(self.path).digest != self.digest
+        except StoreError:
+            return False
+
+    def _replaced(self) -> StoreError:
+        return StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
 
     def blocks(self) -> Iterator[StoreBlock]:
         """Yield all chunks in order through one buffer: a block is valid until the next is taken."""
@@ -346,9 +378,7 @@ class Store:
         StoreError
             Naming the first damaged file and how many more there are.
         """
-        manifest = _read_manifest(self.path)
-        if manifest.digest != self.digest:
-            raise StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
+        manifest = self._manifest()
         check_sizes(self.path, manifest)
         read_documents(self.path, manifest)
         damaged = list(_damaged_chunks(self.path, manifest))
@@ -378,34 +408,13 @@ def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.N
     return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)
 
 
-def _read_manifest(root: str) -> Manifest:
-    path = os.path.join(root, MANIFEST)
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise StoreError(f"store '{root}': {MANIFEST} is not a file.")
-        if os.path.getsize(path) > _MAX_MANIFEST_BYTES:
-            raise StoreError(f"store '{root}': {MANIFEST} is larger than any store's.")
-        return parse_manifest(Path(path).read_bytes(), root)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        zarr = other_zarr(root)
-        if zarr is not None:
-            raise StoreError(f"'{root}' {zarr}.") from error
-        what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
-        if os.path.isfile(root):
-            what = "is a file, not a store"
-        raise StoreError(f"store '{root}' {what}; make one with dask_odm.ingest.") from error
-    except OSError as error:
-        raise StoreError(f"store '{root}' cannot be read: {reason(error)}.") from error
-
-
 def _damaged_chunks(root: str, manifest: Manifest) -> Iterator[StoreError]:
     done, total = 0, sum(len(entries) for entries in manifest.chunks.values())
     report(Progress("verify", 0, total))
     for array in manifest.layout.arrays():
-        for i, (_, checksum) in enumerate(manifest.chunks[array.name]):
+        for i, entry in enumerate(manifest.chunks[array.name]):
             try:
-                if crc32c(read_sealed(root, array, i)) != checksum:
-                    yield damage(root, array, i, "checksum differs from the manifest's (swapped or of another store)")
+                read_sealed(root, array, i, entry)
             except StoreError as error:
                 yield error
             done += 1

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,17 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.classes import sort_classes
-from dask_odm.data.store.files import (
-    aside,
-    check_output,
-    make_folders,
-    reason,
-    remove_folder,
-    replace_folder,
-    sync_folders,
-    sync_tree,
-    write_synced,
-)
+from dask_odm.data.store.files import reason, remove_folder
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CODE_TYPES,
@@ -52,6 +40,7 @@ from dask_odm.data.store.layout import (
     seal,
 )
 from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.data.store.storage import new_storage
 from dask_odm.data.store.store import Store, class_sums
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
@@ -100,7 +89,7 @@ class StoreWriter:
         self.overwrite = overwrite
         self.rows = 0
         self._chunk_rows = chunk_rows
-        self._aside = aside(self.path)
+        self._storage = new_storage(self.path)
         self._entries: dict[str, list[tuple[int, int]]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
         self._known_rows, self._known_weight = 0, 0.0
@@ -108,19 +97,14 @@ class StoreWriter:
         self._prepared: Manifest | None = None
 
     def __enter__(self) -> StoreWriter:
-        check_output(self.path, overwrite=self.overwrite)
-        try:
-            with self._writing():
-                os.mkdir(self._aside)
-        except BaseException:  # an interrupt after it was made, too: __exit__ will not be called
-            remove_folder(self._aside)
-            raise
+        with self._writing():
+            self._storage.begin(overwrite=self.overwrite)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        remove_folder(self._aside)
+        self._storage.discard()
 
     def append(self, X: Array, y: npt.ArrayLike | None = None, weight: npt.ArrayLike | None = None) -> None:
         """Add rows.
@@ -162,7 +146,7 @@ class StoreWriter:
             for i in range(len(self._entries.get("X", []))):
                 codes, weight = self._read_codes(i, chunk.size)
                 self._write_real(i, table[codes], weight)
-            shutil.rmtree(os.path.join(self._aside, _CODES), ignore_errors=True)
+            self._storage.remove(_CODES)
         chunk.y = np.append(table[chunk.y[: chunk.used]], np.empty(chunk.size - chunk.used))
         self._counts = np.zeros(0, dtype=np.int64)
 
@@ -226,7 +210,7 @@ class StoreWriter:
         if self._prepared is None:
             raise RuntimeError("publish comes after prepare")
         with self._writing():
-            replace_folder(self._aside, self.path, overwrite=self.overwrite)
+            self._storage.publish(overwrite=self.overwrite)
         return Store.open(self.path)
 
     def _start(self, X: Array, y_dtype: np.dtype[Any] | None, has_weight: bool) -> _OpenChunk:
@@ -272,7 +256,7 @@ class StoreWriter:
                 self._write_real(i, chunk.y[:rows], weight)
             elif chunk.y is not None:
                 chunk.y[chunk.used :] = -1
-                Path(make_folders(self._aside, f"{_CODES}/{i}")).write_bytes(_bytes(chunk.y[:rows], weight))
+                self._storage.write(f"{_CODES}/{i}", _bytes(chunk.y[:rows], weight))
         chunk.restart()
 
     def _write_chunk(self, array: ArrayLayout, i: int, sealed: bytes | memoryview) -> None:
@@ -281,16 +265,13 @@ class StoreWriter:
         if array.compression == "zstd":
             plain = bytes(data[:-CHECKSUM_BYTES])
             data = memoryview(seal(bytes(numcodecs.Zstd(level=0, checksum=True).encode(plain))))
-        with open(make_folders(self._aside, array.chunk_key(i)), "wb", buffering=0) as file:
-            written = 0
-            while written < len(data):
-                written += file.write(data[written:])
+        self._storage.write(array.chunk_key(i), data)
         checksum = int.from_bytes(data[-CHECKSUM_BYTES:], "little")
         self._entries.setdefault(array.name, []).append((len(data), checksum))
 
     def _read_codes(self, i: int, rows: int) -> tuple[Array, Array | None]:
         """Provisional codes of chunk ``i``, and its weights where rows have some."""
-        data = Path(self._aside, _CODES, str(i)).read_bytes()
+        data = self._storage.read(f"{_CODES}/{i}", 12 * rows)
         weight = np.frombuffer(data, np.float64, offset=4 * rows) if len(data) > 4 * rows else None
         return np.frombuffer(data, np.int32, rows), weight
 
@@ -306,7 +287,7 @@ class StoreWriter:
             if weight is not None:
                 totals += class_sums(final, weight, len(kept))
             self._write_chunk(layout.y, i, sealed_bytes(final))
-        shutil.rmtree(os.path.join(self._aside, _CODES))
+        self._storage.remove(_CODES)
         kind = type(kept[0]).__name__ if kept else "int"
         found = {"classes": list(kept), "class_type": kind, "class_counts": counts.tolist()}
         return found | ({"class_weights": [_finite(each) for each in totals.tolist()]} if layout.has_weight else {})
@@ -346,12 +327,11 @@ class StoreWriter:
         entries = {}
         for key in layout.documents():
             text = json.dumps(documents[key], indent=1, allow_nan=False).encode()
-            Path(self._aside, key).write_bytes(text)
+            self._storage.write(key, text)
             entries[key] = (len(text), crc32c(text))
-        sync_tree(self._aside)
-        self._prepared = Manifest(layout, self._entries, entries)
-        write_synced(os.path.join(self._aside, MANIFEST), self._prepared.to_json().encode())
-        sync_folders(self._aside)
+        prepared = Manifest(layout, self._entries, entries)
+        self._storage.complete(MANIFEST, prepared.to_json().encode())
+        self._prepared = prepared
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ from dask_odm.data.store.layout import (
     default_chunk_rows,
     encode_strings,
 )
+from dask_odm.data.store.storage import LocalStorage
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError
@@ -227,7 +228,7 @@ def test_a_full_disk_is_named_where_the_library_names_nothing(tmp_path, monkeypa
     def full(*args, **kwargs):
         raise OSError("1200 requested and 0 written")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(LocalStorage, "write", full)
     with pytest.raises(StoreError, match=r"cannot write store '.*a.zarr': 1200 requested and 0 written"):
         write_store(tmp_path / "a.zarr")
     assert os.listdir(tmp_path) == []
