@@ -116,6 +116,13 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 @click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive.")
 @click.option("--no-label", is_flag=True, help="The data have no labels.")
 @click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive.")
+@click.option(
+    "--target",
+    type=click.Choice(["auto", "classes", "real"]),
+    default="auto",
+    show_default=True,
+    help="Labels are classes, or real values to regress on.",
+)
 @click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told by it.")
 @click.option("--drop-missing", is_flag=True, help="Leave out rows with a missing value, and say how many.")
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
@@ -146,7 +153,7 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
         done: Any = ingestion.ingest(sources[0] if len(sources) == 1 else list(sources), store, **columns, **options)
     found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
-    source = {"labels_from": found.label, "dropped": found.dropped}
+    source = {"labels_from": found.label, "target": found.target, "dropped": found.dropped}
     result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None, **source}
     said = listing({"labels_from": found.label, "rows_dropped": found.dropped or None})
     text = "\n\n".join([*map(listing, facts), *([said] if said else [])])

@@ -32,12 +32,14 @@ class Progress(Event):
 class Ingested(Event):
     """A source became one store or two of ``rows`` in all; ``dropped`` more lacked a value.
 
-    ``label`` says where the labels come from, such as ``column 'y'``; None where that is no question.
+    ``label`` says where the labels come from, such as ``column 'y'``; None where that is no question. ``target`` is
+    what they became: ``classes``, ``real`` targets, or None without labels.
     """
 
     rows: int
     dropped: int
     label: str | None
+    target: str | None = None
 
 
 @dataclass(frozen=True)

@@ -434,6 +434,14 @@ def test_ingest_parquet_a_store_and_text_without_labels(made, tmp_path):
     assert (bare["store"]["rows"], bare["store"]["features"], bare["labels_from"]) == (2, 2, None)
 
 
+def test_ingest_says_what_labels_became(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i}.5\n" for i in range(150)))
+    for options, kind in (((), "real"), (("--target", "classes"), "classes")):
+        result = run_json("ingest", tmp_path / "a.csv", tmp_path / f"{kind}.zarr", *options)
+        assert (result["target"], result["store"]["y"]) == (kind, kind)
+    assert refused("fit", tmp_path / "real.zarr", tmp_path / "m.zarr").endswith("target='classes' (--target classes).")
+
+
 def test_long_lists_of_classes_are_cut(tmp_path):
     (tmp_path / "a.csv").write_text("".join(f"1,c{i:02}\n" for i in range(40)))
     shown = run("ingest", tmp_path / "a.csv", tmp_path / "a.zarr").stdout

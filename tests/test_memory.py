@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.problems.odm import ODMSettings
@@ -68,7 +68,7 @@ def make_job(tmp_path):
         (tmp_path / "scratch").mkdir()
         plain = Scaling(np.zeros(d), np.ones(d))
         settings, folder = ShuffleSettings(parts, 8, 0), str(tmp_path / "scratch")
-        partitions = partition_store(store, Labelling(1), plain, kernel, settings, folder, HERE)
+        partitions = partition_store(store, TwoClasses(1), plain, kernel, settings, folder, HERE)
         return TreeJob(partitions, plain, kernel, ODMSettings(1e4, 0.3, 0.1), SolverSettings(tol=1e-3, max_iter=4))
 
     return make

@@ -121,7 +121,9 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
     InputError
         No row of the store has a label, no label is one of the model's, or the rows have another number of features.
     """
-    if not sum(store.class_counts or ()) or store.classes is None or store.layout.y is None:
+    if store.y_kind == "real":
+        store.require_classes()
+    if not store.known_rows or store.classes is None or store.layout.y is None:
         raise InputError(f"store '{store.path}' has no labels to compare with.")
     code = {label: i for i, label in enumerate(model.classes_.tolist())}
     if not set(store.classes) & set(code):

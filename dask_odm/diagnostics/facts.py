@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from dask_odm.data.store.storage import storage_of
 from dask_odm.data.store.store import Store
 
 _SHOWN = 8
@@ -22,8 +23,9 @@ def store_facts(store: Store) -> dict[str, Any]:
         "rows": store.rows,
         "features": store.features,
         "dtype": store.dtype.name,
-        "classes": [{"label": label, "rows": rows} for label, rows in counts.items()] if store.has_y else None,
-        "unlabelled_rows": store.rows - sum(counts.values()),
+        "y": store.y_kind,
+        "classes": [{"label": label, "rows": n} for label, n in counts.items()] if store.y_kind == "classes" else None,
+        "unlabelled_rows": store.rows - store.known_rows,
         "weights": store.has_weight,
         "chunks": {"count": store.n_chunks, "rows": store.chunk_rows, "bytes": store.chunk_nbytes},
         "bytes": folder_bytes(store.path),
@@ -66,7 +68,7 @@ def _solver(model: Any) -> str | None:
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes of all files below a folder."""
-    return sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
+    return sum(storage_of(os.fspath(path)).sizes().values())
 
 
 def plain(value: Any) -> Any:

@@ -67,6 +67,7 @@ class StoreEstimator(BaseEstimator):
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
+    _target: ClassVar[str] = "classes"  # what y is: "classes" or "real"
     _model: Model
     _file: ModelFile | None
     _token: str
@@ -167,7 +168,8 @@ class StoreEstimator(BaseEstimator):
 
     def _learn_lazy(self, arrays: LazyArrays, fit: Any) -> tuple[Trained, Schema]:
         with scratch_folder(fit.run.scratch) as folder:
-            return self._learn_store(spool(arrays, os.path.join(folder, "spooled.zarr")), fit)
+            path = os.path.join(folder, "spooled.zarr")
+            return self._learn_store(spool(arrays, path, self._target), fit)
 
     def _learn_store(self, store: Store, fit: Any) -> tuple[Trained, Schema]:
         data, schema = self._stored_data(fit.run, store)

@@ -10,9 +10,10 @@ from dask.base import compute
 from dask.system import CPU_COUNT
 from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
@@ -24,13 +25,14 @@ from dask_odm.estimators.fitting.stored_data import StoredData
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
-    check_training,
+    check_classification,
+    check_regression,
     class_weights,
-    require_two,
+    require_classes,
 )
 from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.kinds import Given, Resolved
-from dask_odm.estimators.inputs.resolving import resolve, weight_per_class
+from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.strategies.predict import count_chunk, label_block
 from dask_odm.typing import Array
@@ -140,36 +142,78 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         super()._take(schema)
 
     def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
-        rows = check_training(self, given.X, given.y, given.weight, **self._reading())
-        self._require_classes(rows.classes)
+        many = self._takes_many_classes
+        rows = check_classification(self, given.X, given.y, given.weight, many=many, **self._reading())
+        assert rows.classes is not None
+        require_classes(rows.classes, many=many)
         return rows, Schema(rows.X.shape[1], rows.names, classes=rows.classes)
 
     def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        assert rows.classes is not None
+        assert rows.codes is not None
         totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
         weights = class_weights(getattr(self, "class_weight", None), rows.classes, totals)
         y = np.where(rows.codes == 1, 1.0, -1.0) if len(weights) == 2 else rows.codes.astype(np.float64)
         return MemoryData.of(run, rows.X, y, rows.weight, weights)
 
     def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
-        if not store.has_y or store.classes is None or store.class_counts is None:
-            raise InputError(f"store '{store.path}' has no labels; fit needs them.")
+        store.require_classes()
         classes = np.array(store.classes)
-        self._require_classes(classes)
-        weights = class_weights(getattr(self, "class_weight", None), classes, weight_per_class(store))
-        data = StoredData(run, store, Labelling(1, *weights))
-        return data, Schema(store.features, store.feature_names, classes=classes)
-
-    def _require_classes(self, classes: Any) -> None:
-        require_two(classes)
+        require_classes(classes, many=self._takes_many_classes)
+        weights = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
+        targets = TwoClasses(1, weights[0], weights[1]) if len(classes) == 2 else ManyClasses(weights)
+        return StoredData(run, store, targets), Schema(store.features, store.feature_names, classes=classes)
 
 
 class StoreRegressor(RegressorMixin, StoreEstimator):
     """A regressor: real targets, R²."""
 
+    _target: ClassVar[str] = "real"
+
     def predict(self, X: Any) -> Any:
-        """Value of every row, as `StoreClassifier.decision_function` takes and returns it. A DataArray is named "y"."""
+        """Value of every row; as `StoreClassifier.decision_function`, but a DataArray is named "y"."""
         check_is_fitted(self)
         return self._like(X, self._values(self._resolve(X)), "y")
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R², the share of the targets' variance that is explained; ``y`` is None where X holds its own.
+
+        Raises
+        ------
+        InputError
+            As `predict` does; no targets, or targets or weights of other lengths.
+        """
+        check_is_fitted(self)
+        y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, features=self._features()))
+        if y is None:
+            raise InputError("score needs targets, but there are none; pass y.")
+        values = as_input_error(lambda: column_or_1d(np.asarray(y, dtype=np.float64), warn=True))
+        known = ~np.isnan(values)  # rows without a target do not count
+        weights = None if weight is None else np.asarray(weight, dtype=np.float64)[known]
+        return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
+
+    def _targets_beside(self, resolved: Resolved) -> tuple[Any, Any, Array]:
+        """Targets, weights and predictions, all in memory."""
+        predicted = np.asarray(self._values(resolved))
+        if isinstance(resolved, Store):
+            return resolved.read_y(), resolved.read_weight(), predicted
+        return resolved.y, resolved.weight, predicted
+
+    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
+        rows = check_regression(self, given.X, given.y, given.weight, **self._reading())
+        return rows, Schema(rows.X.shape[1], rows.names)
+
+    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
+
+    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
+        if store.y_kind != "real":
+            what = "the labels of classes" if store.has_y else "no targets"
+            raise InputError(
+                f"store '{store.path}' holds {what}, where a regression needs real targets; ingest the data again with "
+                "target='real' (--target real)."
+            )
+        return StoredData(run, store, RealValues()), Schema(store.features, store.feature_names)
 
 
 def _count_in_memory(predicted: Array, y: Any, weight: Any) -> tuple[float, float]:

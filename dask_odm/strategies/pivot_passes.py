@@ -15,8 +15,8 @@ import numpy as np
 from dask.delayed import delayed
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
-from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.rows.targets import Targets
+from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.kernels.landmarks import BLOCK
 from dask_odm.kernels.pivots import Proposals, Race, most_proposals
@@ -41,7 +41,7 @@ class StorePivots:
     Parameters
     ----------
     store : Store
-    labelling : Labelling
+    labelling : Targets
     scaling : Scaling
         From raw rows to what the kernel sees.
     cluster : Cluster
@@ -50,7 +50,7 @@ class StorePivots:
     """
 
     store: Store
-    labelling: Labelling
+    labelling: Targets
     scaling: Scaling
     cluster: Cluster
     type_name: str
@@ -99,13 +99,11 @@ def read_rows(store: Store, numbers: Array) -> Array:
     return store.read_rows(numbers).X
 
 
-def propose(
-    store: Store, labelling: Labelling, scaling: Scaling, dtype: str, race: Race, chunks: list[int]
-) -> Proposals:
+def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:
     """The proposals of a run of chunks: a task."""
     buffer, found = store.buffer(), None
     for i in chunks:
-        block = store.read(i, buffer) if race.reads_rows else _columns(store, i)
+        block = store.read(i, buffer) if race.reads_rows else store.read_columns(i)
         keep = np.flatnonzero(labelling(block)[0])
         X = block.X[keep]
         if race.reads_rows:
@@ -115,12 +113,3 @@ def propose(
         found = Proposals.merged([own] if found is None else [found, own], race.most)
     assert found is not None
     return found
-
-
-def _columns(store: Store, i: int) -> StoreBlock:
-    """Chunk ``i`` without its features, for who asks for none."""
-    y, weight = store.layout.y, store.layout.weight
-    assert y is not None
-    codes = store.read_chunk(y, i)
-    weights = None if weight is None else store.read_chunk(weight, i)
-    return StoreBlock(np.empty((len(codes), 0)), codes, weights, store.chunk_slice(i).start)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
-from dask_odm.data.rows.stored import Labelling, StoredPartitions, count_strata, sample_chunk, scatter, seal
+from dask_odm.data.rows.stored import StoredPartitions, count_strata, sample_chunk, scatter, seal
+from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -79,7 +80,7 @@ def strata_of_arrays(
 
 def partition_store(
     store: Store,
-    labelling: Labelling,
+    labelling: Targets,
     scaling: Scaling,
     kernel: Kernel,
     settings: ShuffleSettings,
@@ -103,7 +104,7 @@ def partition_store(
     if sizes.sum() < settings.n_partitions:
         raise InputError(f"{sizes.sum()} rows cannot make {settings.n_partitions} partitions; use fewer.")
     partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
-    partitions = StoredPartitions.plan(folder, store, partitioner.counts, settings.dtype)
+    partitions = StoredPartitions.plan(folder, store, partitioner.counts, settings.dtype, labelling.y_type)
     before = np.cumsum(assigned, axis=0) - assigned
     arguments = [(store, labelling, partitions, folder, c, Deal(partitioner), before[c]) for c in chunks]
     written = np.zeros(settings.n_partitions, np.uint32)
@@ -151,7 +152,7 @@ def _load(path: str, kernel: Kernel) -> tuple[Scaling, Landmarks]:
 
 def _assign_strata(
     store: Store,
-    labelling: Labelling,
+    labelling: Targets,
     scaling: Scaling,
     kernel: Kernel,
     settings: ShuffleSettings,

@@ -19,7 +19,7 @@ import numpy as np
 
 from dask_odm import datasets
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.workers import local_workers
@@ -54,7 +54,7 @@ def measure(rows: int, partitions: int, workers: int, repeat: int, folder: Path)
     with local_workers(workers, memory_limit="1GB"):
         cluster, settings = Cluster.current(), ShuffleSettings(partitions, 16, 0)
         scratch = str(folder / "partitions")
-        found = partition_store(store, Labelling(1), scaling, Linear(1.0), settings, scratch, cluster)
+        found = partition_store(store, TwoClasses(1), scaling, Linear(1.0), settings, scratch, cluster)
         features, loss = FeatureMap(store.features, 1.0), LinearLoss(ODMSettings(1e3, 0.2, 0.2), float(store.rows))
         job = RingJob(found, StoredScaling(landmarks_path(scratch)), features, loss, None, 0)
         w = np.zeros(features.k)

@@ -103,6 +103,12 @@ def test_without_labels_there_is_nothing_to_compare(tmp_path):
             evaluate(FirstFeature("no", "yes"), store)
 
 
+def test_real_targets_are_no_labels(tmp_path):
+    store = write(tmp_path / "a.zarr", np.linspace(0, 1, ROWS), classes=None)
+    with pytest.raises(InputError, match="holds real targets"):
+        evaluate(FirstFeature("no", "yes"), store)
+
+
 def test_progress_and_order(tmp_path):
     events = []
     store = write(tmp_path / "a.zarr")

@@ -28,6 +28,14 @@ def test_a_store(tmp_path):
     assert "a, b, c" in text
 
 
+def test_a_store_of_real_targets(tmp_path):
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.zeros((3, 1)), [0.5, np.nan, 2.0])
+        facts = store_facts(writer.finish())
+    assert (facts["y"], facts["classes"], facts["unlabelled_rows"]) == ("real", None, 1)
+    assert "real" in listing(facts)
+
+
 def test_a_model(tmp_path):
     model = SimpleNamespace(
         get_params=lambda deep: {"kernel": "rbf", "gamma": 0.5, "callbacks": [print]},

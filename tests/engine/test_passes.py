@@ -15,7 +15,7 @@ import pytest
 import pass_jobs
 from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
@@ -159,7 +159,7 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
 def test_labelling_drops_unknown_labels(store):
     model = ODMClassifier("linear", **SETTINGS).fit(store.path)
     whole = store.read_rows(np.arange(store.rows))
-    keep, y, weight = Labelling(1)(whole)
+    keep, y, weight = TwoClasses(1)(whole)
     same = ODMClassifier("linear", **SETTINGS).fit(whole.X[keep], y[keep], weight[keep])
     np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-4, atol=1e-6)
 

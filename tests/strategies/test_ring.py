@@ -13,7 +13,7 @@ import pytest
 import ring_jobs
 from dask_odm import ODMClassifier
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine import watch
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
@@ -56,7 +56,7 @@ def stored_job(store, folder, monkeypatch, stage_steps=None, parts=5) -> RingJob
     """A job over partitions on disk, of several pieces each."""
     monkeypatch.setattr("dask_odm.data.rows.stored.CHUNK_BYTES", 70 * 16)
     settings = ShuffleSettings(parts, 8, 0)
-    labelling = Labelling(1, 1.0, 2.0)
+    labelling = TwoClasses(1, 1.0, 2.0)
     partitions = partition_store(store, labelling, SCALING, Linear(1.0), settings, str(folder), HERE)
     total = sum(partitions.labels(0, parts)[1])
     return RingJob(partitions, SCALING, FeatureMap(4, 1.0), LinearLoss(ODM, float(total)), stage_steps, 7)
@@ -149,7 +149,7 @@ def test_memory_is_as_projected(tmp_path, task):
     store = store_of(tmp_path / "a.zarr", X.astype(np.float32), y, chunk_rows=50_000)
     (tmp_path / "scratch").mkdir()
     scaling, settings = Scaling(np.zeros(18), np.full(18, 0.5)), ShuffleSettings(1, 4, 0)
-    partitions = partition_store(store, Labelling(1), scaling, Linear(1.0), settings, str(tmp_path / "scratch"), HERE)
+    partitions = partition_store(store, TwoClasses(1), scaling, Linear(1.0), settings, str(tmp_path / "scratch"), HERE)
     job = RingJob(partitions, scaling, FeatureMap(18, 1.0), LinearLoss(ODM, 1e5), None, 0)
     w = np.zeros(19)
     Ring(job, HERE)  # compiles

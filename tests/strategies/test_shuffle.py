@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
@@ -23,7 +23,7 @@ PLAIN = Scaling(np.zeros(3), np.ones(3))
 def on_disk(tmp_path, X, y, settings, *, kernel=GAUSS, scaling=PLAIN, cluster=HERE, **options):
     store = store_of(tmp_path / "a.zarr", X, y, **options)
     (tmp_path / "scratch").mkdir()
-    return partition_store(store, Labelling(1), scaling, kernel, settings, str(tmp_path / "scratch"), cluster)
+    return partition_store(store, TwoClasses(1), scaling, kernel, settings, str(tmp_path / "scratch"), cluster)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -150,7 +150,7 @@ def test_damage_of_the_source_is_named(tmp_path):
     data[10] ^= 1
     chunk.write_bytes(data)
     (tmp_path / "scratch").mkdir()
-    arguments = (store, Labelling(1), PLAIN, RBF(), ShuffleSettings(2, 4, 0), str(tmp_path / "scratch"), HERE)
+    arguments = (store, TwoClasses(1), PLAIN, RBF(), ShuffleSettings(2, 4, 0), str(tmp_path / "scratch"), HERE)
     with pytest.raises(StoreError, match=r"a.zarr', array 'X', chunk 1.*checksum"):
         partition_store(*arguments)
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.labels import LabelEncoder
+from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder
 from dask_odm.data.readers.missing import CompleteRows
 from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
 from dask_odm.data.store.files import local_path
@@ -36,6 +36,7 @@ class IngestOptions(TypedDict, total=False):
     n_features: int | None
     label: str | int | bool | None
     weight: Any
+    target: str
     header: bool | None
     drop_missing: bool
     dtype: str
@@ -59,6 +60,7 @@ def ingest(
     n_features: int | None = None,
     label: str | int | bool | None = None,
     weight: Any = None,
+    target: str = "auto",
     header: bool | None = None,
     drop_missing: bool = False,
     dtype: str = "float32",
@@ -99,6 +101,9 @@ def ingest(
         else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
+    target : ``classes`` makes classes of the labels; ``real`` keeps them as numbers to regress on; ``auto`` makes
+        classes of them unless there are more than 100 different ones, all numbers and some not whole. A store's
+        own y stays what it is
     header : whether CSV text begins with column names; by default told by its first line
     drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
         is an error, which counts them
@@ -148,18 +153,18 @@ def ingest(
             header=header, dtype=dtype, block_bytes=block_bytes,
         )  # fmt: skip
         complete = CompleteRows(rows, drop=drop_missing)
-        encoder = LabelEncoder(text=rows.labels_are_text)
+        kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
+        encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
         report(Progress("ingest", 0, rows.size or None, "bytes"))
         for block in complete.blocks():
             _append(block, encoder, writers, split)
             report(Progress("ingest", block.position, rows.size or None, "bytes"))
         _check_rows(rows.description, [writer.rows for writer in writers], complete.dropped)
-        if rows.label_is_guessed:
-            _warn_of_classes(rows, encoder.classes())
+        _say_what_y_is(rows, encoder, target)
         for writer in writers:
             writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
         stores = publish_all(writers)
-    report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name))
+    report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
 
 
@@ -209,20 +214,40 @@ def _append(
     """Hand a block to the writers."""
     if len(block.X) == 0:
         return
-    codes = None if block.y is None else encoder.encode(block.y, block.place)
+    were_codes = not encoder.is_real
+    y = None if block.y is None else encoder.encode(block.y, block.place)
+    if were_codes and encoder.is_real:
+        for writer in writers:
+            writer.make_real(encoder.values)
     if split is None:
-        writers[0].append(block.X, codes, block.weight)
+        writers[0].append(block.X, y, block.weight)
     else:
         test = split.take(len(block.X))
-        _append_rows(writers[0], block, codes, ~test)
-        _append_rows(writers[1], block, codes, test)
+        _append_rows(writers[0], block, y, ~test)
+        _append_rows(writers[1], block, y, test)
 
 
 def _append_rows(
-    writer: StoreWriter, block: SourceBlock, codes: npt.NDArray[Any] | None, rows: npt.NDArray[np.bool_]
+    writer: StoreWriter, block: SourceBlock, y: npt.NDArray[Any] | None, rows: npt.NDArray[np.bool_]
 ) -> None:
     weight = None if block.weight is None else block.weight[rows]
-    writer.append(block.X[rows], None if codes is None else codes[rows], weight)
+    writer.append(block.X[rows], None if y is None else y[rows], weight)
+
+
+def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
+    """Log what was decided of the labels without being asked: that they are real, or the last column."""
+    if encoder.is_real and target == "auto" and source.y_kind is None:
+        logger.info(
+            "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
+            "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
+        )  # fmt: skip
+    if source.label_is_guessed and encoder.is_real:
+        logger.warning(
+            "%s: the targets are the last column, %s; name another by label= (--label).",
+            source.description, source.label_name
+        )  # fmt: skip
+    elif source.label_is_guessed:
+        _warn_of_classes(source, encoder.classes())
 
 
 def _warn_of_classes(source: Source, classes: Sequence[Label]) -> None:

@@ -1,4 +1,4 @@
-"""Labels to integer codes while they stream by, and back to the values they were."""
+"""Labels to integer codes, or to real targets, while they stream by, and back to the values they were."""
 
 from __future__ import annotations
 
@@ -15,32 +15,54 @@ from dask_odm.data.store.layout import Label
 from dask_odm.errors import InputError
 
 MAX_LABELS = 32767
+MAX_REAL_CLASSES = 100  # more different numbers, some not whole, are no classes
+TARGETS = ("auto", "classes", "real")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")  # more digits are no class, and may be too many for Python
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 
 
 class LabelEncoder:
-    """Gives each distinct label a code, in order of appearance.
+    """Gives each distinct label a code, in order of appearance, or finds that labels are real targets.
 
     Parameters
     ----------
     text : the labels were read from text, so that their type follows from all of them: integers if all
         are, else floats if all are numbers, else strings. Otherwise each keeps its type.
+    target : ``classes``, ``real`` (numbers, kept as they are) or ``auto``: classes, until there are more than 100
+        different labels, all of them numbers and some not whole; then they are real, from the first row on
+
+    Attributes
+    ----------
+    is_real : whether labels are real targets, as far as is known
     """
 
-    def __init__(self, *, text: bool) -> None:
-        self._text = text
+    def __init__(self, *, text: bool, target: str = "classes") -> None:
+        if target not in TARGETS:
+            raise InputError(f"target must be one of {', '.join(map(repr, TARGETS))}. Got {target!r} instead.")
+        self._text, self._auto = text, target == "auto"
+        self.is_real = target == "real"
         self._codes: dict[Any, int] = {}
+        self._numbers: list[float] = []
+        self._all_whole = True
 
-    def encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[np.int32]:
-        """Return the codes of labels, shape (rows,).
+    def encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[Any]:
+        """Return the codes of labels, int32 of shape (rows,), or, of real targets, their values, float64.
+
+        Where it returns values for the first time, the codes it gave before stand for `values`.
 
         Raises
         ------
         InputError
-            A label is missing or of a type that is no label, or there are more than 32767 different ones;
-            ``place`` tells where.
+            A label is missing or of a type that is no label, there are more than 32767 different ones, or a real
+            target is no finite number; ``place`` tells where.
         """
+        if not self.is_real:
+            codes = self._encode(labels, place)
+            if not self.is_real:
+                return codes
+        return self._real(labels, place)
+
+    def _encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[np.int32]:
         local, distinct = pd.factorize(labels, use_na_sentinel=False)
         table = np.empty(len(distinct), dtype=np.int32)
         for i, value in enumerate(distinct):
@@ -48,16 +70,54 @@ class LabelEncoder:
             if label is None:
                 raise InputError(f"{place(int(np.argmax(local == i)))}: {_complaint(value)}")
             table[i] = self._codes.setdefault(label, len(self._codes))
+            if self._auto and self._found_real(label):
+                break
             if len(self._codes) > MAX_LABELS:
                 row = int(np.argmax(local == i))
                 raise InputError(
                     f"{place(row)}: more than {MAX_LABELS} different labels; is the label column a measurement or a "
-                    "row number? Choose another with label= (--label)."
+                    "row number? Choose another with label= (--label), or keep numbers as they are with target='real' "
+                    "(--target real)."
                 )
         return table[local]
 
+    def _found_real(self, label: Label) -> bool:
+        """Look at a label of automatic kind, in order of appearance, and tell whether they are real by now."""
+        if len(self._numbers) < len(self._codes):  # it is a new one
+            number = _number(label, self._text)
+            if number is None:  # they are classes, whatever comes
+                self._auto = False
+                return False
+            self._numbers.append(number)
+            self._all_whole = self._all_whole and number.is_integer()
+        self.is_real = len(self._codes) > MAX_REAL_CLASSES and not self._all_whole
+        return self.is_real
+
+    def _real(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[np.float64]:
+        if labels.dtype.kind in "iuf":
+            values = labels.astype(np.float64)
+        else:
+            numbers = (_number(_plain(label), self._text) for label in labels)
+            values = np.array([np.nan if number is None else number for number in numbers], np.float64)
+        bad = ~np.isfinite(values)
+        if bad.any():
+            row = int(np.argmax(bad))
+            why = "labels so far are real targets, and " if self._auto else ""
+            raise InputError(
+                f"{place(row)}: {why}{_shown(labels[row])} is no finite number; choose another column with label= "
+                "(--label), or make classes of the labels with target='classes' (--target classes)."
+            )
+        return values
+
+    @property
+    def values(self) -> list[float]:
+        """The number behind each code given before labels were found to be real."""
+        return self._numbers
+
     def classes(self) -> tuple[Label, ...]:
         """Return the labels in the order of their codes; equal ones may occur twice, spelled differently."""
+        if self.is_real:
+            return ()
         labels = list(self._codes)
         return tuple(text_values(labels) if self._text else labels)
 
@@ -95,6 +155,23 @@ def _plain(value: Any) -> Label | None:
     if isinstance(item, bool | int):
         return item
     return item if isinstance(item, float) and math.isfinite(item) else None
+
+
+def _number(label: Label | None, text: bool) -> float | None:
+    """The finite number that a label is, or that text spells; else None."""
+    if isinstance(label, str):
+        try:
+            label = float(label) if text and "_" not in label else None
+        except ValueError:
+            return None
+    if label is None or isinstance(label, bool | str):
+        return None
+    number = float(label) if abs(label) < 1e308 else math.inf
+    return number if math.isfinite(number) else None
+
+
+def _shown(value: Any) -> str:
+    return repr(value.item() if isinstance(value, np.generic) else value)[:40]
 
 
 def _complaint(value: Any) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dask_odm.data.readers.lines import PipedText, first_bytes, first_line
-from dask_odm.data.store.files import local_path, other_zarr
+from dask_odm.data.store.documents import other_zarr
+from dask_odm.data.store.files import local_path
 from dask_odm.errors import InputError
 
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")

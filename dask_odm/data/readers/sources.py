@@ -46,6 +46,7 @@ class Source(ABC):
     feature_names: tuple[str, ...] | None = None
     label_name: str | None = None  # where the labels are taken from, in words
     label_is_guessed: bool = False  # it is the last column, and no name said so
+    y_kind: str | None = None  # "classes" or "real", where the source itself says what its labels are
     labels_are_text: bool = False  # label types are to be inferred from all of them, not taken as they are
 
     @abstractmethod

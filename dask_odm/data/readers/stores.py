@@ -30,6 +30,7 @@ class StoreSource(Source):
         self.description = f"store '{store.path}'"
         self.n_features, self.feature_names = store.features, store.feature_names
         self.label_name = "y" if self._label else None
+        self.y_kind = store.y_kind if self._label else None
         self.size = store.rows * store.features * store.dtype.itemsize
         check_count(self.description, self.n_features, n_features)
 

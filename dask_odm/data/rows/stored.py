@@ -23,44 +23,17 @@ import numpy as np
 
 from dask_odm.data.rows.memory import MemoryRows, PartitionRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.files import make_folders, reserve
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.statistics import StatisticsAccumulator
-from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.store.store import Store
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 
-NEGLIGIBLE = 1e-200  # a weight as good as zero: what is made of it underflows
 CHUNK_BYTES = 4 << 20  # smaller than a store's: solvers read rows in panels that begin and end within chunks
-_COLUMNS = {"y": "int8", "weight": "float64", "row": "int64"}
-
-
-@dataclass(frozen=True)
-class Labelling:
-    """Which label code is the positive one, and what a row of either class weighs.
-
-    ``positive`` is a code of the store's; all other known codes are negative, unknown ones (−1) are dropped, as
-    are rows of weight zero.
-    """
-
-    positive: int
-    negative_weight: float = 1.0
-    positive_weight: float = 1.0
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether rows of both classes weigh something."""
-        return self.negative_weight > 0 and self.positive_weight > 0
-
-    def __call__(self, block: StoreBlock) -> tuple[Array, Array, Array]:
-        """Rows to keep (mask), labels ±1 and weights of a block with labels, each (rows,)."""
-        assert block.y is not None
-        y = np.where(block.y == self.positive, 1.0, -1.0)
-        weight = np.where(y > 0, self.positive_weight, self.negative_weight)
-        if block.weight is not None:
-            weight = weight * block.weight
-        return (block.y >= 0) & (weight > NEGLIGIBLE), y, weight
+_COLUMNS = {"weight": "float64", "row": "int64"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +50,8 @@ class StoredPartitions:
         Rows in every partition.
     chunk_rows : int
         Rows of a chunk; the last of a partition is padded with zeros.
+    y_type : str
+        Type y is kept in: int8 for two classes, int32 for more codes, float64 for real values.
     """
 
     path: str
@@ -84,13 +59,16 @@ class StoredPartitions:
     type_name: str
     counts: tuple[int, ...]
     chunk_rows: int
+    y_type: str = "int8"
 
     @classmethod
-    def plan(cls, path: str, store: Store, counts: tuple[int, ...], dtype: str | None = None) -> StoredPartitions:
-        """Partitions of a store's rows, in the store's dtype or in ``dtype``."""
+    def plan(
+        cls, path: str, store: Store, counts: tuple[int, ...], dtype: str | None = None, y_type: str = "int8"
+    ) -> StoredPartitions:
+        """Partitions of a store's rows, in the store's dtype or in ``dtype``, with y in ``y_type``."""
         kind = store.dtype if dtype is None else np.dtype(dtype)
         rows = max(1, min(CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
-        return cls(path, store.features, kind.name, counts, rows)
+        return cls(path, store.features, kind.name, counts, rows, y_type)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -112,7 +90,8 @@ class StoredPartitions:
         if name == "X":
             shape, chunks = (total, self.features), (self.chunk_rows, self.features)
             return ArrayLayout("X", shape, chunks, self.type_name, ("sample", "feature"))
-        return ArrayLayout(name, (total,), (self.chunk_rows,), _COLUMNS[name], ("sample",))
+        dtype = self.y_type if name == "y" else _COLUMNS[name]
+        return ArrayLayout(name, (total,), (self.chunk_rows,), dtype, ("sample",))
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Chunk number and rows of every chunk of partitions ``first:last``, in order."""
@@ -209,29 +188,29 @@ class StoredRows:
         return out
 
 
-def chunk_statistics(store: Store, labelling: Labelling, chunk: int) -> StatisticsAccumulator:
+def chunk_statistics(store: Store, targets: Targets, chunk: int) -> StatisticsAccumulator:
     """Statistics of the rows of a chunk that are kept, weighted by the store's weights."""
     block = store.read(chunk)
-    keep = np.flatnonzero(labelling(block)[0])
+    keep = np.flatnonzero(targets(block)[0])
     gathered = StatisticsAccumulator(store.features)
     gathered.update(block.X[keep], None if block.weight is None else block.weight[keep])
     return gathered
 
 
-def sample_chunk(store: Store, labelling: Labelling, count: int, seed: int, chunk: int) -> Array:
+def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: int) -> Array:
     """Up to ``count`` rows of a chunk drawn without replacement, in their order."""
     block = store.read(chunk)
-    keep = np.flatnonzero(labelling(block)[0])
+    keep = np.flatnonzero(targets(block)[0])
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, chunk)))
     return block.X[np.sort(rng.choice(keep, min(count, len(keep)), replace=False))].copy()
 
 
 def count_strata(
-    store: Store, labelling: Labelling, strata_of: Callable[[Array], Array], n_strata: int, folder: str, chunk: int
+    store: Store, targets: Targets, strata_of: Callable[[Array], Array], n_strata: int, folder: str, chunk: int
 ) -> Array:
     """Rows of a chunk per stratum, (n_strata,); each row's stratum, or −1 for a dropped one, is left in ``folder``."""
     block = store.read(chunk)
-    keep, _, _ = labelling(block)
+    keep, _, _ = targets(block)
     strata = np.where(keep, strata_of(block.X), -1).astype(np.int32)
     _save(os.path.join(folder, f"strata-{chunk}.npy"), strata)
     return np.bincount(strata[strata >= 0], minlength=n_strata)
@@ -239,7 +218,7 @@ def count_strata(
 
 def scatter(
     store: Store,
-    labelling: Labelling,
+    targets: Targets,
     partitions: StoredPartitions,
     folder: str,
     chunk: int,
@@ -252,14 +231,14 @@ def scatter(
     in earlier chunks.
     """
     block = store.read(chunk)
-    _, y, weight = labelling(block)
+    _, y, weight = targets(block)
     strata = np.load(os.path.join(folder, f"strata-{chunk}.npy"))
     kept = np.flatnonzero(strata >= 0)
     partition, place = assign(strata[kept], before)
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
     order = np.argsort(target, kind="stable")
     rows, place, target = kept[order], place[order] % partitions.chunk_rows, target[order]
-    columns = {"X": block.X, "y": y.astype(np.int8), "weight": weight, "row": block.first + np.arange(len(y))}
+    columns = {"X": block.X, "y": y, "weight": weight, "row": block.first + np.arange(len(y))}
     starts = np.flatnonzero(np.diff(target, prepend=-1))
     sums = np.zeros(len(partitions.counts), np.uint32)
     for start, stop in pairwise([*starts.tolist(), len(rows)]):
@@ -280,7 +259,7 @@ def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
         The partition does not hold what all `scatter` tasks wrote to it, ``expected`` in sum.
     """
     found = np.zeros(1, np.uint32)
-    for name in ("X", *_COLUMNS):
+    for name in ("X", "y", *_COLUMNS):
         layout = partitions.array(name)
         for i, _ in partitions.pieces(k, k + 1):
             with _opened(partitions, layout, i) as file:

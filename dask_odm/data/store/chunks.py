@@ -1,21 +1,18 @@
-"""Reading one chunk file of a store and checking it: straight into memory, or through zarr."""
+"""Reading one chunk of a store and checking it, by its own checksum and by the manifest's: straight into memory."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import FileIO
-from pathlib import Path
-
+import numcodecs
 import numpy as np
 import numpy.typing as npt
-import zarr
 
 from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import CHECKSUM_BYTES, STORE, ArrayLayout, Wording, crc32c
+from dask_odm.data.store.storage import storage_of
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
+
+SWAPPED = "checksum differs from the manifest's (swapped or of another store)"
 
 
 def read_plain_chunk(
@@ -24,62 +21,68 @@ def read_plain_chunk(
     i: int,
     out: npt.NDArray[np.uint8] | None = None,
     *,
-    check: bool = True,
+    expected: int | None = None,
     wording: Wording = STORE,
 ) -> Array:
     """Read a ``[bytes, crc32c]`` chunk straight into memory and check its checksum.
 
-    Three times as fast as through zarr, since nothing is copied and a buffer is used again.
+    Three times as fast as through zarr, since nothing is copied and a buffer is used again. ``expected`` is the
+    checksum by the manifest: a chunk may be sound but another's.
     """
     nbytes = array.chunk_nbytes + CHECKSUM_BYTES
     data = np.empty(nbytes, dtype=np.uint8) if out is None else out[:nbytes]
-    read = _read_into(root, array, i, data.data, wording)
-    if read != nbytes:
-        raise damage(root, array, i, f"truncated, {read} of {nbytes} bytes", wording)
+    _read_whole(root, array, i, data, wording)
     payload = data[:-CHECKSUM_BYTES]
-    if check and crc32c(payload) != int.from_bytes(data[-CHECKSUM_BYTES:].tobytes(), "little"):
-        raise damage(root, array, i, "checksum mismatch", wording)
+    _check(root, array, i, data, expected, wording)
     numbers: Array = payload.view(np.dtype(array.dtype).newbyteorder("<")).reshape(array.chunks)
     return numbers
 
 
-def read_zarr_chunk(root: str, array: ArrayLayout, i: int) -> Array:
-    """Read a chunk of any codecs through zarr; a missing one is an error, not its fill value."""
-    if array.compression == "zstd":
-        size = _frame_size(read_sealed(root, array, i)[:18])
-        if size != array.chunk_nbytes:  # before memory is taken for whatever size it claims
-            raise damage(root, array, i, f"unreadable ({size} bytes, not {array.chunk_nbytes}, are packed in it)")
-    elif not os.path.isfile(os.path.join(root, array.chunk_key(i))):
-        raise damage(root, array, i, "missing")
+def read_packed_chunk(root: str, array: ArrayLayout, i: int, entry: tuple[int, int]) -> Array:
+    """Read and unpack a ``[bytes, zstd, crc32c]`` chunk of the size and checksum that the manifest says."""
+    packed = read_sealed(root, array, i, entry)
+    size = _frame_size(packed[:18].tobytes())
+    if size != array.chunk_nbytes:  # before memory is taken for whatever size it claims
+        raise damage(root, array, i, f"unreadable ({size} bytes, not {array.chunk_nbytes}, are packed in it)")
+    numbers = np.empty(array.chunks, np.dtype(array.dtype).newbyteorder("<"))
     try:
-        source = zarr.open_array(Path(root) / array.name, mode="r", zarr_format=3)
-        rows = source[i * array.chunks[0] : (i + 1) * array.chunks[0]]
-    except Exception as error:  # each codec raises its own kind on damage
-        reason = "checksum mismatch" if "checksum" in str(error).lower() else f"unreadable ({error})"
-        raise damage(root, array, i, reason) from error
-    return np.asarray(rows)
+        numcodecs.Zstd().decode(packed, numbers.reshape(-1).view(np.uint8))
+    except Exception as error:  # whatever the codec raises on damage
+        raise damage(root, array, i, f"unreadable ({error})") from error
+    return numbers
 
 
-def _read_into(root: str, array: ArrayLayout, i: int, target: memoryview, wording: Wording) -> int:
-    """Fill ``target`` from the chunk's file and return how many bytes it has (at most one too many)."""
-    with _opened(root, array, i, wording) as file:
-        done = 0
-        while done < len(target) and (count := file.readinto(target[done:])):
-            done += count
-        return done + len(file.read(1) or b"")
+def read_sealed(
+    root: str, array: ArrayLayout, i: int, entry: tuple[int, int], wording: Wording = STORE
+) -> npt.NDArray[np.uint8]:
+    """Read a chunk file of the size and checksum that the manifest says, and return it without its checksum."""
+    data = np.empty(entry[0], dtype=np.uint8)
+    _read_whole(root, array, i, data, wording)
+    _check(root, array, i, data, entry[1], wording)
+    return data[:-CHECKSUM_BYTES]
 
 
-@contextmanager
-def _opened(root: str, array: ArrayLayout, i: int, wording: Wording) -> Iterator[FileIO]:
-    """Open a chunk's file, following no link; whatever the system refuses becomes StoreError."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+def _read_whole(root: str, array: ArrayLayout, i: int, data: npt.NDArray[np.uint8], wording: Wording) -> None:
+    """Fill ``data`` from the chunk, which must have exactly so many bytes; what the system refuses is a StoreError."""
     try:
-        with open(os.open(os.path.join(root, array.chunk_key(i)), flags), "rb", buffering=0) as file:
-            yield file
+        read = storage_of(root).read_into(array.chunk_key(i), data.data)
     except FileNotFoundError as error:
         raise damage(root, array, i, "missing", wording) from error
     except OSError as error:
         raise damage(root, array, i, f"unreadable ({reason(error)})", wording) from error
+    if read != len(data):
+        raise damage(root, array, i, f"truncated, {read} of {len(data)} bytes", wording)
+
+
+def _check(
+    root: str, array: ArrayLayout, i: int, data: npt.NDArray[np.uint8], expected: int | None, wording: Wording
+) -> None:
+    """Hold a chunk against the checksum at its end, and that against the manifest's."""
+    found = int.from_bytes(data[-CHECKSUM_BYTES:].tobytes(), "little")
+    if crc32c(data[:-CHECKSUM_BYTES]) != found:
+        raise damage(root, array, i, "checksum mismatch", wording)
+    if expected not in (None, found):
+        raise damage(root, array, i, SWAPPED, wording)
 
 
 def _frame_size(head: bytes) -> int | None:
@@ -92,15 +95,6 @@ def _frame_size(head: bytes) -> int | None:
     if not width or len(head) < at + width:
         return None
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
-
-
-def read_sealed(root: str, array: ArrayLayout, i: int) -> bytes:
-    """Read a chunk file of any size whose last four bytes are its checksum, and return the rest."""
-    with _opened(root, array, i, STORE) as file:
-        data = file.readall()
-    if len(data) < CHECKSUM_BYTES or crc32c(data[:-CHECKSUM_BYTES]) != int.from_bytes(data[-4:], "little"):
-        raise damage(root, array, i, "checksum mismatch")
-    return data[:-CHECKSUM_BYTES]
 
 
 def damage(root: str, array: ArrayLayout, i: int, what: str, wording: Wording = STORE) -> StoreError:

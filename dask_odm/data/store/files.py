@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
 import uuid
 from contextlib import suppress
-from pathlib import Path
 
 from dask_odm.errors import InputError
 
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no room for more, whosever limit it is
 
-_ZARR = ((".zgroup", "group"), (".zarray", "array"))
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -45,20 +42,6 @@ def local_path(path: str | os.PathLike[str]) -> str:
             f"xarray.open_zarr('{text}')."
         )
     return text
-
-
-def other_zarr(path: str) -> str | None:
-    """Say of a zarr group or array, in format 2 or 3, that another program wrote how to ingest it; else None."""
-    kind = next((kind for name, kind in _ZARR if os.path.isfile(os.path.join(path, name))), None)
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        if kind is None:
-            document = json.loads(Path(path, "zarr.json").read_bytes())
-            if str(document["attributes"].get("format")).startswith("dask_odm"):
-                return None
-            kind = str(document["node_type"])
-    if kind == "array":
-        return f"is a zarr array, not a dask_odm store: dask_odm.ingest((zarr.open('{path}'), y), …)"
-    return kind and f"is a zarr group but not a dask_odm store: dask_odm.ingest(xarray.open_zarr('{path}'), …)"
 
 
 def aside(path: str) -> str:

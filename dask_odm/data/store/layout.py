@@ -29,6 +29,7 @@ CHUNK_BYTES = 16_000_000
 MAX_CHUNK_BYTES = 30_000_000  # larger ones fall over glibc's mmap limit and read three times slower
 FLOAT_TYPES = ("float32", "float64")
 CODE_TYPES = ("int8", "int16", "int32")
+REAL_TYPE = "float64"  # of y, where it is no class
 STATISTICS = ("minimum", "maximum", "mean", "variance")
 
 T = TypeVar("T")
@@ -166,7 +167,7 @@ class Layout:
 
     @property
     def y(self) -> ArrayLayout | None:
-        """Layout of the label codes."""
+        """Layout of the label codes, or of real targets."""
         return None if self.y_dtype is None else self._column("y", self.y_dtype)
 
     @property
@@ -202,7 +203,7 @@ class Layout:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} is {value!r}")
-        if self.dtype not in FLOAT_TYPES or self.y_dtype not in (None, *CODE_TYPES):
+        if self.dtype not in FLOAT_TYPES or self.y_dtype not in (None, REAL_TYPE, *CODE_TYPES):
             raise ValueError(f"dtype {self.dtype!r}, y dtype {self.y_dtype!r}")
         if self.compression not in (None, "zstd"):
             raise ValueError(f"compression {self.compression!r}")
@@ -312,11 +313,6 @@ class Manifest:
         return with_digest(self.body())
 
 
-def parse_manifest(text: bytes, path: str) -> Manifest:
-    """Read ``manifest.json``; StoreError where it is of another version, damaged or impossible."""
-    return parse_body(text, path, _manifest)
-
-
 def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wording: Wording = STORE) -> T:
     """Check kind, version and digest of a manifest, and return what ``build`` makes of its content.
 
@@ -346,7 +342,7 @@ def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wor
         if raw.pop("digest") != _digest(raw):
             raise ValueError("its digest does not match")
         return build(raw)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {wording.repair}.") from error
 
 
@@ -368,7 +364,8 @@ def _digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _manifest(raw: dict[str, Any]) -> Manifest:
+def manifest_of(raw: dict[str, Any]) -> Manifest:
+    """Make a store's manifest of its content; ValueError, KeyError or TypeError where it is impossible."""
     if set(raw["layout"]) != {field.name for field in fields(Layout)}:
         raise ValueError("its layout has other fields")
     layout = Layout(**raw["layout"])

@@ -1,24 +1,40 @@
-"""What opening a store checks before a row is read: every file's size, its zarr documents, its class labels.
+"""What opening a store checks before a row is read: every file's size, its zarr documents, what is said of its y.
 
 No file's content decides which path is read; links are not followed.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dask_odm.data.store.chunks import damage
+from dask_odm.data.store.documents import other_zarr, read_document, read_manifest
 from dask_odm.data.store.files import reason
-from dask_odm.data.store.layout import Label, Layout, Manifest, crc32c, group_document
+from dask_odm.data.store.layout import REAL_TYPE, Label, Layout, Manifest, group_document, manifest_of
+from dask_odm.data.store.storage import storage_of
 from dask_odm.errors import StoreError
 
 _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+def read_store_manifest(root: str) -> Manifest:
+    """Read the manifest of a store; StoreError says what is there where that is none."""
+    return read_manifest(root, manifest_of, _what_is_there)
+
+
+def _what_is_there(root: str) -> str:
+    zarr = other_zarr(root)
+    if zarr is not None:
+        return f"'{root}' {zarr}."
+    what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
+    if os.path.isfile(root):
+        what = "is a file, not a store"
+    return f"store '{root}' {what}; make one with dask_odm.ingest."
 
 
 def check_sizes(root: str, manifest: Manifest) -> None:
@@ -26,7 +42,7 @@ def check_sizes(root: str, manifest: Manifest) -> None:
     layout = manifest.layout
     chunks = {array.chunk_key(i): (array, i) for array in layout.arrays() for i in range(array.n_chunks)}
     try:
-        found = dict(_regular_files(root))
+        found = storage_of(root).sizes()
     except OSError as error:
         raise StoreError(f"store '{root}' cannot be read: {reason(error)}.") from error
     for key, expected in manifest.sizes().items():
@@ -39,28 +55,10 @@ def check_sizes(root: str, manifest: Manifest) -> None:
         raise StoreError(f"store '{root}', file '{key}': {what}; re-ingest or restore this file.")
 
 
-def _regular_files(root: str, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield name and size of every file below ``root``, following no links."""
-    with os.scandir(os.path.join(root, prefix)) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _regular_files(root, f"{prefix}{entry.name}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield prefix + entry.name, entry.stat(follow_symlinks=False).st_size
-
-
 def read_documents(root: str, manifest: Manifest) -> dict[str, Any]:
     """Read the zarr documents; StoreError where one is damaged or tells another layout."""
-    documents = {}
-    for key, entry in manifest.documents.items():
-        try:
-            text = Path(root, key).read_bytes()
-            if (len(text), crc32c(text)) != entry:
-                raise ValueError("checksum mismatch")
-            documents[key] = json.loads(text)
-        except (OSError, ValueError, RecursionError) as error:
-            what = reason(error) if isinstance(error, OSError) else error
-            raise StoreError(f"store '{root}', file '{key}': {what}; re-ingest or restore this file.") from error
+    storage = storage_of(root)
+    documents = {key: read_document(storage, key, entry) for key, entry in manifest.documents.items()}
     for key, expected in _expected_documents(manifest.layout, documents).items():
         if documents[key] != expected:
             raise StoreError(f"store '{root}', file '{key}': not the array of the manifest; re-ingest.")
@@ -71,8 +69,8 @@ def _expected_documents(layout: Layout, found: dict[str, Any]) -> dict[str, Any]
     """What the documents must be; attributes of arrays and of the store itself are taken from those found."""
 
     def attributes(key: str) -> dict[str, Any]:
-        given = found[key].get("attributes") if isinstance(found[key], dict) else None
-        return given if isinstance(given, dict) else {}
+        given: dict[str, Any] = found[key].get("attributes", {})
+        return given
 
     members = {array.name: array.document(attributes(array.document_key)) for array in layout.arrays()}
     expected = {f"{name}/zarr.json": document for name, document in members.items()}
@@ -81,22 +79,65 @@ def _expected_documents(layout: Layout, found: dict[str, Any]) -> dict[str, Any]
     return {**expected, "statistics/zarr.json": group_document({}), "zarr.json": root}
 
 
-def read_classes(
-    root: str, layout: Layout, document: dict[str, Any] | None
-) -> tuple[tuple[Label, ...] | None, tuple[int, ...] | None]:
-    """Return class labels with their type, and rows per class."""
+@dataclass(frozen=True)
+class TargetFacts:
+    """What a store says of its y, without reading it.
+
+    Parameters
+    ----------
+    classes, class_counts : the labels in sorted order, and rows of each; None without y and for real targets
+    class_weights : sum of the row weights of each class; None where there are no weights, or the store does not say
+    known_rows : rows whose y is known
+    known_weight : of real targets the sum of the weights of those rows; otherwise None
+    """
+
+    classes: tuple[Label, ...] | None = None
+    class_counts: tuple[int, ...] | None = None
+    class_weights: tuple[float, ...] | None = None
+    known_rows: int = 0
+    known_weight: float | None = None
+
+
+def read_target_facts(root: str, layout: Layout, document: dict[str, Any] | None) -> TargetFacts:
+    """Return what the attributes of y say; StoreError where that is impossible."""
     if layout.y_dtype is None or document is None:
-        return None, None
+        return TargetFacts()
     try:
-        kind = _LABEL_TYPES[document["attributes"]["class_type"]]
-        labels = tuple(document["attributes"]["classes"])
-        counts = tuple(document["attributes"]["class_counts"])
-        if any(type(label) is not kind or label != label for label in labels) or list(labels) != sorted(set(labels)):
-            raise ValueError("labels of another type or order")
-        if len(labels) != len(counts) or len(labels) > np.iinfo(layout.y_dtype).max + 1:
-            raise ValueError("labels and counts differ")
-        if any(type(count) is not int or count < 0 for count in counts) or sum(counts) > layout.rows:
-            raise ValueError("counts are impossible")
+        attributes = document["attributes"]
+        return _real_facts(layout, attributes) if layout.y_dtype == REAL_TYPE else _class_facts(layout, attributes)
     except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"store '{root}', file 'y/zarr.json': no class labels ({error}); re-ingest.") from error
-    return labels, counts
+        what = "no known targets" if layout.y_dtype == REAL_TYPE else "no class labels"
+        raise StoreError(f"store '{root}', file 'y/zarr.json': {what} ({error}); re-ingest.") from error
+
+
+def _class_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
+    kind = _LABEL_TYPES[attributes["class_type"]]
+    labels, counts = tuple(attributes["classes"]), tuple(attributes["class_counts"])
+    if any(type(label) is not kind or label != label for label in labels) or list(labels) != sorted(set(labels)):
+        raise ValueError("labels of another type or order")
+    if len(labels) != len(counts) or len(labels) > np.iinfo(str(layout.y_dtype)).max + 1:
+        raise ValueError("labels and counts differ")
+    if any(type(count) is not int or count < 0 for count in counts) or sum(counts) > layout.rows:
+        raise ValueError("counts are impossible")
+    weights = None
+    if layout.has_weight and "class_weights" in attributes:  # written from 2026 on
+        weights = tuple(_weight(each) for each in attributes["class_weights"])
+        if len(weights) != len(labels):
+            raise ValueError("labels and weights differ")
+    return TargetFacts(labels, counts, weights, sum(counts))
+
+
+def _real_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
+    rows = attributes["known_rows"]
+    if type(rows) is not int or not 0 <= rows <= layout.rows:
+        raise ValueError("counts are impossible")
+    return TargetFacts(known_rows=rows, known_weight=_weight(attributes["known_weight"]))
+
+
+def _weight(value: Any) -> float:
+    """A sum of weights, which may be too large for a float and then is infinite (None in JSON)."""
+    if value is None:
+        return math.inf
+    if type(value) is not float or not 0 <= value < math.inf:
+        raise ValueError("weights are impossible")
+    return value

@@ -11,27 +11,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.chunks import damage, read_plain_chunk
-from dask_odm.data.store.files import (
-    aside,
-    check_output,
-    reason,
-    remove_folder,
-    replace_folder,
-    sync_folders,
-    sync_tree,
-    write_synced,
-)
+from dask_odm.data.store.documents import MAX_BYTES, ROOT, parse_object, read_document, read_manifest
+from dask_odm.data.store.files import check_output, reason
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
@@ -45,17 +35,15 @@ from dask_odm.data.store.layout import (
     file_entry,
     group_document,
     kind_of,
-    parse_body,
     seal,
     with_digest,
 )
+from dask_odm.data.store.storage import Storage, new_storage, storage_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 
 DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_ROOT = "zarr.json"
-_MAX_MANIFEST_BYTES = 1 << 26
 _KNOWN = {
     "model": Wording("model", "restore this file or fit again", "Fit again"),
     "checkpoint": Wording("checkpoint", "remove it and start the fit afresh", "Remove it and start the fit afresh"),
@@ -150,12 +138,8 @@ class Record:
 
     def _chunk(self, layout: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None) -> Array:
         """Read a chunk, padding included, and hold it against the manifest: it may be sound but another's."""
-        wording = _wording(self.kind)
-        data = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8) if out is None else out
-        numbers = read_plain_chunk(self.path, layout, i, data, wording=wording)
-        if int.from_bytes(data[-CHECKSUM_BYTES:].tobytes(), "little") != self.entries[layout.name][i][1]:
-            raise damage(self.path, layout, i, "checksum differs from the manifest's", wording)
-        return numbers
+        expected = self.entries[layout.name][i][1]
+        return read_plain_chunk(self.path, layout, i, out, expected=expected, wording=_wording(self.kind))
 
 
 def write_record(
@@ -189,15 +173,15 @@ def write_record(
     layouts = {name: _layout_of(name, values) for name, values in arrays.items()}
     documents = _documents(kind, layouts, attributes)
     check_target(target, kind, overwrite=overwrite)
-    folder = aside(target)
+    storage = new_storage(target)
     try:
         with _writing(kind, target):
-            os.mkdir(folder)
-            chunks = {name: _write_array(folder, layout, arrays[name]) for name, layout in layouts.items()}
-            _write_manifest(folder, kind, layouts, chunks, _write_documents(folder, documents))
-            replace_folder(folder, target, overwrite=overwrite)
+            storage.begin(overwrite=overwrite)
+            chunks = {name: _write_array(storage, layout, arrays[name]) for name, layout in layouts.items()}
+            _write_manifest(storage, kind, layouts, chunks, _write_documents(storage, documents))
+            storage.publish(overwrite=overwrite)
     finally:
-        remove_folder(folder)
+        storage.discard()
 
 
 def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) -> None:
@@ -206,11 +190,10 @@ def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) ->
     check_output(target, overwrite=overwrite)
     if not os.path.lexists(target) or not os.listdir(target):
         return
-    try:
-        head = json.loads(Path(target, _ROOT).read_bytes())["attributes"]
-        same = head["format"] == RECORD_FORMAT and head["kind"] == kind
-    except (OSError, ValueError, KeyError, TypeError):
-        same = False
+    head: dict[str, Any] = {}
+    with suppress(StoreError):
+        head = read_document(storage_of(target), ROOT).get("attributes", {})
+    same = head.get("format") == RECORD_FORMAT and head.get("kind") == kind
     if not same:
         raise InputError(f"'{target}' exists and is not a {kind}; remove it yourself or choose another name.")
 
@@ -225,10 +208,11 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
         or at odds with the manifest. The message names path, array and chunk, and the way out.
     """
     root, wording = os.path.abspath(path), _wording(kind)
-    layouts, chunks, documents = parse_body(_read_manifest(root, kind), root, _parse, wording)
+    layouts, chunks, documents = read_manifest(root, _parse, lambda path: _what_is_there(path, kind), wording)
+    sizes = storage_of(root).sizes()
     for layout in layouts.values():
         for i, (expected, _) in enumerate(chunks[layout.name]):
-            size = _file_size(root, layout.chunk_key(i))
+            size = sizes.get(layout.chunk_key(i))
             if size != expected:
                 what = "missing" if size is None else f"truncated, {size} of {expected} bytes"
                 raise damage(root, layout, i, what, wording)
@@ -238,10 +222,9 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:
     """What a folder holds by its manifest: ``store``, ``model`` or another kind of record; None if neither."""
-    try:
-        return kind_of(json.loads(_read_manifest(os.path.abspath(path), "record")))
-    except (StoreError, ValueError, RecursionError):
-        return None
+    with suppress(OSError, ValueError):
+        return kind_of(parse_object(storage_of(os.path.abspath(path)).read(MANIFEST, MAX_BYTES)))
+    return None
 
 
 # Files ------------------------------------------------------------------------------------------------------
@@ -273,7 +256,7 @@ def _documents(kind: str, layouts: dict[str, ArrayLayout], attributes: Mapping[s
     members = {name: layout.document() for name, layout in layouts.items()}
     head = {"format": RECORD_FORMAT, "format_version": FORMAT_VERSION, "kind": kind, "content": dict(attributes)}
     documents = {layouts[name].document_key: document for name, document in members.items()}
-    documents[_ROOT] = group_document(head, members)
+    documents[ROOT] = group_document(head, members)
     try:
         return {key: json.dumps(document, indent=1, allow_nan=False).encode() for key, document in documents.items()}
     except (TypeError, ValueError) as error:
@@ -288,33 +271,30 @@ def _writing(kind: str, path: str) -> Iterator[None]:
         raise StoreError(f"cannot write {kind} '{path}': {reason(error)}.") from error
 
 
-def _write_array(folder: str, layout: ArrayLayout, values: RowSource) -> list[Entry]:
+def _write_array(storage: Storage, layout: ArrayLayout, values: RowSource) -> list[Entry]:
     """Write the chunks of an array, the last one padded, and return their sizes and checksums."""
     entries = []
-    os.makedirs(os.path.join(folder, layout.name))
     dtype = np.dtype(layout.dtype).newbyteorder("<")
     for i in range(layout.n_chunks):
-        path = Path(folder, layout.chunk_key(i))
-        path.parent.mkdir(parents=True, exist_ok=True)
         if layout.shape:
             chunk = np.full(layout.chunks, float(layout.fill_value), dtype)
             chunk[: layout.shape[0] - i * len(chunk)] = values[i * len(chunk) : (i + 1) * len(chunk)]
         else:
             chunk = np.asarray(values, dtype=dtype)
         data = seal(chunk.tobytes())
-        path.write_bytes(data)
+        storage.write(layout.chunk_key(i), data)
         entries.append((len(data), int.from_bytes(data[-CHECKSUM_BYTES:], "little")))
     return entries
 
 
-def _write_documents(folder: str, documents: dict[str, bytes]) -> dict[str, Entry]:
+def _write_documents(storage: Storage, documents: dict[str, bytes]) -> dict[str, Entry]:
     for key, text in documents.items():
-        Path(folder, key).write_bytes(text)
+        storage.write(key, text)
     return {key: (len(text), crc32c(text)) for key, text in documents.items()}
 
 
 def _write_manifest(
-    folder: str,
+    storage: Storage,
     kind: str,
     layouts: dict[str, ArrayLayout],
     chunks: dict[str, list[Entry]],
@@ -332,29 +312,18 @@ def _write_manifest(
         "chunks": chunks,
         "documents": documents,
     }
-    sync_tree(folder)
-    write_synced(os.path.join(folder, MANIFEST), with_digest(body).encode())
-    sync_folders(folder)
+    storage.complete(MANIFEST, with_digest(body).encode())
 
 
-def _read_manifest(root: str, kind: str) -> bytes:
-    path = os.path.join(root, MANIFEST)
-    try:
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_MANIFEST_BYTES:
-            raise StoreError(f"{kind} '{root}': {MANIFEST} is not a {kind}'s; {_wording(kind).repair}.")
-        return Path(path).read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if not os.path.lexists(root):
-            raise StoreError(f"{kind} '{root}' does not exist; check the path.") from error
-        raise StoreError(f"'{root}' has no manifest: it is unfinished or no {kind} of dask_odm.") from error
-    except OSError as error:
-        raise StoreError(f"{kind} '{root}' cannot be read: {reason(error)}.") from error
+def _what_is_there(root: str, kind: str) -> str:
+    if not os.path.lexists(root):
+        return f"{kind} '{root}' does not exist; check the path."
+    return f"'{root}' has no manifest: it is unfinished or no {kind} of dask_odm."
 
 
 def _parse(raw: dict[str, Any]) -> tuple[dict[str, ArrayLayout], dict[str, list[Entry]], dict[str, Entry]]:
     layouts = {name: _parse_layout(name, item) for name, item in raw["arrays"].items()}
-    keys = {_ROOT, *(layout.document_key for layout in layouts.values())}
+    keys = {ROOT, *(layout.document_key for layout in layouts.values())}
     if set(raw["chunks"]) != set(layouts) or set(raw["documents"]) != keys:
         raise ValueError("it lists other files than it has arrays")
     chunks = {name: chunk_entries(layout, raw["chunks"][name]) for name, layout in layouts.items()}
@@ -369,29 +338,13 @@ def _parse_layout(name: str, item: dict[str, Any]) -> ArrayLayout:
     return _layout(name, shape, dtype, rows)
 
 
-def _file_size(root: str, key: str) -> int | None:
-    """Size of a regular file; None where there is none, or a link."""
-    try:
-        found = os.lstat(os.path.join(root, key))
-    except OSError:
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
 def _read_documents(root: str, kind: str, layouts: dict[str, ArrayLayout], entries: dict[str, Entry]) -> dict[str, Any]:
     """Check the zarr documents against the manifest, and return the record's attributes."""
-    documents: dict[str, Any] = {}
-    for key, entry in entries.items():
-        try:
-            text = Path(root, key).read_bytes() if _file_size(root, key) == entry[0] else b""
-            if (len(text), crc32c(text)) != entry:
-                raise ValueError("missing, truncated or damaged")
-            documents[key] = json.loads(text)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{kind} '{root}', file '{key}': {error}; {_wording(kind).repair}.") from error
+    storage, wording = storage_of(root), _wording(kind)
+    documents = {key: read_document(storage, key, entry, wording) for key, entry in entries.items()}
     expected = {layout.document_key: layout.document() for layout in layouts.values()}
     try:
-        head = documents[_ROOT]["attributes"]
+        head = documents[ROOT]["attributes"]
         content, sound = head["content"], head["kind"] == kind
     except (KeyError, TypeError):
         content, sound = None, False

@@ -8,39 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.store.chunks import damage, read_plain_chunk, read_sealed, read_zarr_chunk
-from dask_odm.data.store.files import local_path, other_zarr, reason
+from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_sealed
+from dask_odm.data.store.entries import keep_entries, kept_entries
+from dask_odm.data.store.files import local_path
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
-    MANIFEST,
+    REAL_TYPE,
     ArrayLayout,
     Label,
     Layout,
     Manifest,
-    crc32c,
     decode_strings,
-    parse_manifest,
 )
-from dask_odm.data.store.opening import check_sizes, read_classes, read_documents
+from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_store_manifest, read_target_facts
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
-from dask_odm.errors import StoreError
+from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
 from dask_odm.typing import Array
 
 __all__ = ["FORMAT_VERSION", "Statistics", "StatisticsAccumulator", "Store", "StoreBlock"]
-
-_MAX_MANIFEST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +45,8 @@ class StoreBlock:
     Parameters
     ----------
     X : array of shape (rows, d)
-    y : integer codes of shape (rows,), indices into ``Store.classes``; -1 is unknown. Or None.
+    y : integer codes of shape (rows,), indices into ``Store.classes``, -1 is unknown; or real targets, float64
+        of shape (rows,), NaN is unknown; or None
     weight : float64 array of shape (rows,), or None
     first : number of the first row in the store
     """
@@ -71,16 +67,14 @@ class Store:
     ----------
     path : absolute path of the folder
     layout : number of rows and features, chunking and types
-    classes : labels in sorted order, as Python values of one type; a code is an index into it. None without y.
-    class_counts : rows of each class
+    facts : what is said of y without reading it
     source : what was ingested, in words
     digest : SHA-256 of the manifest's content, and so of every file's place, size and checksum
     """
 
     path: str
     layout: Layout
-    classes: tuple[Label, ...] | None
-    class_counts: tuple[int, ...] | None
+    facts: TargetFacts
     source: str
     digest: str
 
@@ -95,12 +89,14 @@ class Store:
             or at odds with the manifest.
         """
         root = os.path.abspath(local_path(path))
-        manifest = _read_manifest(root)
+        manifest = read_store_manifest(root)
+        digest = manifest.digest
         check_sizes(root, manifest)
         documents = read_documents(root, manifest)
-        classes, counts = read_classes(root, manifest.layout, documents.get("y/zarr.json"))
+        facts = read_target_facts(root, manifest.layout, documents.get("y/zarr.json"))
         source = documents["zarr.json"]["attributes"].get("source", "")
-        return cls(root, manifest.layout, classes, counts, str(source), manifest.digest)
+        keep_entries(root, digest, manifest)
+        return cls(root, manifest.layout, facts, str(source), digest)
 
     @property
     def rows(self) -> int:
@@ -129,8 +125,30 @@ class Store:
 
     @property
     def has_y(self) -> bool:
-        """Whether rows have labels."""
+        """Whether rows have labels or real targets."""
         return self.layout.y_dtype is not None
+
+    @property
+    def y_kind(self) -> str | None:
+        """What y is: ``classes``, ``real`` or None."""
+        if self.layout.y_dtype is None:
+            return None
+        return "real" if self.layout.y_dtype == REAL_TYPE else "classes"
+
+    @property
+    def classes(self) -> tuple[Label, ...] | None:
+        """Labels in sorted order, of one Python type; a code is an index into it. None without y and for real y."""
+        return self.facts.classes
+
+    @property
+    def class_counts(self) -> tuple[int, ...] | None:
+        """Rows of each class; None where `classes` is."""
+        return self.facts.class_counts
+
+    @property
+    def known_rows(self) -> int:
+        """Rows whose y is known."""
+        return self.facts.known_rows
 
     @property
     def has_weight(self) -> bool:
@@ -148,9 +166,9 @@ class Store:
         array = self.layout.feature
         if array is None:
             return None
-        data = read_sealed(self.path, array, 0)
+        data = read_sealed(self.path, array, 0, self._entry(array, 0))
         try:
-            return decode_strings(data)
+            return decode_strings(data.tobytes())
         except (ValueError, struct.error) as error:
             raise damage(self.path, array, 0, "not a list of names") from error
 
@@ -159,7 +177,7 @@ class Store:
         """Per-feature statistics, read when asked for."""
         names = ("minimum", "maximum", "mean", "variance")
         arrays = [self.layout.per_feature(f"statistics/{name}") for name in names]
-        return Statistics(*(read_plain_chunk(self.path, array, 0) for array in arrays))
+        return Statistics(*(self._whole_chunk(array, 0) for array in arrays))
 
     @property
     def token(self) -> str:
@@ -168,14 +186,18 @@ class Store:
 
     @property
     def label_dtype(self) -> np.dtype[Any]:
-        """Type of an array of labels: int64, float64, bool or strings, with room for unknown ones."""
+        """Type of an array of labels: int64, float64 (real y, too), bool or strings, with room for unknown ones."""
+        if self.y_kind == "real":
+            return np.dtype(np.float64)
         kind = np.array(self.classes or (0,)).dtype
         if sum(self.class_counts or ()) == self.rows:
             return kind
         return np.dtype(np.float64 if kind.kind in "if" else object)
 
     def labels(self, codes: Array) -> Array:
-        """Return the label of each code; an unknown one is NaN among numbers, else None."""
+        """Return the label of each code, an unknown one as NaN among numbers, else None; real targets as they are."""
+        if self.y_kind == "real":
+            return codes
         unknown = np.nan if self.label_dtype == np.float64 else None
         values = np.array([*(self.classes or ()), unknown], dtype=object)
         return values[codes].astype(self.label_dtype)
@@ -211,22 +233,96 @@ class Store:
             first=self.chunk_slice(i).start,
         )
 
+    def read_columns(self, i: int) -> StoreBlock:
+        """Read y and weight of chunk ``i`` and check them; X, which is not read, has no columns."""
+        y, weight, rows = self.layout.y, self.layout.weight, self.chunk_slice(i)
+        return StoreBlock(
+            X=np.empty((rows.stop - rows.start, 0), self.dtype),
+            y=None if y is None else self.read_chunk(y, i),
+            weight=None if weight is None else self.read_chunk(weight, i),
+            first=rows.start,
+        )
+
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
-        whole = read_plain_chunk(self.path, array, i, out) if array.is_plain else read_zarr_chunk(self.path, array, i)
-        chunk = whole[: rows.stop - rows.start]
-        if array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
+        chunk = self._whole_chunk(array, i, out)[: rows.stop - rows.start]
+        if array.name == "y" and self.y_kind == "real":
+            if np.isinf(chunk).any():
+                raise damage(self.path, array, i, "a target that is infinite")
+        elif array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
             raise damage(self.path, array, i, "a label code without a class")
         if array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
             raise damage(self.path, array, i, "a weight that is negative or not finite")
         return chunk
+
+    def _whole_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
+        """Read a chunk, padding included, and hold it against the manifest's entry."""
+        entry = self._entry(array, i)
+        try:
+            if array.is_plain:
+                return read_plain_chunk(self.path, array, i, out, expected=entry[1])
+            return read_packed_chunk(self.path, array, i, entry)
+        except StoreError as error:
+            if self._was_replaced():
+                raise self._replaced() from error
+            raise
+
+    def _entry(self, array: ArrayLayout, i: int) -> tuple[int, int]:
+        """Size and checksum of a chunk by the manifest, which a process reads once a store."""
+        entries = kept_entries(self.path, self.digest)
+        if entries is None:
+            entries = keep_entries(self.path, self.digest, self._manifest())
+        size, checksum = entries[array.name][i].tolist()
+        return size, checksum
+
+    def _manifest(self) -> Manifest:
+        """Read the manifest, which must be the one the store was opened by."""
+        manifest = read_store_manifest(self.path)
+        if manifest.digest != self.digest:
+            raise self._replaced()
+        return manifest
+
+    def _was_replaced(self) -> bool:
+        """Whether another store is in its place; False where there is none, or a damaged one."""
+        try:
+            return read_store_manifest(self.path).digest != self.digest
+        except StoreError:
+            return False
+
+    def _replaced(self) -> StoreError:
+        return StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
 
     def blocks(self) -> Iterator[StoreBlock]:
         """Yield all chunks in order through one buffer: a block is valid until the next is taken."""
         out = self.buffer()
         for i in range(self.n_chunks):
             yield self.read(i, out)
+
+    def column_blocks(self) -> Iterator[StoreBlock]:
+        """Yield y and weight of all chunks in order, without X."""
+        return map(self.read_columns, range(self.n_chunks))
+
+    def class_weights_total(self) -> npt.NDArray[np.float64]:
+        """Return the sum of row weights of every class, (classes,); y and weight are read where it is not known."""
+        if not self.has_weight or self.class_counts is None:
+            return np.array(self.class_counts or (), dtype=np.float64)
+        if self.facts.class_weights is not None:
+            return np.array(self.facts.class_weights)
+        totals = np.zeros(len(self.class_counts))
+        for block in self.column_blocks():
+            totals += class_sums(block.y, block.weight, len(totals))
+        return totals
+
+    def require_classes(self) -> None:
+        """Raise InputError, with the way out, unless rows have class labels."""
+        if self.y_kind == "real":
+            raise InputError(
+                f"store '{self.path}' holds real targets, not the labels of classes; ingest the data again with "
+                "target='classes' (--target classes)."
+            )
+        if self.y_kind is None:
+            raise InputError(f"store '{self.path}' has no labels.")
 
     def read_rows(self, indices: npt.ArrayLike) -> StoreBlock:
         """Gather rows by number, in the order given, reading each chunk that holds one of them once.
@@ -257,7 +353,7 @@ class Store:
         return StoreBlock(X, y, weight, -1)
 
     def read_y(self) -> Array | None:
-        """Read all label codes, shape (rows,); None without labels."""
+        """Read all label codes or real targets, shape (rows,); None without y."""
         return self._read_column(self.layout.y)
 
     def read_weight(self) -> npt.NDArray[np.float64] | None:
@@ -282,9 +378,7 @@ class Store:
         StoreError
             Naming the first damaged file and how many more there are.
         """
-        manifest = _read_manifest(self.path)
-        if manifest.digest != self.digest:
-            raise StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
+        manifest = self._manifest()
         check_sizes(self.path, manifest)
         read_documents(self.path, manifest)
         damaged = list(_damaged_chunks(self.path, manifest))
@@ -298,7 +392,7 @@ class Store:
 
 
 def read_block_array(store: Store, name: str, i: int) -> Array:
-    """Read chunk ``i`` of ``X``, ``y`` (as label values) or ``weight``: the task behind lazy arrays."""
+    """Read chunk ``i`` of ``X``, ``y`` (as label values or real targets) or ``weight``: the task behind lazy arrays."""
     array = {"X": store.layout.X, "y": store.layout.y, "weight": store.layout.weight}[name]
     if array is None:
         raise KeyError(name)
@@ -306,34 +400,21 @@ def read_block_array(store: Store, name: str, i: int) -> Array:
     return store.labels(chunk) if name == "y" else chunk
 
 
-def _read_manifest(root: str) -> Manifest:
-    path = os.path.join(root, MANIFEST)
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise StoreError(f"store '{root}': {MANIFEST} is not a file.")
-        if os.path.getsize(path) > _MAX_MANIFEST_BYTES:
-            raise StoreError(f"store '{root}': {MANIFEST} is larger than any store's.")
-        return parse_manifest(Path(path).read_bytes(), root)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        zarr = other_zarr(root)
-        if zarr is not None:
-            raise StoreError(f"'{root}' {zarr}.") from error
-        what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
-        if os.path.isfile(root):
-            what = "is a file, not a store"
-        raise StoreError(f"store '{root}' {what}; make one with dask_odm.ingest.") from error
-    except OSError as error:
-        raise StoreError(f"store '{root}' cannot be read: {reason(error)}.") from error
+def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.NDArray[np.float64]:
+    """Sum of the weights of every class among rows, (classes,); rows of code -1 belong to none."""
+    assert codes is not None
+    assert weight is not None
+    known = codes >= 0
+    return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)
 
 
 def _damaged_chunks(root: str, manifest: Manifest) -> Iterator[StoreError]:
     done, total = 0, sum(len(entries) for entries in manifest.chunks.values())
     report(Progress("verify", 0, total))
     for array in manifest.layout.arrays():
-        for i, (_, checksum) in enumerate(manifest.chunks[array.name]):
+        for i, entry in enumerate(manifest.chunks[array.name]):
             try:
-                if crc32c(read_sealed(root, array, i)) != checksum:
-                    yield damage(root, array, i, "checksum differs from the manifest's (swapped or of another store)")
+                read_sealed(root, array, i, entry)
             except StoreError as error:
                 yield error
             done += 1

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,17 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.classes import sort_classes
-from dask_odm.data.store.files import (
-    aside,
-    check_output,
-    make_folders,
-    reason,
-    remove_folder,
-    replace_folder,
-    sync_folders,
-    sync_tree,
-    write_synced,
-)
+from dask_odm.data.store.files import reason, remove_folder
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CODE_TYPES,
@@ -38,6 +26,7 @@ from dask_odm.data.store.layout import (
     FORMAT,
     FORMAT_VERSION,
     MANIFEST,
+    REAL_TYPE,
     STATISTICS,
     ArrayLayout,
     Label,
@@ -51,11 +40,12 @@ from dask_odm.data.store.layout import (
     seal,
 )
 from dask_odm.data.store.statistics import StatisticsAccumulator
-from dask_odm.data.store.store import Store
+from dask_odm.data.store.storage import new_storage
+from dask_odm.data.store.store import Store, class_sums
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 
-_CODES = "codes"  # provisional label codes, until all labels are known
+_CODES = "codes"  # provisional label codes, with the rows' weights, until all labels are known
 
 
 class StoreWriter:
@@ -99,34 +89,31 @@ class StoreWriter:
         self.overwrite = overwrite
         self.rows = 0
         self._chunk_rows = chunk_rows
-        self._aside = aside(self.path)
+        self._storage = new_storage(self.path)
         self._entries: dict[str, list[tuple[int, int]]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
+        self._known_rows, self._known_weight = 0, 0.0
         self._open: _OpenChunk | None = None
         self._prepared: Manifest | None = None
 
     def __enter__(self) -> StoreWriter:
-        check_output(self.path, overwrite=self.overwrite)
-        try:
-            with self._writing():
-                os.mkdir(self._aside)
-        except BaseException:  # an interrupt after it was made, too: __exit__ will not be called
-            remove_folder(self._aside)
-            raise
+        with self._writing():
+            self._storage.begin(overwrite=self.overwrite)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        remove_folder(self._aside)
+        self._storage.discard()
 
-    def append(self, X: Array, codes: npt.ArrayLike | None = None, weight: npt.ArrayLike | None = None) -> None:
+    def append(self, X: Array, y: npt.ArrayLike | None = None, weight: npt.ArrayLike | None = None) -> None:
         """Add rows.
 
         Parameters
         ----------
         X : finite numbers of shape (rows, d)
-        codes : integers of shape (rows,), indices into the ``classes`` given in the end; -1 is unknown
+        y : integer codes of shape (rows,), indices into the ``classes`` given in the end, -1 is unknown; or real
+            targets, floats of shape (rows,), NaN is unknown. One or the other for all rows
         weight : numbers of shape (rows,), finite and not negative
 
         Raises
@@ -135,13 +122,13 @@ class StoreWriter:
             Shapes that do not fit, or numbers that are not allowed.
         """
         X = np.asarray(X)
-        y = None if codes is None else np.asarray(codes)
+        y = None if y is None else np.asarray(y)
         w = None if weight is None else np.asarray(weight, dtype=np.float64)
         if self._open is None:
-            self._open = self._start(X, y is not None, w is not None)
+            self._open = self._start(X, None if y is None else y.dtype, w is not None)
         self._check(self._open, X, y, w)
         if y is not None:
-            self._count(y)
+            _check_real(y) if y.dtype.kind == "f" else self._count(y)
         at = 0
         while at < len(X):
             taken = self._open.fill(X[at:], None if y is None else y[at:], None if w is None else w[at:])
@@ -149,6 +136,19 @@ class StoreWriter:
             self.rows += taken
             if self._open.used == self._open.size:
                 self._flush(self._open)
+
+    def make_real(self, values: Sequence[float]) -> None:
+        """Turn the codes appended so far into real targets, ``values[code]``; what follows must be real, too."""
+        chunk, table = self._open, np.array([*values, np.nan])
+        if chunk is None or chunk.y is None or chunk.y.dtype.kind == "f":
+            return
+        with self._writing():
+            for i in range(len(self._entries.get("X", []))):
+                codes, weight = self._read_codes(i, chunk.size)
+                self._write_real(i, table[codes], weight)
+            self._storage.remove(_CODES)
+        chunk.y = np.append(table[chunk.y[: chunk.used]], np.empty(chunk.size - chunk.used))
+        self._counts = np.zeros(0, dtype=np.int64)
 
     def finish(
         self,
@@ -173,7 +173,7 @@ class StoreWriter:
         Parameters
         ----------
         classes : the label of each code, in the order of the codes. The store keeps those that occur, in
-            sorted order. By default the codes are their own labels.
+            sorted order. By default the codes are their own labels. None for real targets
         feature_names : d distinct names, or None
         source : what the data came from, for people
 
@@ -193,7 +193,7 @@ class StoreWriter:
         chunk_rows = min(chunk.size, self.rows)
         y_dtype = None
         if chunk.y is not None:
-            y_dtype = next(name for name in CODE_TYPES if len(kept) - 1 <= np.iinfo(name).max)
+            y_dtype = REAL_TYPE if chunk.y.dtype.kind == "f" else smallest_code_type(len(kept))
         layout = Layout(
             self.rows, chunk.features, chunk_rows, self.dtype, y_dtype,
             chunk.weight is not None, names is not None, self.compression,
@@ -201,7 +201,7 @@ class StoreWriter:
         with self._writing():
             if chunk.used:
                 self._flush(chunk, chunk_rows)
-            attributes = self._write_y(layout, kept, recode)
+            attributes = self._real_attributes() if y_dtype == REAL_TYPE else self._write_codes(layout, kept, recode)
             self._write_per_feature(layout, chunk.statistics, names)
             self._finish_files(layout, attributes, source)
 
@@ -210,15 +210,16 @@ class StoreWriter:
         if self._prepared is None:
             raise RuntimeError("publish comes after prepare")
         with self._writing():
-            replace_folder(self._aside, self.path, overwrite=self.overwrite)
+            self._storage.publish(overwrite=self.overwrite)
         return Store.open(self.path)
 
-    def _start(self, X: Array, has_y: bool, has_weight: bool) -> _OpenChunk:
+    def _start(self, X: Array, y_dtype: np.dtype[Any] | None, has_weight: bool) -> _OpenChunk:
         if X.ndim != 2 or X.shape[1] == 0:
             raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
         size = self._chunk_rows if self._chunk_rows is not None else default_chunk_rows(X.shape[1], self.dtype)
         check_chunk_rows(size, X.shape[1], self.dtype)
-        return _OpenChunk(size, X.shape[1], self.dtype, has_y, has_weight)
+        kind = None if y_dtype is None else REAL_TYPE if y_dtype.kind == "f" else "int32"
+        return _OpenChunk(size, X.shape[1], self.dtype, kind, has_weight)
 
     def _check(self, chunk: _OpenChunk, X: Array, y: Array | None, weight: Array | None) -> None:
         if X.ndim != 2 or X.shape[1] != chunk.features:
@@ -228,6 +229,8 @@ class StoreWriter:
                 raise InputError(f"{name} must be given for all rows or for none.")
             if column is not None and column.shape != (len(X),):
                 raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+        if y is not None and chunk.y is not None and (y.dtype.kind == "f") != (chunk.y.dtype.kind == "f"):
+            raise InputError("y must be label codes for all rows, or real targets for all.")
         if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all()):
             raise InputError("weight must be finite and not negative.")
 
@@ -247,9 +250,13 @@ class StoreWriter:
             if chunk.weight is not None and layout.weight is not None:
                 chunk.weight[chunk.used :] = np.nan
                 self._write_chunk(layout.weight, i, sealed_bytes(chunk.weight[:rows]))
-            if chunk.y is not None:
+            weight = None if chunk.weight is None else chunk.weight[:rows]
+            if chunk.y is not None and chunk.y.dtype.kind == "f":
+                chunk.y[chunk.used :] = np.nan
+                self._write_real(i, chunk.y[:rows], weight)
+            elif chunk.y is not None:
                 chunk.y[chunk.used :] = -1
-                Path(make_folders(self._aside, f"{_CODES}/{i}")).write_bytes(chunk.y[:rows].data)
+                self._storage.write(f"{_CODES}/{i}", _bytes(chunk.y[:rows], weight))
         chunk.restart()
 
     def _write_chunk(self, array: ArrayLayout, i: int, sealed: bytes | memoryview) -> None:
@@ -258,26 +265,44 @@ class StoreWriter:
         if array.compression == "zstd":
             plain = bytes(data[:-CHECKSUM_BYTES])
             data = memoryview(seal(bytes(numcodecs.Zstd(level=0, checksum=True).encode(plain))))
-        with open(make_folders(self._aside, array.chunk_key(i)), "wb", buffering=0) as file:
-            written = 0
-            while written < len(data):
-                written += file.write(data[written:])
+        self._storage.write(array.chunk_key(i), data)
         checksum = int.from_bytes(data[-CHECKSUM_BYTES:], "little")
         self._entries.setdefault(array.name, []).append((len(data), checksum))
 
-    def _write_y(self, layout: Layout, kept: tuple[Label, ...], recode: Array) -> dict[str, Any]:
+    def _read_codes(self, i: int, rows: int) -> tuple[Array, Array | None]:
+        """Provisional codes of chunk ``i``, and its weights where rows have some."""
+        data = self._storage.read(f"{_CODES}/{i}", 12 * rows)
+        weight = np.frombuffer(data, np.float64, offset=4 * rows) if len(data) > 4 * rows else None
+        return np.frombuffer(data, np.int32, rows), weight
+
+    def _write_codes(self, layout: Layout, kept: tuple[Label, ...], recode: Array) -> dict[str, Any]:
         """Turn provisional codes into final ones, and return the attributes of y."""
         if layout.y is None:
             return {}
-        counts = np.zeros(len(kept), dtype=np.int64)
+        counts, totals = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept))
         for i in range(layout.n_chunks):
-            codes = np.fromfile(os.path.join(self._aside, _CODES, str(i)), dtype=np.int32)
+            codes, weight = self._read_codes(i, layout.chunk_rows)
             final = np.append(recode, -1)[codes].astype(layout.y.dtype)  # code -1 takes the last entry
             counts += np.bincount(final[final >= 0], minlength=len(kept))
+            if weight is not None:
+                totals += class_sums(final, weight, len(kept))
             self._write_chunk(layout.y, i, sealed_bytes(final))
-        shutil.rmtree(os.path.join(self._aside, _CODES))
+        self._storage.remove(_CODES)
         kind = type(kept[0]).__name__ if kept else "int"
-        return {"classes": list(kept), "class_type": kind, "class_counts": counts.tolist()}
+        found = {"classes": list(kept), "class_type": kind, "class_counts": counts.tolist()}
+        return found | ({"class_weights": [_finite(each) for each in totals.tolist()]} if layout.has_weight else {})
+
+    def _write_real(self, i: int, y: Array, weight: Array | None) -> None:
+        """Write chunk ``i`` of real targets, padding included, and add up what is known of them."""
+        known = ~np.isnan(y)
+        self._known_rows += int(np.count_nonzero(known))
+        self._known_weight += float(np.count_nonzero(known) if weight is None else weight[known].sum())
+        layout = Layout(len(y), 1, len(y), self.dtype, REAL_TYPE, compression=self.compression).y
+        assert layout is not None
+        self._write_chunk(layout, i, sealed_bytes(y))
+
+    def _real_attributes(self) -> dict[str, Any]:
+        return {"known_rows": self._known_rows, "known_weight": _finite(self._known_weight)}
 
     def _write_per_feature(
         self, layout: Layout, statistics: StatisticsAccumulator, names: tuple[str, ...] | None
@@ -302,12 +327,11 @@ class StoreWriter:
         entries = {}
         for key in layout.documents():
             text = json.dumps(documents[key], indent=1, allow_nan=False).encode()
-            Path(self._aside, key).write_bytes(text)
+            self._storage.write(key, text)
             entries[key] = (len(text), crc32c(text))
-        sync_tree(self._aside)
-        self._prepared = Manifest(layout, self._entries, entries)
-        write_synced(os.path.join(self._aside, MANIFEST), self._prepared.to_json().encode())
-        sync_folders(self._aside)
+        prepared = Manifest(layout, self._entries, entries)
+        self._storage.complete(MANIFEST, prepared.to_json().encode())
+        self._prepared = prepared
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -329,13 +353,13 @@ def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
 
 
 class _OpenChunk:
-    """The chunk that is being filled: X with room for its checksum, codes, weights and statistics."""
+    """The chunk that is being filled: X with room for its checksum, targets, weights and statistics."""
 
-    def __init__(self, size: int, features: int, dtype: str, has_y: bool, has_weight: bool) -> None:
+    def __init__(self, size: int, features: int, dtype: str, y_type: str | None, has_weight: bool) -> None:
         self.size, self.features, self.used = size, features, 0
         self._bytes = np.empty(size * features * np.dtype(dtype).itemsize + CHECKSUM_BYTES, dtype=np.uint8)
         self.X = self._bytes[:-CHECKSUM_BYTES].view(dtype).reshape(size, features)
-        self.y = np.empty(size, dtype=np.int32) if has_y else None
+        self.y: Array | None = None if y_type is None else np.empty(size, dtype=y_type)
         self.weight = np.empty(size) if has_weight else None
         self.statistics = StatisticsAccumulator(features)
 
@@ -366,6 +390,26 @@ class _OpenChunk:
     def restart(self) -> None:
         """Begin the next chunk."""
         self.used = 0
+
+
+def smallest_code_type(classes: int) -> str:
+    """NumPy name of the smallest type of codes for so many classes."""
+    return next(name for name in CODE_TYPES if classes - 1 <= np.iinfo(name).max)
+
+
+def _check_real(y: Array) -> None:
+    if np.isinf(y).any():
+        raise InputError("real targets must be finite, or NaN where they are unknown.")
+
+
+def _finite(total: float) -> float | None:
+    """A sum of weights for JSON, which knows no infinity."""
+    return total if np.isfinite(total) else None
+
+
+def _bytes(codes: Array, weight: Array | None) -> bytes:
+    """Provisional codes, with the weights behind them where there are some."""
+    return codes.tobytes() + (b"" if weight is None else weight.tobytes())
 
 
 def sealed_bytes(numbers: Array) -> bytes:

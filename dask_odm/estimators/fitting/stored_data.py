@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.stored import Labelling, StoredPartitions, chunk_statistics
+from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
+from dask_odm.data.rows.targets import ManyClasses, Targets, TwoClasses
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -24,7 +25,6 @@ from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.scratch import scratch_folder
 from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
-from dask_odm.estimators.inputs.resolving import weight_per_class
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.primal import FeatureMap, LinearLoss
@@ -45,7 +45,7 @@ class StoredData:
 
     run: FitRun
     store: Store
-    targets: Labelling
+    targets: Targets
 
     @property
     def rows(self) -> int:
@@ -53,7 +53,7 @@ class StoredData:
 
     @property
     def labelled_rows(self) -> int:
-        return sum(self.store.class_counts or ())
+        return self.store.known_rows
 
     @property
     def features(self) -> int:
@@ -69,15 +69,19 @@ class StoredData:
 
     @property
     def positive(self) -> int:
-        return self.targets.positive
+        return self.targets.positive if isinstance(self.targets, TwoClasses) else 0
 
     @property
     def class_weights(self) -> tuple[float, ...]:
-        return self.targets.negative_weight, self.targets.positive_weight
+        if isinstance(self.targets, TwoClasses):
+            return self.targets.negative_weight, self.targets.positive_weight
+        return self.targets.class_weights if isinstance(self.targets, ManyClasses) else ()
 
     @cached_property
     def total_weight(self) -> float:
-        return float(weight_per_class(self.store) @ np.array(self.class_weights))
+        if self.targets.selection is not None or not self.class_weights:
+            return float(self.taking_part[2].sum())
+        return float(self.store.class_weights_total() @ np.array(self.class_weights))
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -89,7 +93,7 @@ class StoredData:
     def statistics(self) -> Statistics:
         """Weighted statistics of the features: the store's own where all rows take part alike."""
         store = self.store
-        if not store.has_weight and sum(store.class_counts or ()) == store.rows and self.targets.keeps_all:
+        if not store.has_weight and store.known_rows == store.rows and self.targets.keeps_all:
             return store.statistics
         chunks = [(store, self.targets, c) for c in range(store.n_chunks)]
         total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics")
@@ -126,7 +130,7 @@ class StoredData:
     def taking_part(self) -> tuple[Array, Array, Array]:
         """Numbers of the rows that take part, their targets and weights."""
         found: list[tuple[Array, ...]] = []
-        for block in self.store.blocks():
+        for block in self.store.column_blocks():
             keep, y, weight = self.targets(block)
             found.append((block.first + np.flatnonzero(keep), y[keep], weight[keep]))
         kept, y, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))

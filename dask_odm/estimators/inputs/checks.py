@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
 
 from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.rows.sparse import SparseRows
@@ -34,15 +34,15 @@ class InputTypeError(InputError, TypeError):
 class CheckedRows:
     """Training rows in memory: X (n, d) finite floats, y (n,), weight (n,) ≥ 0, names (d,) or None.
 
-    ``classes`` are the labels, sorted, ``codes`` (n,) tells which a row has.
+    ``classes`` are the labels, sorted, and ``codes`` (n,) tells which a row has; both None for real targets.
     """
 
     X: Array
     y: Array
     weight: Array
-    classes: Array
-    codes: Array
     names: Array | None
+    classes: Array | None = None
+    codes: Array | None = None
 
 
 def as_input_error(validate: Callable[[], Any]) -> Any:
@@ -57,22 +57,46 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
         raise InputError(str(error)) from error
 
 
-def check_training(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
-    """Training rows in memory; ``estimator`` stays as it is, whatever comes.
+def check_classification(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, many: bool, **options: Any
+) -> CheckedRows:
+    """Training rows with labels in memory; ``estimator`` stays as it is, whatever comes.
 
-    ``options`` are further ones of scikit-learn's ``validate_data``.
+    ``many`` says whether there may be more than two classes; ``options`` are further ones of scikit-learn's
+    ``validate_data``.
 
     Raises
     ------
     InputError
         Rows, labels or weights that cannot be learned from.
     """
-    reader = copy(estimator)  # scikit-learn's validation sets attributes
-    checked: CheckedRows = as_input_error(lambda: _check_training(reader, X, y, sample_weight, options))
+
+    def check() -> CheckedRows:
+        X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
+        _require_labels_of_classes(y_, many)
+        classes, codes = np.unique(y_, return_inverse=True)
+        return CheckedRows(X_, y_, weight, names, classes, codes)
+
+    checked: CheckedRows = as_input_error(check)
     return checked
 
 
-def _check_training(reader: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> CheckedRows:
+def check_regression(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
+    """As `check_classification`, with real targets."""
+
+    def check() -> CheckedRows:
+        X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
+        if y_.dtype.kind not in "biuf":
+            raise ValueError(f"y must be numbers, the targets of a regression. Got labels of type {y_.dtype}.")
+        return CheckedRows(X_, _check_y(y_, y_numeric=True).astype(np.float64), weight, names)
+
+    checked: CheckedRows = as_input_error(check)
+    return checked
+
+
+def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Any:
+    """Rows, targets, weights and the names of the features as scikit-learn passes them."""
+    reader = copy(estimator)  # scikit-learn's validation sets attributes
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
     y = labels_of(y)
     require_labels(y)
@@ -82,19 +106,22 @@ def _check_training(reader: Any, X: Any, y: Any, sample_weight: Any, options: di
         X.sum_duplicates()  # an entry may be stored in parts, whose squares are not those of the sum
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names)
+    return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True), names
+
+
+def _require_labels_of_classes(y: Array, many: bool) -> None:
+    """Raise ValueError unless ``y`` holds labels, of two classes or of ``many``."""
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind == "continuous" and len(np.unique(y)) <= 2:  # two labels such as 0.5 and 1.5
-        kind = "binary"
+        return
     if kind != "binary":
         check_classification_targets(y)
-        raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    classes, codes = np.unique(y, return_inverse=True)
-    return CheckedRows(X, y, weight, classes, codes, names)
+        if not (many and kind == "multiclass"):
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
 
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
-    """Rows in memory to predict on, (n, d) finite floats; ``options`` as for `check_training`."""
+    """Rows in memory to predict on, (n, d) finite floats; ``options`` as for `check_classification`."""
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
     checked: Array = as_input_error(lambda: validate_data(estimator, rows_of(X), reset=False, **given))
     require_finite(checked, getattr(estimator, "feature_names_in_", None))
@@ -113,11 +140,11 @@ def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
         raise InputError(complaint)
 
 
-def require_two(classes: Array) -> None:
-    """Raise InputError unless there are two classes."""
+def require_classes(classes: Array, *, many: bool) -> None:
+    """Raise InputError unless there are two classes, or more where ``many`` are taken."""
     if len(classes) < 2:
         raise InputError(f"the data hold one class only, {classes.tolist()}; a classifier needs two.")
-    if len(classes) > 2:
+    if len(classes) > 2 and not many:
         raise InputError(
             f"Only binary classification is supported. The labels have {len(classes)} values: "
             f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}."
@@ -131,14 +158,14 @@ def check_callbacks(callbacks: Any) -> None:
             raise InputError(f"callbacks must be callables that take an event. Got {callback!r} at index {i} instead.")
 
 
-def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, float]:
-    """What rows of the negative and the positive class are multiplied by.
+def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...]:
+    """What rows of each class are multiplied by; of two, the negative one comes first.
 
     Parameters
     ----------
     given : dict, "balanced" or None
-    classes : ndarray of shape (2,)
-    totals : ndarray of shape (2,)
+    classes : ndarray of shape (k,)
+    totals : ndarray of shape (k,)
         Sums of row weights per class.
 
     Raises
@@ -149,26 +176,25 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, flo
     if not totals.any():
         raise InputError("all row weights are zero; nothing is left to learn from.")
     if given == "balanced":
-        low, high = (totals.sum() / (2.0 * np.maximum(totals, np.finfo(float).tiny))).tolist()
+        weights = (totals.sum() / (len(classes) * np.maximum(totals, np.finfo(float).tiny))).tolist()
     else:
-        low, high = _given_weights(given or {}, classes.tolist())
-    left = totals * (low, high)
+        weights = _given_weights(given or {}, classes.tolist())
+    left = totals * weights
     if not left.any():
         raise InputError("all row weights are zero, given class_weight; nothing is left to learn from.")
     if not left.all():
         raise InputError(f"all rows of class {classes[left == 0].tolist()[0]!r} have weight zero.")
-    return low, high
+    return tuple(weights)
 
 
-def _given_weights(given: dict[Any, Any], classes: list[Any]) -> tuple[float, float]:
+def _given_weights(given: dict[Any, Any], classes: list[Any]) -> list[float]:
     for label, weight in given.items():
         if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
             raise InputError(f"class_weight must be finite and not negative numbers. Got {weight!r} for {label!r}.")
     unknown = [label for label in given if label not in classes]
     if unknown and not all(label in given for label in classes):  # as scikit-learn has it
         raise InputError(f"class_weight names {unknown[0]!r}, which is not among the classes {classes}.")
-    low, high = (float(given.get(label, 1.0)) for label in classes)
-    return low, high
+    return [float(given.get(label, 1.0)) for label in classes]
 
 
 def require_finite_values(model: Model) -> None:

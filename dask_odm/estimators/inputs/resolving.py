@@ -148,21 +148,24 @@ def to_memory(arrays: LazyArrays) -> Given:
     return Given(values[0] if names is None else pd.DataFrame(values[0], columns=names, copy=False), y, weight)
 
 
-def spool(arrays: LazyArrays, path: str) -> Store:
-    """Write dask arrays to a store at ``path``, one block in this process's memory at a time."""
+def spool(arrays: LazyArrays, path: str, target: str = "classes") -> Store:
+    """Write dask arrays to a store at ``path``, one block in this process's memory at a time.
+
+    ``target`` says whether y becomes ``classes`` or stays ``real``.
+    """
     dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
     present = [a for a in (arrays.X, arrays.y, arrays.weight) if a is not None]
     blocks = zip(*[a.to_delayed().reshape(-1) for a in present], strict=True)
-    encoder = None if arrays.y is None else LabelEncoder(text=False)
+    encoder = None if arrays.y is None else LabelEncoder(text=False, target=target)
     with StoreWriter(path, dtype=dtype) as writer:
         for block in blocks:
             values = iter(compute(*block))
             X = np.asarray(next(values)).astype(dtype, copy=False)
             require_finite(X, arrays.feature_names, writer.rows)
-            codes = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
-            writer.append(X, codes, None if arrays.weight is None else _numbers(next(values)))
+            targets = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
+            writer.append(X, targets, None if arrays.weight is None else _numbers(next(values)))
         names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
-        classes = None if encoder is None else encoder.classes()
+        classes = None if encoder is None else encoder.classes() or None
         return writer.finish(classes, feature_names=names, source="dask arrays")
 
 
@@ -181,15 +184,3 @@ def as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
 
     rows = max(1, (16 << 20) // X[:1].nbytes)
     return da.from_array(X, chunks=(rows, -1)), da.from_array(y, chunks=rows), da.from_array(weight, chunks=rows)
-
-
-def weight_per_class(store: Store) -> Array:
-    """Sum of row weights of every class of a store with labels."""
-    totals = np.array(store.class_counts or (), dtype=np.float64)
-    if store.layout.y is None or store.layout.weight is None:
-        return totals
-    totals[:] = 0.0
-    for i in range(store.n_chunks):
-        y, weight = store.read_chunk(store.layout.y, i), store.read_chunk(store.layout.weight, i)
-        totals += np.bincount(y[y >= 0], weights=weight[y >= 0], minlength=len(totals))
-    return totals

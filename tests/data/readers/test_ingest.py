@@ -208,7 +208,9 @@ def test_labels_that_are_none(tmp_path, labels, message):
 
 def test_a_measurement_is_no_label(tmp_path):
     with pytest.raises(InputError, match="row 32767: more than 32767 different labels"):
-        ingest((np.zeros((40_000, 1)), np.arange(40_000) + 0.5), tmp_path / "a.zarr")
+        ingest((np.zeros((40_000, 1)), np.arange(40_000) + 0.5), tmp_path / "a.zarr", target="classes")
+    with pytest.raises(InputError, match=r"row 32767: .*target='real'"):
+        ingest((np.zeros((40_000, 1)), np.arange(40_000)), tmp_path / "a.zarr")
     store = ingest((np.zeros((32_767, 1)), np.arange(32_767)), tmp_path / "a.zarr")
     assert store.read_y().dtype == np.int16
 
@@ -371,7 +373,7 @@ def test_progress_runs_from_nothing_to_all(tmp_path):
         assert done == sorted(done)
         assert done[-1] == path.stat().st_size
         assert len(done) > 10
-    assert events[-1] == Ingested(rows=500, dropped=0, label=None)
+    assert events[-1] == Ingested(rows=500, dropped=0, label=None, target="classes")
 
 
 # VmHWM, unlike ru_maxrss, is not inherited from the process that starts this one.
@@ -472,3 +474,100 @@ def test_a_last_column_that_may_not_be_the_labels(tmp_path, caplog, text, option
         (message,) = messages
         assert warned in message
         assert "label= (--label)" in message
+
+
+# Real targets --------------------------------------------------------------------------------------------
+
+
+def _measured(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(rows, 3)), np.round(rng.normal(size=rows) * 100, 3)
+
+
+@pytest.mark.parametrize("kind", ["csv", "svm", "arrays", "frame"])
+@pytest.mark.parametrize("block_bytes", [1, 2000, 10**7])
+def test_measurements_become_real_targets(tmp_path, kind, block_bytes):
+    X, y = _measured()
+    source = {"arrays": (X, y), "frame": pd.DataFrame(X, columns=list("abc")).assign(y=y)}.get(kind)
+    if kind == "svm":
+        source = _write_libsvm(tmp_path / "a.svm", X, y)
+    if kind == "csv":
+        pd.DataFrame(X).assign(y=y).to_csv(tmp_path / "a.csv", index=False)
+        source = tmp_path / "a.csv"
+    heard: list[Event] = []
+    with listen(heard.append):
+        store = ingest(source, tmp_path / "a.zarr", chunk_rows=50, block_bytes=block_bytes)
+    assert (store.y_kind, store.classes) == ("real", None)
+    assert next(e for e in heard if isinstance(e, Ingested)).target == "real"
+    np.testing.assert_array_equal(store.read_y(), y, strict=True)
+    store.verify()
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (np.arange(100) + 0.5, "classes"),
+        (np.arange(101) + 0.5, "real"),
+        (np.arange(1000.0), "classes"),
+        (np.append(np.arange(1000), 0.5), "real"),
+        (np.arange(1000) % 2 == 0, "classes"),
+        (np.array(["a", *(np.arange(300) + 0.5).astype(str)]), "classes"),
+        (np.tile([0.25, 0.75], 500), "classes"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 10**7])
+def test_how_many_numbers_are_real(tmp_path, labels, kind, block_bytes):
+    store = ingest((np.zeros((len(labels), 1)), labels), tmp_path / "a.zarr", block_bytes=block_bytes)
+    assert store.y_kind == kind
+    assert store.labels(store.read_y()).tolist() == labels.tolist()
+
+
+def test_target_is_what_was_asked_for(tmp_path):
+    X, y = _measured()
+    classes = ingest((X, y), tmp_path / "c.zarr", target="classes")
+    assert classes.classes == tuple(sorted(set(y.tolist())))
+    whole = ingest((X, np.arange(400) % 3), tmp_path / "r.zarr", target="real")
+    np.testing.assert_array_equal(whole.read_y(), np.arange(400.0) % 3, strict=True)
+    again = ingest(whole, tmp_path / "again.zarr", chunk_rows=7)
+    assert again.y_kind == "real", "a store's own y stays what it is"
+    assert ingest(classes, tmp_path / "d.zarr").classes == classes.classes
+    assert ingest(whole, tmp_path / "e.zarr", target="classes").classes == (0.0, 1.0, 2.0)
+    with pytest.raises(InputError, match=r"target must be one of 'auto', 'classes', 'real'\. Got 'number'"):
+        ingest((X, y), tmp_path / "f.zarr", target="number")
+
+
+def test_real_targets_that_are_no_numbers(tmp_path):
+    frame = pd.DataFrame({"x": range(3), "y": ["1.5", "2.5", "much"]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for block_bytes in (1, 10**6):
+        message = r"a\.csv, line 4: 'much' is no finite number; .* target='classes' \(--target classes\)"
+        with pytest.raises(InputError, match=message):
+            ingest(tmp_path / "a.csv", tmp_path / "a.zarr", target="real", block_bytes=block_bytes)
+    frame = pd.DataFrame({"x": range(151), "y": [*(np.arange(150) + 0.5).astype(str), "much"]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for block_bytes in (1, 10**6):
+        with pytest.raises(InputError, match=r"a\.csv, line 152: labels so far are real targets, and 'much' is no"):
+            ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=block_bytes)
+    with pytest.raises(InputError, match=r"row 0: inf is no finite number"):
+        ingest((np.zeros((2, 1)), [np.inf, 1.0]), tmp_path / "a.zarr", target="real")
+    assert not (tmp_path / "a.zarr").exists()
+
+
+def test_missing_real_targets_are_counted_or_dropped(tmp_path):
+    X, y = _measured()
+    y[[7, 200]] = np.nan
+    with pytest.raises(InputError, match=r"missing values in the label, y \(2 rows\), first at row 7"):
+        ingest((X, y), tmp_path / "a.zarr")
+    store = ingest((X, y), tmp_path / "a.zarr", drop_missing=True)
+    np.testing.assert_array_equal(store.read_y(), y[~np.isnan(y)])
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**7])
+def test_real_targets_are_split_with_their_rows(tmp_path, block_bytes):
+    X, y = _measured()
+    X[:, 0] = y
+    train, test = ingest((X, y), tmp_path / "a.zarr", test_size=0.3, dtype="float64", block_bytes=block_bytes)
+    assert (train.rows, test.rows) == (280, 120)
+    for store in (train, test):
+        whole = store.read_rows(np.arange(store.rows))
+        np.testing.assert_array_equal(whole.X[:, 0], whole.y)

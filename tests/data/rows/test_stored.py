@@ -12,8 +12,10 @@ import pytest
 
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import Labelling, StoredPartitions, count_strata, sample_chunk, scatter, seal
-from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.rows.stored import StoredPartitions, count_strata, sample_chunk, scatter, seal
+from dask_odm.data.rows.targets import ManyClasses, RealValues, Targets, TwoClasses
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError
 from small_stores import store_of
 
@@ -36,7 +38,7 @@ class Shuffle:
     """The tasks of a shuffle of ``store`` into ``parts`` partitions, run one by one; strata are rows modulo 5."""
 
     store: Store
-    labelling: Labelling
+    labelling: Targets
     parts: int
     folder: str
     chunk_rows: int | None = None
@@ -47,10 +49,10 @@ class Shuffle:
         return np.array([count_strata(*arguments, c) for c in range(self.store.n_chunks)])
 
     def plan(self, counts: tuple[int, ...]) -> StoredPartitions:
-        planned = StoredPartitions.plan(self.folder, self.store, counts)
+        planned = StoredPartitions.plan(self.folder, self.store, counts, y_type=self.labelling.y_type)
         if self.chunk_rows is None:
             return planned
-        return StoredPartitions(self.folder, FEATURES, planned.type_name, counts, self.chunk_rows)
+        return StoredPartitions(self.folder, FEATURES, planned.type_name, counts, self.chunk_rows, planned.y_type)
 
     def run(self, order: list[int] | None = None, times: int = 1) -> StoredPartitions:
         """Row r of stratum s is dealt to partition (r + s) modulo the number of them, and placed last first."""
@@ -89,7 +91,7 @@ def shuffled(tmp_path: Path, rows: int, parts: int, *, chunk: int = 37, dtype="f
     X, y, weight = made_up(rows, dtype)
     store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=chunk)
     (tmp_path / "scratch").mkdir()
-    return Shuffle(store, Labelling(1, 0.5, 3.0), parts, str(tmp_path / "scratch"), **options)
+    return Shuffle(store, TwoClasses(1, 0.5, 3.0), parts, str(tmp_path / "scratch"), **options)
 
 
 def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tuple[np.ndarray, ...]:
@@ -219,28 +221,34 @@ def test_plan_keeps_chunks_within_a_partition_and_small(tmp_path):
     assert StoredPartitions.plan("p", wide, (10**6,)).array("X").chunk_nbytes <= 30 << 20
 
 
-def test_labelling():
-    block = StoreBlock(np.zeros((4, 1)), np.array([0, 1, -1, 2]), np.array([1.0, 0.0, 2.0, 4.0]), 0)
-    keep, y, weight = Labelling(1, 0.5, 3.0)(block)
-    assert keep.tolist() == [True, False, False, True]
-    assert y[keep].tolist() == [-1.0, -1.0]
-    assert weight[keep].tolist() == [0.5, 2.0]
-    keep, y, weight = Labelling(2)(StoreBlock(np.zeros((4, 1)), np.array([0, 1, -1, 2]), None, 0))
-    assert (keep.tolist(), y[keep].tolist(), weight[keep].tolist()) == ([1, 1, 0, 1], [-1, -1, 1], [1, 1, 1])
+@pytest.mark.parametrize("real", [False, True])
+def test_partitions_keep_real_targets_and_many_codes(tmp_path, real):
+    n = 500
+    X, _, weight = made_up(n)
+    y = np.random.default_rng(3).normal(size=n) if real else np.arange(n) % 300
+    with StoreWriter(tmp_path / "a.zarr", chunk_rows=37) as writer:
+        writer.append(X, y, weight)
+        store = writer.finish()
+    (tmp_path / "scratch").mkdir()
+    targets = RealValues() if real else ManyClasses((1.0,) * 300)
+    rows, found, _, numbers = read_all(Shuffle(store, targets, 3, str(tmp_path / "scratch"), 11).run(times=2))
+    np.testing.assert_array_equal(np.sort(numbers), np.flatnonzero(weight > 0))
+    np.testing.assert_array_equal(found, y[numbers].astype(np.float64), strict=True)
+    np.testing.assert_array_equal(rows[:, 0], numbers)
 
 
 def test_sample_is_of_kept_rows_in_order_and_of_the_seed(tmp_path):
     X, y, weight = made_up(200)
     store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=100)
     kept = set(np.flatnonzero(np.array([label is not None for label in y]) & (weight > 0)).tolist())
-    one, same, other = (sample_chunk(store, Labelling(1), 20, seed, 1)[:, 0] for seed in (1, 1, 2))
+    one, same, other = (sample_chunk(store, TwoClasses(1), 20, seed, 1)[:, 0] for seed in (1, 1, 2))
     assert len(one) == 20
     assert set(one.tolist()) <= kept
     assert one.min() >= 100
     assert (np.diff(one) > 0).all()
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
-    everything = sample_chunk(store, Labelling(1), 1000, 1, 1)
+    everything = sample_chunk(store, TwoClasses(1), 1000, 1, 1)
     assert len(everything) == len([i for i in kept if i >= 100])
 
 

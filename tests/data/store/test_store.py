@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numcodecs
@@ -15,9 +16,11 @@ import pytest
 import xarray as xr
 import zarr
 
-from dask_odm.data.store.chunks import read_plain_chunk, read_zarr_chunk
+from dask_odm.data.store import entries
 from dask_odm.data.store.layout import crc32c, seal
+from dask_odm.data.store.storage import LocalStorage
 from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError
 from data.stores import FEATURES, ROWS, made_up_rows, write_store
 
@@ -36,12 +39,13 @@ def test_zarr_and_xarray_read_it_without_a_warning(store):
 
 
 @pytest.mark.parametrize("name", ["X", "y", "weight"])
-def test_both_ways_to_read_a_chunk_agree(pristine, name):
-    store = pristine[None]
+def test_a_chunk_is_what_zarr_reads(store, name):
     array = getattr(store.layout, name)
+    theirs = zarr.open_group(store.path, mode="r")[name]
     for i in range(store.n_chunks):
-        direct, through = read_plain_chunk(store.path, array, i), read_zarr_chunk(store.path, array, i)
-        np.testing.assert_array_equal(direct[: len(through)], through, strict=True)
+        ours = store.read_chunk(array, i)
+        assert ours.flags.writeable
+        np.testing.assert_array_equal(ours, theirs[store.chunk_slice(i)], strict=True)
 
 
 def test_a_buffer_is_used_again(pristine):
@@ -138,8 +142,6 @@ def test_damage_is_found_when_reading(store, name, i, how):
     place = rf"store '.*a\.zarr', array '{name}', chunk {array.chunk_label(i)}: .*({what}).*re-ingest or restore"
     with pytest.raises(StoreError, match=place):
         store.read(i)
-    with pytest.raises(StoreError, match=place):
-        read_zarr_chunk(store.path, array, i)
     with pytest.raises(StoreError, match=f"array '{name}', chunk {array.chunk_label(i)}"):
         store.verify()
     other = store.read((i + 2) % 4)
@@ -169,24 +171,110 @@ def test_verify_passes_an_undamaged_store(store):
     assert store.verify() == sum(path.stat().st_size for path in files)
 
 
-def test_verify_finds_swapped_chunks(pristine, tmp_path):
-    shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
-    first, second = (tmp_path / f"a.zarr/X/c/{i}/0" for i in (0, 1))
+ARRAYS = ["X", "y", "weight", *(f"statistics/{name}" for name in ("minimum", "maximum", "mean", "variance"))]
+SWAPPED_WITH = dict(pairwise(ARRAYS[3:]))  # the next, which is read later
+SWAPPED = r"checksum differs from the manifest's \(swapped or of another store\); re-ingest or restore"
+
+
+def _swap(first: Path, second: Path) -> None:
     one, two = first.read_bytes(), second.read_bytes()
     first.write_bytes(two)
     second.write_bytes(one)
-    store = Store.open(tmp_path / "a.zarr")
-    np.testing.assert_array_equal(store.read(0).X, pristine[None].read(1).X)  # each chunk by itself is sound
-    with pytest.raises(StoreError, match=r"'X', chunk 0/0: .*swapped.*\(1 more chunks"):
+
+
+def _read_array(store: Store, name: str, i: int) -> np.ndarray:
+    """Read a chunk by the way a user of the array would."""
+    if name.startswith("statistics/"):
+        return getattr(store.statistics, name.partition("/")[2])
+    return store.read_chunk(getattr(store.layout, name), i)
+
+
+def _store_of_equal_sizes(path: Path, compression: str | None, seed: int = 0) -> Store:
+    """A store whose packed chunks are of the same size too, so that opening it cannot tell them apart."""
+    rng = np.random.default_rng(seed)
+    codes = np.array([0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1])
+    with StoreWriter(path, chunk_rows=4, compression=compression) as writer:
+        writer.append(rng.normal(size=(16, 2)), codes, rng.uniform(size=16))
+        return writer.finish()
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"], ids=["plain", "zstd"])
+@pytest.mark.parametrize("name", ARRAYS[:-1])
+@pytest.mark.parametrize("known", [True, False])
+def test_reading_finds_swapped_chunks(tmp_path, compression, name, known):
+    """Each is sound by itself, and of the size it should have; whether or not the process knows the manifest yet."""
+    store = _store_of_equal_sizes(tmp_path / "a.zarr", compression)
+    if name.startswith("statistics/"):
+        _swap(Path(store.path, name, "c/0"), Path(store.path, SWAPPED_WITH[name], "c/0"))
+    else:
+        array = getattr(store.layout, name)
+        _swap(Path(store.path, array.chunk_key(0)), Path(store.path, array.chunk_key(1)))
+    if not known:
+        entries._kept.clear()
+    with pytest.raises(StoreError, match=rf"array '{name}', chunk 0(/0)?: {SWAPPED}"):
+        _read_array(store, name, 0)
+    with pytest.raises(StoreError, match=r"swapped.*\(1 more chunks"):
         store.verify()
 
 
-def test_verify_finds_a_chunk_of_an_older_store(pristine, tmp_path):
-    shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
-    older = write_store(tmp_path / "older.zarr", seed=7)
-    shutil.copy(Path(older.path, "X/c/2/0"), tmp_path / "a.zarr/X/c/2/0")
-    with pytest.raises(StoreError, match="'X', chunk 2/0: checksum differs"):
-        Store.open(tmp_path / "a.zarr").verify()
+@pytest.mark.parametrize("compression", [None, "zstd"], ids=["plain", "zstd"])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_reading_finds_a_chunk_of_an_older_store(tmp_path, compression, name):
+    store = _store_of_equal_sizes(tmp_path / "a.zarr", compression)
+    older = _store_of_equal_sizes(tmp_path / "older.zarr", compression, seed=7)
+    key = f"{name}/c/0/0" if name == "X" else f"{name}/c/0"
+    data = Path(older.path, key).read_bytes()
+    if data == Path(store.path, key).read_bytes():  # labels and extremes are the same: change one bit and its checksum
+        plain = bytearray(data[:-4])
+        plain[0] ^= 1
+        data = seal(bytes(plain))
+    Path(store.path, key).write_bytes(data)
+    with pytest.raises(StoreError, match=rf"array '{name}', chunk 0(/0)?: {SWAPPED}"):
+        _read_array(store, name, 0)
+    with pytest.raises(StoreError, match=rf"array '{name}', chunk 0(/0)?: checksum differs"):
+        store.verify()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_reading_notices_that_the_store_was_replaced(tmp_path, known):
+    store = write_store(tmp_path / "a.zarr")
+    write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
+    if not known:
+        entries._kept.clear()
+    for read in (lambda: store.read(1), lambda: store.statistics, lambda: store.read_rows([5])):
+        with pytest.raises(StoreError, match=r"a\.zarr' was replaced since it was opened; open it again\."):
+            read()
+    again = Store.open(store.path)
+    np.testing.assert_array_equal(again.read(1).X, made_up_rows(1)[0][300:600].astype(np.float32))
+
+
+def test_the_manifest_is_read_once_a_process_and_store(store, monkeypatch):
+    entries._kept.clear()
+    texts = []
+    read = LocalStorage.read
+
+    def count(storage, key, limit):
+        texts.append(key)
+        return read(storage, key, limit)
+
+    monkeypatch.setattr(LocalStorage, "read", count)
+    for i in range(store.n_chunks):
+        store.read(i)
+    assert texts == ["manifest.json"]
+
+
+def test_a_store_of_many_chunks_stays_small(tmp_path):
+    with StoreWriter(tmp_path / "a.zarr", chunk_rows=1) as writer:
+        writer.append(np.arange(3000.0)[:, None], np.arange(3000) % 2)
+        store = writer.finish()
+    store.read(5)
+    assert len(pickle.dumps(store)) < 2000
+
+
+def test_what_is_known_of_stores_is_bounded(tmp_path):
+    stores = [_store_of_equal_sizes(tmp_path / f"{i}.zarr", None, seed=i) for i in range(entries.MOST_STORES + 3)]
+    assert len(entries._kept) == entries.MOST_STORES
+    assert [len(store.read(3).X) for store in stores] == [4] * len(stores)
 
 
 def test_verify_notices_that_the_store_was_replaced(tmp_path):
@@ -407,7 +495,6 @@ def test_class_labels_that_lie_are_refused(store, change):
     [
         lambda root: root["consolidated_metadata"]["metadata"]["X"].update(shape=[10**9, FEATURES]),
         lambda root: root["consolidated_metadata"]["metadata"].update(other={}),
-        lambda root: root.update(attributes=[]),
         lambda root: root.pop("attributes"),
         lambda root: root.update(node_type="array"),
     ],

@@ -24,6 +24,7 @@ from dask_odm.data.store.layout import (
     default_chunk_rows,
     encode_strings,
 )
+from dask_odm.data.store.storage import LocalStorage
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError
@@ -227,7 +228,7 @@ def test_a_full_disk_is_named_where_the_library_names_nothing(tmp_path, monkeypa
     def full(*args, **kwargs):
         raise OSError("1200 requested and 0 written")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(LocalStorage, "write", full)
     with pytest.raises(StoreError, match=r"cannot write store '.*a.zarr': 1200 requested and 0 written"):
         write_store(tmp_path / "a.zarr")
     assert os.listdir(tmp_path) == []
@@ -322,7 +323,8 @@ def test_the_manifest_comes_last_and_after_everything_was_synced(tmp_path, monke
         (np.full((3, 1), 1e300), None, None, "too large for float32"),
         (np.zeros((3, 1)), [0, 1], None, r"y must have shape \(3,\)"),
         (np.zeros((3, 1)), [0, 1, -2], None, "at least -1"),
-        (np.zeros((3, 1)), [0.0, 1.0, 1.0], None, "must be integers"),
+        (np.zeros((3, 1)), [True, False, True], None, "must be integers"),
+        (np.zeros((3, 1)), [0.5, np.inf, 1.0], None, "must be finite, or NaN"),
         (np.zeros((3, 1)), None, [1.0, -1.0, 0.0], "weight must be finite and not negative"),
         (np.zeros((3, 1)), None, [1.0, np.inf, 0.0], "weight must be finite and not negative"),
         (np.zeros((0, 1)), None, None, "no rows"),

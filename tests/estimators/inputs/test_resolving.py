@@ -12,6 +12,7 @@ import xarray as xr
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, Store, open_store
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.inputs import resolving as inputs
 from estimators.odm.models import SETTINGS
@@ -227,6 +228,16 @@ def test_a_store_without_labels(rows, tmp_path, model):
         ODMClassifier().fit(store.path)
     with pytest.raises(InputError, match="score needs labels"):
         model.score(store.path)
+
+
+def test_a_store_of_real_targets(rows, tmp_path, model):
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(rows[0], np.linspace(0.0, 1.0, len(rows[0])))
+        path = writer.finish().path
+    np.testing.assert_allclose(model.predict(path), model.predict(rows[0]))
+    for use in (ODMClassifier().fit, model.score):
+        with pytest.raises(InputError, match=r"holds real targets.*target='classes'"):
+            use(path)
 
 
 BAD = {

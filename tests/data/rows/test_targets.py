@@ -1,0 +1,150 @@
+"""Targets: what is learned about each row, by hand and row by row; folds, whatever the chunks."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_odm.data.rows.targets import Fold, ManyClasses, RealValues, Targets, TwoClasses
+from dask_odm.data.store.store import StoreBlock
+from dask_odm.errors import InputError
+
+CODES = np.array([0, 1, -1, 2, 1], np.int8)
+WEIGHT = np.array([1.0, 0.0, 2.0, 4.0, 3.0])
+REAL = np.array([0.5, np.nan, -2.0, 0.0, 7.0])
+
+
+def block(y: np.ndarray, weight: np.ndarray | None = None, first: int = 0) -> StoreBlock:
+    return StoreBlock(np.zeros((len(y), 1)), y, weight, first)
+
+
+class Odd:
+    """A selection of rows of odd numbers."""
+
+    def __call__(self, first: int, n: int) -> np.ndarray:
+        return np.arange(first, first + n) % 2 == 1
+
+
+def test_two_classes():
+    keep, y, weight = TwoClasses(1, 0.5, 3.0)(block(CODES, WEIGHT))
+    assert keep.tolist() == [True, False, False, True, True]
+    assert y[keep].tolist() == [-1.0, -1.0, 1.0]
+    assert weight[keep].tolist() == [0.5, 2.0, 9.0]
+    keep, y, weight = TwoClasses(2)(block(CODES))
+    assert (keep.tolist(), y[keep].tolist(), weight[keep].tolist()) == ([1, 1, 0, 1, 1], [-1, -1, 1, -1], [1] * 4)
+
+
+def test_many_classes():
+    keep, y, weight = ManyClasses((0.5, 3.0, 0.0))(block(CODES, WEIGHT))
+    assert keep.tolist() == [True, False, False, False, True]
+    assert (y[keep].tolist(), weight[keep].tolist()) == ([0.0, 1.0], [0.5, 9.0])
+    assert (y.dtype, weight.dtype) == (np.float64, np.float64)
+
+
+def test_real_values():
+    keep, y, weight = RealValues()(block(REAL, WEIGHT))
+    assert keep.tolist() == [True, False, True, True, True]
+    assert (y[keep].tolist(), weight[keep].tolist()) == ([0.5, -2.0, 0.0, 7.0], [1.0, 2.0, 4.0, 3.0])
+    assert RealValues()(block(REAL))[2].tolist() == [1.0] * 5
+
+
+def test_columns_of_all_rows_are_the_stores_own():
+    for targets in (TwoClasses(1), ManyClasses((1.0, 2.0, 3.0))):
+        whole = block(CODES, WEIGHT)
+        y, weight = targets.columns(whole)
+        assert y is whole.y
+        assert weight is whole.weight
+        assert len(targets.columns(block(CODES))[1]) == 0
+    known = block(np.array([0.5, 1.5]))
+    assert RealValues().columns(known)[0] is known.y
+
+
+@pytest.mark.parametrize("selection", [None, Odd()])
+@pytest.mark.parametrize("given_weight", [None, WEIGHT])
+@pytest.mark.parametrize("make", [lambda s: TwoClasses(1, 0.0, 2.0, s), lambda s: ManyClasses((1.0, 0.0, 5.0), s)])
+def test_columns_of_classes_say_who_is_left_out(make, given_weight, selection):
+    targets = make(selection)
+    seen = block(CODES, given_weight, first=3)
+    keep = targets(seen)[0]
+    y, weight = targets.columns(seen)
+    assert y.dtype == CODES.dtype
+    own = np.ones(5) if len(weight) == 0 else weight
+    np.testing.assert_array_equal((y >= 0) & (own > 0), keep)
+    np.testing.assert_array_equal(y[keep], CODES[keep])
+    assert (len(weight) == 0) == (given_weight is None)
+
+
+@pytest.mark.parametrize("selection", [None, Odd()])
+@pytest.mark.parametrize("given_weight", [None, WEIGHT])
+def test_columns_of_real_values_weigh_nothing_where_left_out(given_weight, selection):
+    targets, seen = RealValues(selection), block(REAL, given_weight)
+    keep = targets(seen)[0]
+    y, weight = targets.columns(seen)
+    np.testing.assert_array_equal(weight > 0, keep)
+    np.testing.assert_array_equal(y[keep], REAL[keep])
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("targets", [TwoClasses(1, 0.5), ManyClasses((1.0, 2.0)), RealValues(), RealValues(Fold(1, 3))])
+def test_targets_are_values(targets: Targets):
+    again = pickle.loads(pickle.dumps(targets))
+    assert again == targets
+    assert dask.base.tokenize(again) == dask.base.tokenize(targets)
+    assert dask.base.tokenize(targets) != dask.base.tokenize(TwoClasses(1))
+
+
+def test_keeps_all():
+    assert TwoClasses(1).keeps_all
+    assert ManyClasses((1.0, 2.0)).keeps_all
+    assert RealValues().keeps_all
+    fold = Fold(0, 2)
+    less = TwoClasses(1, 0.0), TwoClasses(1, selection=fold), ManyClasses((1.0, 0.0)), RealValues(fold)
+    assert not any(targets.keeps_all for targets in less)
+
+
+def test_partitions_hold_y_in_the_smallest_type():
+    assert [TwoClasses(1).y_type, ManyClasses((1.0,) * 128).y_type, ManyClasses((1.0,) * 129).y_type] == [
+        "int8", "int8", "int32"
+    ]  # fmt: skip
+    assert RealValues().y_type == "float64"
+
+
+@given(st.integers(2, 12), st.integers(0, 2**64), st.lists(st.integers(0, 300), max_size=8))
+def test_folds_are_disjoint_and_cover_all_whatever_the_chunks(of, seed, lengths):
+    n = sum(lengths)
+    whole = np.array([Fold(k, of, seed)(0, n) for k in range(of)])
+    assert (whole.sum(axis=0) == 1).all()
+    starts = np.cumsum([0, *lengths])
+    for k in range(of):
+        cut = [Fold(k, of, seed)(int(first), length) for first, length in zip(starts, lengths, strict=False)]
+        np.testing.assert_array_equal(np.concatenate([*cut, np.empty(0, bool)]), whole[k])
+        np.testing.assert_array_equal(Fold(k, of, seed, inside=False)(0, n), ~whole[k])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**40])
+@pytest.mark.parametrize("of", [2, 5, 10])
+def test_folds_are_of_near_equal_sizes_and_independent_of_order(of, seed):
+    n = 100_000
+    fold = sum(k * Fold(k, of, seed)(0, n) for k in range(of))
+    deviation = np.sqrt(n / of * (1 - 1 / of))
+    assert (np.abs(np.bincount(fold, minlength=of) - n / of) < 5 * deviation).all()
+    every_third = np.bincount(fold[::3], minlength=of)  # as rows in a repeating order would have it
+    assert (np.abs(every_third - n / 3 / of) < 5 * deviation).all()
+    other = sum(k * Fold(k, of, seed + 1)(0, n) for k in range(of))
+    assert abs((fold == other).mean() - 1 / of) < 0.02
+
+
+@pytest.mark.parametrize("wrong", [(0, 1), (2, 2), (-1, 3), (0, 3, -1)])
+def test_folds_that_are_none(wrong):
+    with pytest.raises(InputError, match=r"k must be in \[0, of\)"):
+        Fold(*wrong)
+
+
+def test_gathered_rows_cannot_be_selected():
+    with pytest.raises(ValueError, match="lost their numbers"):
+        RealValues(Fold(0, 2))(block(REAL, first=-1))
