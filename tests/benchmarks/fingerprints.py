@@ -76,7 +76,9 @@ def over_store(rows: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="of the store; below 2 million they are read into memory")
+    parser.add_argument(
+        "--rows", type=int, default=2_000_000, help="of the store; below 2 million they are read into memory"
+    )
     parser.add_argument("--workers", type=int, default=0, help="processes that read the store; 0: this one")
     parser.add_argument("--only", choices=("memory", "store"))
     asked = parser.parse_args(arguments)

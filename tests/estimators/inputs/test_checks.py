@@ -6,7 +6,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.odm.models import SETTINGS
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
@@ -16,6 +15,7 @@ from dask_odm.estimators.inputs import checks
 from dask_odm.estimators.odm import odm_classifier as odm
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
+from estimators.odm.models import SETTINGS
 from small_problems import blobs
 from small_stores import store_of
 

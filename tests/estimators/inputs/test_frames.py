@@ -6,10 +6,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.odm.models import SETTINGS
 
 from dask_odm import ODMClassifier
 from dask_odm.errors import InputError
+from estimators.odm.models import SETTINGS
 
 NAMES = ["length", "width", "depth"]
 BACKENDS = {"pandas": lambda values: values, "dask": lambda values: dd.from_pandas(values, npartitions=3)}

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from estimators.odm.models import SETTINGS
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, load_model, open_store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import Schema
 from dask_odm.estimators.inputs.resolving import dimension_of_features
+from estimators.odm.models import SETTINGS
 from small_stores import store_of
 
 TIMES = pd.date_range("2024-01-01", periods=90, freq="h")

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from estimators.odm.models import SETTINGS
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, Store, open_store
@@ -17,6 +16,7 @@ from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.fitting import training
 from dask_odm.estimators.inputs import resolving as inputs
 from dask_odm.estimators.odm import odm_classifier as odm
+from estimators.odm.models import SETTINGS
 from small_stores import store_of
 
 NAMES = ["length", "width", "depth"]

@@ -6,7 +6,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.odm.models import SETTINGS
 from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix, issparse
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -15,6 +14,7 @@ from sklearn.preprocessing import MaxAbsScaler
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError
+from estimators.odm.models import SETTINGS
 from small_problems import blobs
 from small_stores import store_of
 

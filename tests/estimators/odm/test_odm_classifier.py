@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from estimators.odm.models import LABELS, SETTINGS
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError, InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved
+from estimators.odm.models import LABELS, SETTINGS
 from small_problems import blobs
 
 ODM = (100.0, 0.3, 0.1)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from estimators.odm.models import LABELS, SETTINGS
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import LevelFinished
+from estimators.odm.models import LABELS, SETTINGS
 
 
 class InterruptError(Exception):
