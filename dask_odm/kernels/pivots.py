@@ -28,10 +28,10 @@ from dask_odm.typing import Array
 CHUNK_ROWS = 1 << 14
 CHUNK_BYTES = 64 << 20
 METHODS = ("uniform", "rp")
-_STREAM, _SHARE_STREAM = 4, 5  # streams of random numbers, separate from those of shuffles and stochastic steps
-_FIRST = 64  # pivots of the first block if ``trace`` decides how many there are; each block then doubles their number
-_MOST = 8192  # most proposals of a block, unless more pivots are asked for: their features are held
-_PANEL = 128  # proposals that are decided before the residuals of the others are updated
+_STREAM, _SHARE_STREAM = 4, 5  # of random numbers, apart from those of shuffles and stochastic steps
+_FIRST = 64  # pivots of the first block where their number is to be found; each block doubles it
+_MOST = 8192  # the most proposals of a block, whose features are held, unless more are to be pivots
+_PANEL = 128  # proposals that are decided on before the residuals of the others are brought up to date
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Race:
         Residuals up to this value count as rounding.
     seed, turn : int
     share : float
-        Share of all rows that takes part, the same rows in every turn; less than 1 only for "rp".
+        The share of all rows that proposals are drawn from, the same rows in every turn; less than 1 for "rp" alone.
     """
 
     kernel: Kernel

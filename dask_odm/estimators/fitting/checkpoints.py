@@ -6,8 +6,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +16,6 @@ from dask_odm.data.store.files import reason
 from dask_odm.errors import InputError, StoreError
 from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
 from dask_odm.solvers.base import Solution
-from dask_odm.solvers.svrg import SVRGState
 
 S = TypeVar("S")
 logger = logging.getLogger("dask_odm")
@@ -101,46 +100,15 @@ def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:
     return opened
 
 
-@dataclass
-class EpochCheckpoint:
-    """Where a fit by epochs writes its state; else as `TreeCheckpoint`."""
-
-    path: str
-    fit: dict[str, Any]
-    start: SVRGState | None = None
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-    def save(self, state: SVRGState, history: list[dict[str, Any]]) -> None:
-        """Replace the checkpoint by that of ``state``."""
-        arrays = {name: np.asarray(value).reshape(-1, state.w.size if np.ndim(value) else 1)
-                  for name, value in asdict(state).items()}  # fmt: skip
-        save_state(self.path, arrays, {"history": history} | self.fit)
-
-
-def open_epochs(solver: str, data: Callable[[], str], fit: Fit) -> EpochCheckpoint | None:
-    """As `open_tree`, of a fit by the epochs of a ``solver``."""
-    path = fit.run.checkpoint
-    if path is None:
-        return None
-    told, found = _find(path, f"{solver} {data()}", fit)
-    opened = EpochCheckpoint(path, told)
-    if found is not None:
-        arrays, attributes = found
-        figures = {name: value.item() for name, value in arrays.items() if name not in ("w", "before")}
-        opened.start = SVRGState(w=arrays["w"][0], before=arrays["before"], **figures)
-        opened.history = list(attributes["history"])
-    return opened
-
-
 def open_steps(
-    solver: str, data: Callable[[], str], fit: Fit, kind: Callable[..., S], vectors: Sequence[str]
+    solver: str, data: Callable[[], str], fit: Fit, kind: Callable[..., S]
 ) -> tuple[S | None, Callable[[S], None]]:
     """The state that a fit by the steps of a ``solver`` goes on from, and what saves one; else as `open_tree`.
 
     Parameters
     ----------
     kind : callable
-        The dataclass of a state. Its arrays are the ``vectors`` and matrices; all else is JSON.
+        The dataclass of a state: vectors, matrices, and figures that JSON has, a ``history`` among them.
     """
     path = fit.run.checkpoint
     if path is None:
@@ -148,15 +116,29 @@ def open_steps(
     told, found = _find(path, f"{solver} {data()}", fit)
 
     def save(state: S) -> None:
-        arrays = {name: np.atleast_2d(value) for name, value in vars(state).items() if isinstance(value, np.ndarray)}
-        figures = {name: value for name, value in vars(state).items() if name not in arrays}
-        save_state(path, arrays, figures | told)
+        fields = {name: value for name, value in vars(state).items() if isinstance(value, np.ndarray)}
+        figures = {name: value for name, value in vars(state).items() if name not in fields}
+        vectors = [name for name, value in fields.items() if value.ndim == 1]
+        arrays = {name: np.atleast_2d(value) for name, value in fields.items()}  # a record's arrays are matrices
+        save_state(path, arrays, figures | told | {"vectors": vectors})
 
-    if found is None:
-        return None, save
-    arrays = {name: value[0] if name in vectors else value for name, value in found[0].items()}
-    figures = {name: value for name, value in found[1].items() if name not in told}
-    return kind(**arrays, **figures), save
+    return None if found is None else _state_of(path, kind, *found, told), save
+
+
+def _state_of(
+    path: str, kind: Callable[..., S], arrays: dict[str, Any], attributes: dict[str, Any], told: dict[str, Any]
+) -> S:
+    """The state that a checkpoint holds."""
+    vectors = attributes.get("vectors", [])
+    fields = {name: value[0] if name in vectors else value for name, value in arrays.items()}
+    figures = {name: value for name, value in attributes.items() if name not in told and name != "vectors"}
+    try:
+        return kind(**fields, **figures)
+    except TypeError as error:
+        raise StoreError(
+            f"checkpoint '{path}' holds no state of this solver ({error}), perhaps that of another version of "
+            "dask_odm; remove it to start afresh."
+        ) from error
 
 
 def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], tuple[dict[str, Any], dict[str, Any]] | None]:

@@ -27,10 +27,11 @@ from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.given import CallableKernel, Precomputed
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
-from dask_odm.problems.primal import FeatureMap, LinearLoss
-from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.primal import block_rows, group_count
 from dask_odm.problems.products import Products
-from dask_odm.problems.span import RowSpan, SpanQuery
+from dask_odm.problems.row_passes import ThreadPasses
+from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays
 from dask_odm.typing import Array
 
@@ -111,11 +112,9 @@ class MemoryData:
         merged = self.held.merged()
         return self if merged is self.held else MemoryData(self.run, merged, self.given)
 
-    def linear_problem(self, features: FeatureMap, loss: LinearLoss) -> ArrayProblem:
-        held = self.held
-        problem = ArrayProblem(features, loss, held.X, held.codes, held.block_weights, CPU_COUNT)
-        self.cluster.require(problem.nbytes, 1, f"Newton over {features.k} weights")
-        return problem
+    def passes(self, weights: int) -> ThreadPasses:
+        held, step = self.held, block_rows(self.features, self.held.X)
+        return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, group_count(weights), CPU_COUNT)
 
     def seen_by(self, choice: KernelChoice) -> MemoryKernelData:
         if choice.kernel == "precomputed":
@@ -160,11 +159,11 @@ class MemoryKernelData:
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", CHOOSING_ADVICE)
         return self._pool
 
-    def span(self, landmarks: Landmarks, loss: LinearLoss, budget: int, draws: int) -> RowSpan:
+    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
         held = self.data.held
         source = self.scaled if isinstance(self.scaled, SparseRows) else ArrayRows(self.scaled)
         query = SpanQuery(self.kernel, landmarks.rows, loss)
-        return RowSpan(query, source, held.codes, held.block_weights, budget, CPU_COUNT)
+        return SpanProblem.over_rows(query, source, held.codes, held.block_weights, budget, CPU_COUNT)
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:

@@ -17,7 +17,7 @@ from dask_odm.data.rows.targets import ManyClasses, Targets, TwoClasses
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StoreProblem, StoreSpan
+from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.kernel_products import products_of_file, require_memory
@@ -27,9 +27,9 @@ from dask_odm.estimators.fitting.scratch import scratch_folder
 from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
-from dask_odm.problems.span import SpanQuery
+from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.strategies.gram import write_rows
 from dask_odm.strategies.pivot_passes import StorePivots
 from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_store
@@ -118,8 +118,8 @@ class StoredData:
             weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
         return MemoryData.of(self.run, X, y, weight, self.class_weights)
 
-    def linear_problem(self, features: FeatureMap, loss: LinearLoss) -> StoreProblem:
-        return StoreProblem(features, loss, self.store, self.cluster)
+    def passes(self, weights: int) -> StorePasses:
+        return StorePasses(self.store, self.cluster, self.targets.columns)
 
     def seen_by(self, choice: KernelChoice) -> StoredKernelData:
         choice.require_named("a store of this size")
@@ -156,10 +156,10 @@ class StoredKernelData:
         self._pool.require(count, method)
         return self._pool
 
-    def span(self, landmarks: Landmarks, loss: LinearLoss, budget: int, draws: int) -> StoreSpan:
-        query = SpanQuery(self.kernel, landmarks.rows, loss)
-        span = StoreSpan(query, self.scaling, self.data.store, self.data.cluster)
-        span.require(draws)
+    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
+        passes = self.data.passes(len(landmarks))
+        span = SpanProblem.over_passes(SpanQuery(self.kernel, landmarks.rows, loss, self.scaling), passes)
+        passes.require(span.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
         return span
 
     @contextmanager

@@ -22,9 +22,10 @@ from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import PivotRows
-from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
-from dask_odm.problems.span import Span
+from dask_odm.problems.row_passes import Passes
+from dask_odm.problems.span import SpanProblem
 from dask_odm.strategies.shuffle import ShuffleSettings
 from dask_odm.typing import Array
 
@@ -112,8 +113,8 @@ class TrainingData(Protocol):
         """The same problem with equal rows made one of their weight, where that is cheap to find; else itself."""
         ...
 
-    def linear_problem(self, features: FeatureMap, loss: LinearLoss) -> Any:
-        """The primal problem in the weights of ``features``, by passes over all rows."""
+    def passes(self, weights: int) -> Passes:
+        """Passes over all rows, raw, for a problem in so many weights: of more, fewer sums are held at a time."""
         ...
 
     def seen_by(self, choice: KernelChoice) -> KernelData:
@@ -135,7 +136,7 @@ class KernelData(Protocol):
         """Rows that landmarks are chosen from; MemoryLimitError where choosing ``count`` does not fit."""
         ...
 
-    def span(self, landmarks: Landmarks, loss: LinearLoss, budget: int, draws: int) -> Span:
+    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
         """Sums over all rows about the span of ``landmarks``.
 
         Parameters

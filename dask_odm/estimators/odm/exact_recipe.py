@@ -58,7 +58,7 @@ def _warn_of_entries(n: int) -> None:
 
 def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFit) -> ExactSolution:
     """Solve, with checkpoints if they are asked for."""
-    resume, save = open_steps("exact", data.fingerprint, fit, ExactState, ("coefficients", "scores", "stiffness"))
+    resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
     with rescaling_advised():
         return solve_exact(
             losses,

@@ -15,9 +15,9 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.given import Precomputed
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
-from dask_odm.problems.primal import FeatureMap
+from dask_odm.problems.features import FeatureMap
 from dask_odm.solvers.base import Solution
-from dask_odm.solvers.newton import LinearSolution
+from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.typing import Array
 
 SUMMED_ROWS = 4096  # of the linear kernel's weights, read at a time
@@ -85,9 +85,9 @@ def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Ar
     return total
 
 
-def finish_weights(features: FeatureMap, solution: LinearSolution, tol: float, max_iter: int) -> Trained:
+def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: float, max_iter: int) -> Trained:
     """The model of the weights that a linear solver found."""
-    weights, intercept = features.raw_weights(solution.w)
+    weights, intercept = features.raw_weights(solution.x)
     require_finite_solution(weights, intercept, solution.gap)
     attributes = {
         "dual_gap_": solution.gap,

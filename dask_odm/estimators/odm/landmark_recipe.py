@@ -26,10 +26,10 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
-from dask_odm.problems.span import Span, tile_bytes
+from dask_odm.problems.span import SpanProblem, SpanSums, tile_bytes
+from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.solvers.sketch import SKETCH
 from dask_odm.solvers.span_newton import (
-    LandmarkSolution,
     LandmarkState,
     carried_over,
     rough_solution,
@@ -47,7 +47,8 @@ ADVICE = "Use a smaller n_landmarks, or more memory."
 PIVOT_ROWS = 20  # candidate rows per landmark
 FEW = 4  # a fit begins with one landmark in so many
 
-Spanned = Callable[..., Span]
+Spanned = Callable[..., SpanProblem]
+SpanSolution = PrimalSolution[SpanSums]
 
 
 def landmark_values(rows: int, fit: ODMFit) -> int:
@@ -68,14 +69,14 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
         pool = seen.pivots(choosing["count"], choosing["method"])
         draws = max(start_rows(data.rows, count), SKETCH * count)
 
-        def spanned(landmarks: Landmarks, *, keep: bool) -> Span:
+        def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
             return seen.span(landmarks, loss, spare if keep else 0, draws)
 
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
         chosen = choose(seen.kernel, pool, **choosing)
         landmarks, solution = _solve(chosen, spanned, data, count, spare, fit, began)
         raw, numbers = seen.chosen_pivots(landmarks.index)
-        gap = _gap(seen, landmarks, solution.a, fit)
+        gap = _gap(seen, landmarks, solution.x, fit)
     return _finish(seen, landmarks, raw, numbers, solution, gap, fit)
 
 
@@ -131,7 +132,7 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 def _solve(
     chosen: Landmarks, spanned: Spanned, data: TrainingData, count: int, memory: int, fit: ODMFit, began: float
-) -> tuple[Landmarks, LandmarkSolution]:
+) -> tuple[Landmarks, SpanSolution]:
     """All landmarks, the ``chosen`` ones if no more are to come, and Newton's solution over them.
 
     ``spanned`` gives the span of landmarks over the rows; of a few of them a sample's solution is learned first, to
@@ -139,7 +140,7 @@ def _solve(
     """
     n, seed = data.rows, fit.run.seed
     size = start_rows(n, count)
-    resume, save = open_steps("landmark", data.fingerprint, fit, LandmarkState, ("a", "sketched"))
+    resume, save = open_steps("landmark", data.fingerprint, fit, LandmarkState)
     landmarks, start, by_support = chosen, np.zeros(len(chosen)), _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
         few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
@@ -184,12 +185,12 @@ def _finish(
     landmarks: Landmarks,
     raw: Any,
     numbers: Array,
-    solution: LandmarkSolution,
+    solution: SpanSolution,
     gap: float,
     fit: ODMFit,
 ) -> Trained:
     """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
-    a, kernel = solution.a, landmarks.kernel
+    a, kernel = solution.x, landmarks.kernel
     require_finite_solution(a, solution.gap)
     intercept = np.array([kernel.bias * float(a.sum())])
     model = KernelModel(replace(kernel, bias=0.0), seen.scaling, raw, a[None], intercept)

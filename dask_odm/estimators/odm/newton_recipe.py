@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.engine.passes import StoreProblem
+from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
@@ -18,9 +17,9 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.finishing import finish_weights
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.primal import FeatureMap
-from dask_odm.problems.primal_arrays import EXACT_FEATURES
-from dask_odm.solvers.newton import NewtonState, solve_newton
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
+from dask_odm.solvers.linear_newton import NewtonState, solve_newton
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -31,24 +30,26 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     if fit.lams and fit.run.checkpoint is not None:
         raise InputError("lam_path has no checkpoint; set checkpoint to None.")
     features = FeatureMap(data.features, fit.kernel.bias, scaling_asked_for(data, fit))
-    problem = data.linear_problem(features, fit.loss(data))
+    passes = data.passes(features.k)
+    problem = PrimalProblem(features, fit.loss(data), passes)
+    forms_hessian = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else None
+    if data.in_memory:
+        data.cluster.require(problem.nbytes, 1, f"Newton over {features.k} weights")
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
-        return _solve_path(problem, features, data, fit, _forms_hessian(problem))
+        return _solve_path(problem, features, data, fit, forms_hessian)
 
 
-def _forms_hessian(problem: Any) -> bool | None:
-    """Whether the Hessian of a store's problem is formed: where it is not large and fits the workers' memory."""
-    if not isinstance(problem, StoreProblem):
-        return None
-    exact = problem.k <= EXACT_FEATURES
-    if exact and not problem.fits("full"):
+def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
+    """Whether the Hessian is formed: where it is not large and fits the workers' memory."""
+    forms = problem.k <= EXACT_FEATURES
+    if forms and not passes.fits(problem.pass_bytes("full")):
         logger.warning(
             "A Hessian of %d weights does not fit the workers' memory: conjugate gradients instead, a pass each.",
             problem.k,
         )
-        exact = False
-    problem.require("full" if exact else "diagonal")
-    return exact
+        forms = False
+    passes.require(problem.pass_bytes("full" if forms else "diagonal"))
+    return forms
 
 
 def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
@@ -60,11 +61,13 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     return fit.kernel.scaling(statistics)
 
 
-def _solve_path(problem: Any, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None) -> Trained:
+def _solve_path(
+    problem: PrimalProblem, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None
+) -> Trained:
     """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
     w, found = start_weights(features, fit), []
     start, before = None, 1.0
-    resume, save = open_steps("newton", data.fingerprint, fit, NewtonState, ("w",))
+    resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
     for lam in fit.lams or (fit.odm.lam,):
         problem = problem.with_lam(lam)
         with rescaling_advised():
@@ -74,14 +77,14 @@ def _solve_path(problem: Any, features: FeatureMap, data: TrainingData, fit: ODM
                 tol=fit.solver.tol,
                 max_iter=fit.solver.max_iter,
                 exact=exact,
-                precise=fit.run.dtype == "float64",
+                double_precision=fit.run.dtype == "float64",
                 start=None if start is None else start.times(lam / before),
                 resume=resume,
                 on_state=save,
                 on_step=report_step,
             )
         found.append(finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter))
-        w, start, before = solution.w, solution.sums, lam
+        w, start, before = solution.x, solution.sums, lam
     return replace(found[-1], path=tuple(found))
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import LinearLoss
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.shuffle import ShuffleSettings
@@ -81,10 +81,10 @@ class ODMFit:
     def shuffle(self, n_partitions: int) -> ShuffleSettings:
         return ShuffleSettings(n_partitions, self.n_landmarks or STRATA, self.run.seed, self.run.dtype)
 
-    def loss(self, data: TrainingData) -> LinearLoss:
+    def loss(self, data: TrainingData) -> BandLoss:
         """The loss of a row of ``data`` by its score."""
         negative, positive = data.class_weights
-        return LinearLoss(self.odm, data.total_weight, data.positive, negative, positive)
+        return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
 
 
 def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:

@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 from scipy.sparse import issparse
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.fitting.checkpoints import open_epochs
+from dask_odm.estimators.fitting.checkpoints import open_steps
 from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.run import read_limit
 from dask_odm.estimators.fitting.steps import report_step
@@ -23,7 +23,8 @@ from dask_odm.estimators.odm.finishing import finish_weights
 from dask_odm.estimators.odm.newton_recipe import start_weights
 from dask_odm.estimators.odm.settings import STRATA, ODMFit
 from dask_odm.kernels.base import Kernel
-from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
 from dask_odm.solvers.svrg import SVRG, StochasticProblem, SVRGState
 from dask_odm.solvers.svrg_steps import ArraySteps, CoresetSteps, draw_coreset
 from dask_odm.strategies.ring import Ring, RingJob, ring_partitions
@@ -72,7 +73,7 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
             rows.partitions,
             None if data.in_memory or scaling is None else rows.scaling,
             FeatureMap(features.d, features.bias),
-            LinearLoss(fit.odm, data.total_weight),
+            BandLoss(fit.odm, data.total_weight),
             fit.svrg.stage_steps,
             fit.run.seed,
         )
@@ -130,10 +131,7 @@ def _run(
     *,
     biased: bool = False,
 ) -> Trained:
-    checkpoint = open_epochs(name, fingerprint, fit)
-    solver = SVRG(name, problem, fit.solver, fit.svrg, biased, on_step=report_step)
-    state, history = SVRGState.start(start_weights(features, fit)), []
-    if checkpoint is not None:
-        solver = replace(solver, on_epoch=checkpoint.save)
-        state, history = checkpoint.start or state, checkpoint.history
-    return finish_weights(features, solver.run(state, history), fit.solver.tol, fit.solver.max_iter)
+    resume, save = open_steps(name, fingerprint, fit, SVRGState)
+    solver = SVRG(name, problem, fit.solver, fit.svrg, biased, on_step=report_step, on_state=save)
+    found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
+    return finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
