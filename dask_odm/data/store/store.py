@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_sealed
 from dask_odm.data.store.classes import class_sums
-from dask_odm.data.store.entries import keep_entries, kept_entries
+from dask_odm.data.store.entries import entries_of, keep_entries
 from dask_odm.data.store.files import local_path
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
@@ -271,10 +271,7 @@ class Store:
 
     def _entry(self, array: ArrayLayout, i: int) -> tuple[int, int]:
         """Size and checksum of a chunk by the manifest, which a process reads once a store."""
-        entries = kept_entries(self.path, self.digest)
-        if entries is None:
-            entries = keep_entries(self.path, self.digest, self._manifest())
-        size, checksum = entries[array.name][i].tolist()
+        size, checksum = entries_of(self.path, self.digest, self._manifest)[array.name][i].tolist()
         return size, checksum
 
     def _manifest(self) -> Manifest:
