@@ -49,7 +49,7 @@ def label_block(scores: Array, classes: Array) -> Array:
 
 def count_chunk(model: Model, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
     """Weight of the rows of chunk ``i`` whose label is predicted, and of all with a label."""
-    store.require_classes()
+    store.require_classes("score")
     block = store.read(i)
     assert block.y is not None
     weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)

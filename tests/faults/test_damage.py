@@ -94,6 +94,36 @@ def test_a_damaged_chunk_of_a_store(folder, how, kind, name, i):
     run("verify", path)
 
 
+@pytest.mark.parametrize("name", ["X", "weight"])
+def test_swapped_chunks_of_a_store(folder, name):
+    path = folder / "plain.zarr"
+    layout = getattr(Store.open(path).layout, name)
+    first, second = (path / layout.chunk_key(i) for i in (1, 2))
+    first.rename(path / "between")
+    second.rename(first)
+    (path / "between").rename(second)
+    assert f"chunk {layout.chunk_label(1)}" in str(raises("Swapped chunk", lambda: Store.open(path).read(1)))
+    refused("Swapped chunk", "verify", path)
+    refused("Swapped chunk", "fit", path, folder / "new.zarr")
+
+
+def test_a_store_that_was_replaced(folder):
+    path = folder / "plain.zarr"
+    opened = Store.open(path)
+    shutil.rmtree(path)
+    shutil.copytree(folder / "zstd.zarr", path)
+    raises("Store replaced in the meantime", lambda: opened.read(1))
+    raises("Store replaced in the meantime", opened.verify)
+
+
+def test_real_targets_are_no_classes(tmp_path):
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(X, np.linspace(0, 1, ROWS))
+        writer.finish()
+    raises("Real targets", lambda: ODMClassifier().fit(str(tmp_path / "a.zarr")))
+    refused("Real targets", "fit", tmp_path / "a.zarr", tmp_path / "m.zarr")
+
+
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("kind", ["plain", "zstd"])
 def test_commands_on_a_damaged_store(folder, how, kind):

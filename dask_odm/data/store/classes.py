@@ -1,4 +1,4 @@
-"""The classes of a store: the labels that occur, in sorted order, and what becomes of provisional codes."""
+"""The classes of a store: the labels that occur, in sorted order, what becomes of provisional codes, and weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dask_odm.data.store.layout import Label
 from dask_odm.errors import InputError
+from dask_odm.typing import Array
 
 
 def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[Label, ...], npt.NDArray[np.int64]]:
@@ -32,3 +33,11 @@ def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[
     kept: tuple[Any, ...] = tuple(sorted(set(present)))
     code = {label: i for i, label in enumerate(kept)}
     return kept, np.array([code.get(label, -1) for label in plain], dtype=np.int64)
+
+
+def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.NDArray[np.float64]:
+    """Sum of the weights of every class among rows, (classes,); rows of code -1 belong to none."""
+    assert codes is not None
+    assert weight is not None
+    known = codes >= 0
+    return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ MOST_STORES = 16
 Entries = dict[str, npt.NDArray[np.int64]]
 
 _kept: OrderedDict[tuple[str, str], Entries] = OrderedDict()
-_lock = threading.Lock()
+_lock, _loading = threading.Lock(), threading.Lock()
 
 
 def keep_entries(path: str, digest: str, manifest: Manifest) -> Entries:
@@ -33,6 +34,12 @@ def keep_entries(path: str, digest: str, manifest: Manifest) -> Entries:
     return entries
 
 
-def kept_entries(path: str, digest: str) -> Entries | None:
-    """What was kept for the store at ``path`` with this content; None where nothing was, or no longer is."""
-    return _kept.get((path, digest))
+def entries_of(path: str, digest: str, load: Callable[[], Manifest]) -> Entries:
+    """What was kept for the store at ``path`` with this content; else of the manifest that ``load`` reads, once."""
+    found = _kept.get((path, digest))
+    if found is None:
+        with _loading:  # threads that begin together wait for one of them
+            found = _kept.get((path, digest))
+            if found is None:
+                found = keep_entries(path, digest, load())
+    return found

@@ -209,7 +209,10 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
     """
     root, wording = os.path.abspath(path), _wording(kind)
     layouts, chunks, documents = read_manifest(root, _parse, lambda path: _what_is_there(path, kind), wording)
-    sizes = storage_of(root).sizes()
+    try:
+        sizes = storage_of(root).sizes()
+    except OSError as error:
+        raise StoreError(f"{kind} '{root}' cannot be read: {reason(error)}.") from error
     for layout in layouts.values():
         for i, (expected, _) in enumerate(chunks[layout.name]):
             size = sizes.get(layout.chunk_key(i))

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_sealed
-from dask_odm.data.store.entries import keep_entries, kept_entries
+from dask_odm.data.store.classes import class_sums
+from dask_odm.data.store.entries import entries_of, keep_entries
 from dask_odm.data.store.files import local_path
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
@@ -270,10 +271,7 @@ class Store:
 
     def _entry(self, array: ArrayLayout, i: int) -> tuple[int, int]:
         """Size and checksum of a chunk by the manifest, which a process reads once a store."""
-        entries = kept_entries(self.path, self.digest)
-        if entries is None:
-            entries = keep_entries(self.path, self.digest, self._manifest())
-        size, checksum = entries[array.name][i].tolist()
+        size, checksum = entries_of(self.path, self.digest, self._manifest)[array.name][i].tolist()
         return size, checksum
 
     def _manifest(self) -> Manifest:
@@ -314,15 +312,15 @@ class Store:
             totals += class_sums(block.y, block.weight, len(totals))
         return totals
 
-    def require_classes(self) -> None:
-        """Raise InputError, with the way out, unless rows have class labels."""
+    def require_classes(self, purpose: str = "fit") -> None:
+        """Raise InputError, with the way out, unless rows have class labels, which ``purpose`` needs."""
         if self.y_kind == "real":
             raise InputError(
                 f"store '{self.path}' holds real targets, not the labels of classes; ingest the data again with "
                 "target='classes' (--target classes)."
             )
         if self.y_kind is None:
-            raise InputError(f"store '{self.path}' has no labels.")
+            raise InputError(f"store '{self.path}' has no labels; {purpose} needs them.")
 
     def read_rows(self, indices: npt.ArrayLike) -> StoreBlock:
         """Gather rows by number, in the order given, reading each chunk that holds one of them once.
@@ -398,14 +396,6 @@ def read_block_array(store: Store, name: str, i: int) -> Array:
         raise KeyError(name)
     chunk = store.read_chunk(array, i)
     return store.labels(chunk) if name == "y" else chunk
-
-
-def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.NDArray[np.float64]:
-    """Sum of the weights of every class among rows, (classes,); rows of code -1 belong to none."""
-    assert codes is not None
-    assert weight is not None
-    known = codes >= 0
-    return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)
 
 
 def _damaged_chunks(root: str, manifest: Manifest) -> Iterator[StoreError]:

@@ -17,7 +17,7 @@ import numcodecs
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.store.classes import sort_classes
+from dask_odm.data.store.classes import class_sums, sort_classes
 from dask_odm.data.store.files import reason, remove_folder
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
@@ -39,9 +39,10 @@ from dask_odm.data.store.layout import (
     group_document,
     seal,
 )
+from dask_odm.data.store.open_chunk import OpenChunk, sealed_bytes
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.storage import new_storage
-from dask_odm.data.store.store import Store, class_sums
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 
@@ -93,7 +94,7 @@ class StoreWriter:
         self._entries: dict[str, list[tuple[int, int]]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
         self._known_rows, self._known_weight = 0, 0.0
-        self._open: _OpenChunk | None = None
+        self._open: OpenChunk | None = None
         self._prepared: Manifest | None = None
 
     def __enter__(self) -> StoreWriter:
@@ -213,15 +214,15 @@ class StoreWriter:
             self._storage.publish(overwrite=self.overwrite)
         return Store.open(self.path)
 
-    def _start(self, X: Array, y_dtype: np.dtype[Any] | None, has_weight: bool) -> _OpenChunk:
+    def _start(self, X: Array, y_dtype: np.dtype[Any] | None, has_weight: bool) -> OpenChunk:
         if X.ndim != 2 or X.shape[1] == 0:
             raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
         size = self._chunk_rows if self._chunk_rows is not None else default_chunk_rows(X.shape[1], self.dtype)
         check_chunk_rows(size, X.shape[1], self.dtype)
         kind = None if y_dtype is None else REAL_TYPE if y_dtype.kind == "f" else "int32"
-        return _OpenChunk(size, X.shape[1], self.dtype, kind, has_weight)
+        return OpenChunk(size, X.shape[1], self.dtype, kind, has_weight)
 
-    def _check(self, chunk: _OpenChunk, X: Array, y: Array | None, weight: Array | None) -> None:
+    def _check(self, chunk: OpenChunk, X: Array, y: Array | None, weight: Array | None) -> None:
         if X.ndim != 2 or X.shape[1] != chunk.features:
             raise InputError(f"X must have {chunk.features} features. Got shape {X.shape} instead.")
         for name, column, expected in (("y", y, chunk.y), ("weight", weight, chunk.weight)):
@@ -241,7 +242,7 @@ class StoreWriter:
         counts[: len(self._counts)] += self._counts
         self._counts = counts
 
-    def _flush(self, chunk: _OpenChunk, rows: int | None = None) -> None:
+    def _flush(self, chunk: OpenChunk, rows: int | None = None) -> None:
         """Write the rows gathered so far as the next chunk of ``rows`` rows, padded where there are fewer."""
         i, rows = len(self._entries.get("X", [])), rows or chunk.size
         layout = Layout(rows, chunk.features, rows, self.dtype, None, True, False, self.compression)
@@ -352,46 +353,6 @@ def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
         raise
 
 
-class _OpenChunk:
-    """The chunk that is being filled: X with room for its checksum, targets, weights and statistics."""
-
-    def __init__(self, size: int, features: int, dtype: str, y_type: str | None, has_weight: bool) -> None:
-        self.size, self.features, self.used = size, features, 0
-        self._bytes = np.empty(size * features * np.dtype(dtype).itemsize + CHECKSUM_BYTES, dtype=np.uint8)
-        self.X = self._bytes[:-CHECKSUM_BYTES].view(dtype).reshape(size, features)
-        self.y: Array | None = None if y_type is None else np.empty(size, dtype=y_type)
-        self.weight = np.empty(size) if has_weight else None
-        self.statistics = StatisticsAccumulator(features)
-
-    def fill(self, X: Array, y: Array | None, weight: Array | None) -> int:
-        """Take as many rows as there is room for, and return their number."""
-        start, stop = self.used, min(self.used + len(X), self.size)
-        rows = stop - start
-        with np.errstate(over="ignore"):
-            np.copyto(self.X[start:stop], X[:rows], casting="same_kind" if X.dtype.kind == "f" else "unsafe")
-        if self.y is not None and y is not None:
-            self.y[start:stop] = y[:rows]
-        if self.weight is not None and weight is not None:
-            self.weight[start:stop] = weight[:rows]
-        self.used = stop
-        return rows
-
-    def padded_bytes(self, rows: int) -> memoryview:
-        """Return the sealed bytes of the first ``rows`` rows, NaN where none was filled in."""
-        if not np.isfinite(self.X[: self.used]).all():
-            raise InputError(f"X contains NaN, infinity or a value too large for {self.X.dtype}.")
-        self.statistics.update(self.X[: self.used])
-        self.X[self.used :] = np.nan
-        nbytes = rows * self.X.strides[0]
-        checksum = crc32c(self._bytes[:nbytes])
-        self._bytes[nbytes : nbytes + CHECKSUM_BYTES] = np.frombuffer(checksum.to_bytes(4, "little"), np.uint8)
-        return self._bytes[: nbytes + CHECKSUM_BYTES].data
-
-    def restart(self) -> None:
-        """Begin the next chunk."""
-        self.used = 0
-
-
 def smallest_code_type(classes: int) -> str:
     """NumPy name of the smallest type of codes for so many classes."""
     return next(name for name in CODE_TYPES if classes - 1 <= np.iinfo(name).max)
@@ -410,11 +371,6 @@ def _finite(total: float) -> float | None:
 def _bytes(codes: Array, weight: Array | None) -> bytes:
     """Provisional codes, with the weights behind them where there are some."""
     return codes.tobytes() + (b"" if weight is None else weight.tobytes())
-
-
-def sealed_bytes(numbers: Array) -> bytes:
-    """Little-endian bytes of an array and their checksum."""
-    return seal(np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<")).tobytes())
 
 
 def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
