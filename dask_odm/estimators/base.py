@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
+from numbers import Integral
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
@@ -24,8 +25,10 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
@@ -56,6 +59,16 @@ from dask_odm.strategies.predict import finite_values, values_of_chunk, values_o
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
+RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of the parameters that say how a fit runs, whatever is learned
+    "scale": [StrOptions(set(METHODS)), None],
+    "dtype": [StrOptions({"float32", "float64"}), None],
+    "random_state": ["random_state"],
+    "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
+    "scratch": [str, os.PathLike, None],
+    "checkpoint": [str, os.PathLike, None],
+    "resume": ["boolean"],
+    "callbacks": [list, tuple, None],
+}
 OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that a model itself holds
 
 

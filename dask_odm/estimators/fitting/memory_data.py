@@ -30,7 +30,7 @@ from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import block_rows, group_count
 from dask_odm.problems.products import Products
-from dask_odm.problems.row_passes import ThreadPasses
+from dask_odm.problems.row_passes import PassBytes, ThreadPasses
 from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays
 from dask_odm.typing import Array
@@ -115,6 +115,9 @@ class MemoryData:
     def passes(self, weights: int) -> ThreadPasses:
         held, step = self.held, block_rows(self.features, self.held.X)
         return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, group_count(weights), CPU_COUNT)
+
+    def require_pass(self, needed: PassBytes, what: str) -> None:
+        self.cluster.require(CPU_COUNT * (needed.sums + needed.work) + needed.row * self.rows, 1, what)
 
     def seen_by(self, choice: KernelChoice) -> MemoryKernelData:
         if choice.kernel == "precomputed":

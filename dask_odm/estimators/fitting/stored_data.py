@@ -29,6 +29,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
+from dask_odm.problems.row_passes import PassBytes
 from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.strategies.gram import write_rows
 from dask_odm.strategies.pivot_passes import StorePivots
@@ -120,6 +121,9 @@ class StoredData:
 
     def passes(self, weights: int) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)
+
+    def require_pass(self, needed: PassBytes, what: str) -> None:
+        self.passes(0).require(needed, what)
 
     def seen_by(self, choice: KernelChoice) -> StoredKernelData:
         choice.require_named("a store of this size")

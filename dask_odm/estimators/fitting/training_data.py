@@ -24,7 +24,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import PivotRows
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
-from dask_odm.problems.row_passes import Passes
+from dask_odm.problems.row_passes import PassBytes, Passes
 from dask_odm.problems.span import SpanProblem
 from dask_odm.strategies.shuffle import ShuffleSettings
 from dask_odm.typing import Array
@@ -115,6 +115,10 @@ class TrainingData(Protocol):
 
     def passes(self, weights: int) -> Passes:
         """Passes over all rows, raw, for a problem in so many weights: of more, fewer sums are held at a time."""
+        ...
+
+    def require_pass(self, needed: PassBytes, what: str) -> None:
+        """Raise MemoryLimitError, with both figures, unless such passes fit where they run."""
         ...
 
     def seen_by(self, choice: KernelChoice) -> KernelData:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -14,10 +13,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
+from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.faces import StoreClassifier
 from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
@@ -186,17 +185,10 @@ class ODMClassifier(StoreClassifier):
         "coreset_size": [Interval(Integral, 1, None, closed="left")],
         "stop_at": [Interval(Integral, 1, None, closed="left")],
         "early_stop": ["boolean"],
-        "scale": [StrOptions(set(METHODS)), None],
         "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
-        "dtype": [StrOptions({"float32", "float64"}), None],
         "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
-        "scratch": [str, os.PathLike, None],
-        "checkpoint": [str, os.PathLike, None],
-        "resume": ["boolean"],
-        "callbacks": [list, tuple, None],
+        **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_")
 

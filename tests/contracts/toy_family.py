@@ -1,0 +1,91 @@
+"""A toy family: the nearest class centroid, learned by one pass. It shows how little a new estimator takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.faces import StoreClassifier
+from dask_odm.estimators.fitting.recipe import Choice, Recipe
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.events import IterationFinished, report
+from dask_odm.models.linear import LinearModel
+from dask_odm.problems.row_passes import PassBytes, RowBlock
+
+
+@dataclass(frozen=True)
+class CentroidFit:
+    """Settings of one fit."""
+
+    run: FitRun
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """What is asked of all rows: the weighted sum of every class's rows, and of their weights, (k, d + 1)."""
+
+    class_weights: tuple[float, ...]
+
+    def sums(self, blocks: Iterable[RowBlock], d: int) -> np.ndarray:
+        total = np.zeros((len(self.class_weights), d + 1))
+        for block in blocks:
+            weight = block.weight if block.weight.size else np.ones(len(block.y))
+            for k, factor in enumerate(self.class_weights):
+                c = np.where(block.y == k, factor * weight, 0.0)
+                total[k] += [*(block.X.T @ c), c.sum()]
+        return total
+
+
+def train_centroids(data: TrainingData, fit: CentroidFit) -> Trained:
+    """Scores ``c_k·x − ½‖c_k‖²`` are largest for the nearest centroid; of two classes, their difference."""
+    d, k = data.features, len(data.class_weights)
+    data.require_pass(PassBytes(8 * k * (d + 1), 16, 0), "A pass for the centroids")
+    total = data.passes(d).run(ClassSums(data.class_weights), ClassSums.sums, d)
+    centroids = total[:, :d] / total[:, d:]
+    offsets = -0.5 * (centroids**2).sum(axis=1)
+    if k == 2:
+        centroids, offsets = np.diff(centroids, axis=0), np.diff(offsets)
+    record = {"iteration": 0, "gap": 0.0, "objective": 0.0, "passes": 1.0, "seconds": 0.0}
+    report(IterationFinished(**record))
+    return Trained(LinearModel(centroids, offsets), {"n_iter_": 1, "history_": [record]})
+
+
+class CentroidClassifier(StoreClassifier):
+    """Nearest centroid.
+
+    Parameters
+    ----------
+    dtype : {"float32", "float64"} or None, default=None
+        What to compute in.
+    memory_limit : int, str or None, default=None
+        Bytes a worker may use.
+    scratch : str or None, default=None
+        Folder for temporary data.
+    callbacks : list of callables or None, default=None
+        Called with events while fitting.
+    """
+
+    _takes_many_classes: ClassVar[bool] = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        name: RUN_CONSTRAINTS[name] for name in ("dtype", "memory_limit", "scratch", "callbacks")
+    }
+
+    def __init__(self, *, dtype=None, memory_limit=None, scratch=None, callbacks=None) -> None:
+        self.dtype, self.memory_limit, self.scratch, self.callbacks = dtype, memory_limit, scratch, callbacks
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _settings(self, run: FitRun, **more: Any) -> CentroidFit:
+        return CentroidFit(run)
+
+    def _choose(self, fit: CentroidFit, rows: int, features: int) -> Choice[CentroidFit]:
+        return Choice("centroids", "the only one", Recipe(train_centroids))
