@@ -75,7 +75,7 @@ class Race:
         Residuals up to this are rounding.
     seed, turn : int
     share : float
-        Of all rows, what takes part, the same rows in every turn; less than 1 for "rp" alone.
+        The share of all rows that proposals are drawn from, the same rows in every turn; less than 1 for "rp" alone.
     """
 
     kernel: Kernel

@@ -52,7 +52,7 @@ def certified_gap(losses: RowLosses, margins: Array, square_norm: float, product
 
 
 def span_gap(
-    losses: RowLosses, margins: Array, square_norm: float, pull: Array, landmarks: Landmarks, residual: Array
+    losses: RowLosses, margins: Array, square_norm: float, dual_image: Array, landmarks: Landmarks, residual: Array
 ) -> Point:
     """As `certified_gap`, of a model over the span of landmarks, from what these leave of κ.
 
@@ -64,14 +64,14 @@ def span_gap(
     ----------
     losses, margins, square_norm
         As `certified_gap` takes them.
-    pull : ndarray of shape (r,)
+    dual_image : ndarray of shape (r,)
         ``v = K_rn (y s)`` with s the dual variables that the optimality conditions give at the margins.
     landmarks : Landmarks
     residual : ndarray of shape (n,)
         Their `Landmarks.residual`.
     """
     s = losses.dual_candidate(margins)
-    white = solve_triangular(landmarks.factor, pull, lower=True)
+    white = solve_triangular(landmarks.factor, dual_image, lower=True)
     square = float(white @ white) + float(np.abs(s) @ np.sqrt(residual)) ** 2
     return _point(losses, margins, square_norm, s, square)
 

@@ -105,9 +105,11 @@ class RowLosses:
             0.5 * self.stiffness_low * (below - up * rho) ** 2,
             0.5 * rho * up**2 - up * np.minimum(below, 0.0),
         )
-        pull = np.where(self.stiffness_high > 0, self.stiffness_high, 1.0)
+        stiffness = np.where(self.stiffness_high > 0, self.stiffness_high, 1.0)
         hit = np.where(
-            self.stiffness_high > 0, 0.5 * pull * (np.maximum(above, 0.0) - down / pull) ** 2, self._down(down)
+            self.stiffness_high > 0,
+            0.5 * stiffness * (np.maximum(above, 0.0) - down / stiffness) ** 2,
+            self._down(down),
         )
         upper = np.where(above > 0, hit, self._down(down) - down * np.minimum(above, 0.0))
         return lower + upper
@@ -177,9 +179,9 @@ class KernelProblem(Generic[G]):
         losses, low, high = self.losses, self.losses.settings.low, self.losses.settings.high
         s, change = self.y * (u[0] + step * direction[0]), self.y * direction[0]
         up = (s > 0) | ((s == 0) & (change > 0))
-        pull = np.where(losses.stiffness_high > 0, losses.stiffness_high, 1.0)
+        stiffness = np.where(losses.stiffness_high > 0, losses.stiffness_high, 1.0)
         # where υ = 0 a negative s is not allowed: as good as a wall
-        downhill = np.where(losses.stiffness_high > 0, high - s / pull, np.where(change < 0, np.inf, 0.0))
+        downhill = np.where(losses.stiffness_high > 0, high - s / stiffness, np.where(change < 0, np.inf, 0.0))
         slope = np.where(up, low - s / losses.stiffness_low, downhill)
         moves = change != 0
         return float(change[moves] @ (slope - self.y * (u[1] + step * direction[1]))[moves])

@@ -24,9 +24,9 @@ _STRIDE = _ROWS + 16  # a power of two would put all features in the same few li
 
 @compiled
 def row_losses(
-    scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, pull: Array, second: Array
+    scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, dual: Array, second: Array
 ) -> float:
-    """Sum of the rows' losses; ``pull`` gets y s and ``second`` the curvature c of every row.
+    """Sum of the rows' losses; ``dual`` gets y s and ``second`` the curvature c of every row.
 
     ``weight`` may be empty: all 1. A negative code drops its row.
     """
@@ -44,7 +44,7 @@ def row_losses(
         m = y * scores[i]
         below, above = max(low - m, 0.0), max(m - high, 0.0)
         total += c * (below * below + upsilon * above * above)
-        pull[i] = y * c * (below - upsilon * above)
+        dual[i] = y * c * (below - upsilon * above)
         second[i] = c if m < low else (c * upsilon if m > high else 0.0)
     return 0.5 * total
 
@@ -108,10 +108,10 @@ def _block_losses(
     low: Any,
     high: Any,
     upsilon: Any,
-    pull: Array,
+    dual: Array,
     second: Array,
 ) -> Any:
-    """As `row_losses` for one block, all in one dtype and without branches; pads ``pull`` and ``second`` by zeros."""
+    """As `row_losses` for one block, all in one dtype and without branches; pads ``dual`` and ``second`` by zeros."""
     zero = scores[0] - scores[0]
     one = zero + scores.dtype.type(1)
     total = zero
@@ -129,10 +129,10 @@ def _block_losses(
         m = y * scores[i]
         below, above = max(low - m, zero), max(m - high, zero)
         total += c * (below * below + upsilon * above * above)
-        pull[i] = y * c * (below - upsilon * above)
+        dual[i] = y * c * (below - upsilon * above)
         upper = c * upsilon if m > high else zero
         second[i] = c if m < low else upper
-    pull[codes.size :] = zero
+    dual[codes.size :] = zero
     second[codes.size :] = zero
     return total / (one + one)
 
@@ -200,11 +200,11 @@ def _rows_block(
     positive: int,
     stiffness: Array,
     band: Array,
-    pull: Array,
+    dual_image: Array,
     work: Array,
     part: Array,
 ) -> Any:
-    """Sum of losses of a block's rows, one after the other in ``values``; adds to ``pull``. In the dtype of ``w``."""
+    """Losses of a block's rows, one after the other in ``values``, summed in ``w``'s dtype; adds to ``dual_image``."""
     d, m = w.size, codes.size
     kind = w.dtype.type
     scores, r, c = work[0], work[1], work[2]
@@ -240,8 +240,8 @@ def _rows_block(
         for j in range(d):
             part[j] += ri * row[j]
     for j in range(d):
-        pull[j] += part[j]
-    pull[d] += r[:m].sum()
+        dual_image[j] += part[j]
+    dual_image[d] += r[:m].sum()
     return loss
 
 
@@ -255,14 +255,14 @@ def small_sums(
     positive: int,
     stiffness: Array,
     band: Array,
-    pull: Array,
+    dual_image: Array,
     curvature: Array,
-    every: int,
+    hessian_stride: int,
 ) -> float:
-    """Sum of losses of C-contiguous rows ``X`` (n, d); adds to ``pull`` (d + 1,) and ``curvature`` (d + 1, d + 1).
+    """Sum of losses of C-contiguous rows ``X`` (n, d); adds to ``dual_image`` (d + 1,) and to ``curvature``.
 
-    Their last entries are of a constant feature 1. The curvature is that of one block of rows in ``every``, as much
-    more of it as there are rows.
+    The latter is (d + 1, d + 1); last entries are of a constant feature 1. It is that of one block of rows in
+    ``hessian_stride``, as much more of it as there are rows.
     """
     n, d = X.shape
     width = (d + 4) // 4 * 4
@@ -278,14 +278,14 @@ def small_sums(
     sampled = 0
     for first in range(0, n, _ROWS):
         m = min(_ROWS, n - first)
-        if first // _ROWS % every:
+        if first // _ROWS % hessian_stride:
             rows, c_rows, w_rows = (
                 values[first * d : (first + m) * d],
                 codes[first : first + m],
                 weight[first : first + m],
             )
             total += _rows_block(
-                rows, c_rows, w_rows, narrow, narrow_intercept, positive, stiffness, band, pull, work, part
+                rows, c_rows, w_rows, narrow, narrow_intercept, positive, stiffness, band, dual_image, work, part
             )
             continue
         sampled += m
@@ -310,7 +310,7 @@ def small_sums(
             for i in range(_ROWS):
                 moment += column[i] * r[i]
                 target[i] = c[i] * column[i]
-            pull[j] += moment
+            dual_image[j] += moment
         for a in range(0, width, 4):
             for b in range(0, a + 4, 4):
                 _square(weighted, columns, a, b, second)
@@ -324,9 +324,9 @@ def small_sums(
 
 
 @compiled
-def precise_sums(
+def double_sums(
     X: Array, codes: Array, weight: Array, w: Array, intercept: float, positive: int, stiffness: Array, band: Array,
-    pull: Array,
+    dual_image: Array,
 ) -> float:  # fmt: skip
     """As `small_sums` without the curvature, all in float64 whatever the rows' dtype, for any number of features."""
     n, d = X.shape
@@ -337,6 +337,6 @@ def precise_sums(
         stop = min(n, first + _ROWS)
         rows = values[first * d : stop * d]
         total += _rows_block(
-            rows, codes[first:stop], weight[first:stop], w, intercept, positive, stiffness, band, pull, work, part
+            rows, codes[first:stop], weight[first:stop], w, intercept, positive, stiffness, band, dual_image, work, part
         )
     return total

@@ -38,14 +38,14 @@ class Products(Protocol):
         """Rows at ``index`` as the kernel sees them, dense."""
         ...
 
-    def face(self, index: Array, *, precise: bool = False) -> Operator:
-        """``K[index, index]``; ``precise`` has float64 entries, else they are in the rows' dtype.
+    def face(self, index: Array, *, double_precision: bool = False) -> Operator:
+        """``K[index, index]``; ``double_precision`` has float64 entries, else they are in the rows' dtype.
 
         Valid until the next face is asked for, which may keep its tiles in the same memory.
         """
         ...
 
-    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         """``K[targets, sources] @ v``."""
         ...
 
@@ -56,7 +56,7 @@ class ChosenRows:
 
     source: Any
     index: Array
-    precise: bool = False
+    double_precision: bool = False
 
     @property
     def n(self) -> int:
@@ -68,7 +68,7 @@ class ChosenRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float64 if self.precise else self.source.dtype)
+        return np.dtype(np.float64 if self.double_precision else self.source.dtype)
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
@@ -178,14 +178,14 @@ class RowProducts:
     def rows(self, index: Array) -> Array:
         return ChosenRows(self.source, index).read(0, len(index))
 
-    def face(self, index: Array, *, precise: bool = False) -> Operator:
-        rows = ChosenRows(self.source, index, precise)
-        if precise:
+    def face(self, index: Array, *, double_precision: bool = False) -> Operator:
+        rows = ChosenRows(self.source, index, double_precision)
+        if double_precision:
             return PassingFace(self.kernel, rows, self.threads)
         return Gram(self.kernel, rows, self.budget, self.threads, room=self._room)
 
-    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
-        there, here = (ChosenRows(self.source, index, precise) for index in (targets, sources))
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
+        there, here = (ChosenRows(self.source, index, double_precision) for index in (targets, sources))
         with single_threaded_blas:
             blocks = ([b] for b in range(cross_blocks(len(targets))))
             parts = run_threads(lambda b: cross_part(self.kernel, there, here, v, b), blocks, self.threads)
@@ -214,22 +214,22 @@ class Subset:
     def rows(self, index: Array) -> Array:
         return self.whole.rows(self.index[index])
 
-    def face(self, index: Array, *, precise: bool = False) -> Operator:
-        return self.whole.face(self.index[index], precise=precise)
+    def face(self, index: Array, *, double_precision: bool = False) -> Operator:
+        return self.whole.face(self.index[index], double_precision=double_precision)
 
-    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
-        return self.whole.cross(self.index[targets], self.index[sources], v, precise=precise)
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
+        return self.whole.cross(self.index[targets], self.index[sources], v, double_precision=double_precision)
 
 
-def scores_of(products: Products, a: Array, *, precise: bool = False) -> Array:
+def scores_of(products: Products, a: Array, *, double_precision: bool = False) -> Array:
     """``K a`` on all rows (n,): the rows with a coefficient among themselves, and from them to the rest."""
     scores, support, rest = np.zeros(products.n), np.flatnonzero(a), np.flatnonzero(a == 0)
     if len(support):
-        scores[support] = products.face(support, precise=precise).matvec(a[support])
-        scores[rest] = products.cross(rest, support, a[support], precise=precise)
+        scores[support] = products.face(support, double_precision=double_precision).matvec(a[support])
+        scores[rest] = products.cross(rest, support, a[support], double_precision=double_precision)
     return scores
 
 
 def quadratic(products: Products, index: Array, v: Array) -> float:
     """``vᵀ K[index, index] v`` with entries in float64: |index|²/2 of them, none kept."""
-    return float(v @ products.face(index, precise=True).matvec(v)) if len(index) else 0.0
+    return float(v @ products.face(index, double_precision=True).matvec(v)) if len(index) else 0.0

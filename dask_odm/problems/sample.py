@@ -9,7 +9,7 @@ Source: Duffield, Lund, Thorup, *Priority sampling for estimation of arbitrary s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,8 +35,8 @@ class PrioritySample:
     ----------
     size : int
     rows : ndarray of shape (m, d), m ≤ size + 1
-    codes : ndarray of shape (m,)
-        Their labels.
+    y : ndarray of shape (m,)
+        Their targets.
     weight : float64 ndarray of shape (m,)
     priority : float64 ndarray of shape (m,)
         Falling.
@@ -46,16 +46,19 @@ class PrioritySample:
 
     size: int
     rows: Array
-    codes: Array
+    y: Array
     weight: Array
     priority: Array
     numbers: Array
 
     @classmethod
     def draw(
-        cls, weight: Array, codes: Array, first: int, read: Callable[[Array], Array], size: int, seed: int
+        cls, weight: Array, y: Array, first: int, read: Callable[[Array], Array] | None, size: int, seed: int
     ) -> PrioritySample:
-        """Of rows numbered from ``first``, by their ``weight`` (n,); ``read`` gives rows at ascending positions."""
+        """Of rows numbered from ``first``, by their ``weight`` (n,); ``read`` gives rows at ascending positions.
+
+        Without it `with_rows` is to follow.
+        """
         at = np.flatnonzero(weight)
         priority = weight[at] / uniform_numbers(first + at, seed)
         if len(at) > size + 1:
@@ -64,21 +67,26 @@ class PrioritySample:
             best = np.flatnonzero(priority >= threshold)
             at, priority = at[best], priority[best]
         order = np.argsort(-priority, kind="stable")[: size + 1]
-        chosen = np.sort(at[order])
-        rows = read(chosen)[np.searchsorted(chosen, at[order])]
-        return cls(size, rows, codes[at[order]], weight[at[order]], priority[order], first + at[order])
+        rows = np.empty((len(order), 0))
+        drawn = cls(size, rows, y[at[order]], weight[at[order]], priority[order], first + at[order])
+        return drawn if read is None else drawn.with_rows(lambda numbers: read(numbers - first))
+
+    def with_rows(self, read: Callable[[Array], Array]) -> PrioritySample:
+        """The sample with its rows, which ``read`` gives at ascending numbers."""
+        chosen = np.sort(self.numbers)
+        return replace(self, rows=read(chosen)[np.searchsorted(chosen, self.numbers)])
 
     def __add__(self, other: PrioritySample) -> PrioritySample:
         priority = np.concatenate([self.priority, other.priority])
         best = np.argsort(-priority, kind="stable")[: self.size + 1]
-        rows, codes, weight, numbers = (
+        rows, y, weight, numbers = (
             np.concatenate([getattr(self, name), getattr(other, name)])[best]
-            for name in ("rows", "codes", "weight", "numbers")
+            for name in ("rows", "y", "weight", "numbers")
         )
-        return PrioritySample(self.size, rows, codes, weight, priority[best], numbers)
+        return PrioritySample(self.size, rows, y, weight, priority[best], numbers)
 
     def weighted(self) -> tuple[Array, Array, Array]:
-        """Rows (m, d), m ≤ size, codes (m,), and weights (m,) that make sums over them estimates of those over all."""
+        """Rows (m, d), m ≤ size, targets (m,), and weights (m,), by which sums over them estimate those over all."""
         if len(self.rows) <= self.size:
-            return self.rows, self.codes, self.weight
-        return self.rows[:-1], self.codes[:-1], np.maximum(self.weight[:-1], self.priority[-1])
+            return self.rows, self.y, self.weight
+        return self.rows[:-1], self.y[:-1], np.maximum(self.weight[:-1], self.priority[-1])

@@ -1,38 +1,40 @@
-"""The ODM over the span of landmarks: functions ``f = Σ_j α_j κ(z_j, ·)`` and what is asked of all rows about them.
+"""Functions in the span of landmarks, ``f = Σ_j α_j κ(z_j, ·)``: what is minimised and summed over rows for them.
 
-In coefficients α of r landmarks, with G their Gram matrix and K the rows' kernel values (n, r)::
+In coefficients α of r landmarks, with G their Gram matrix, K the rows' kernel values (n, r), u minus the derivatives of
+the rows' losses and c their second derivatives::
 
-    P(α) = ½ αᵀGα + Σ_i loss_i(y_i (Kα)_i),   ∇P = Gα − Kᵀ(y s),   ∇²P = G + Kᵀ diag(c) K
+    P(α) = ½ αᵀGα + Σ_i loss_i((Kα)_i),   ∇P = Gα − Kᵀu,   ∇²P = G + Kᵀ diag(c) K
 
 P is exact for the kernel itself, since f lies in its space. The gap of the problem restricted to the span is
 ``½ ∇Pᵀ G⁻¹ ∇P``: its stopping rule, not a certificate for the kernel.
 
-`SpanQuery` has the sums over rows; `RowSpan` asks it of rows in memory, and a Dask pass of the chunks of a store.
+A `SpanQuery` has the sums over rows; the `SpanProblem` asks it of all of them, by any `Passes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from operator import add
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Rows
 from dask_odm.kernels.threads import run_threads
-from dask_odm.problems.primal import LinearLoss
-from dask_odm.problems.primal_loops import line_slopes, row_losses
+from dask_odm.problems.features import Affine
+from dask_odm.problems.losses import FusedLoss, Loss
+from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.problems.sample import PrioritySample
-from dask_odm.problems.span_loops import span_product, span_scores, span_sums
+from dask_odm.problems.span_loops import span_product, span_scores
 from dask_odm.typing import Array
 
-TILE_BYTES = 512 << 10  # of kernel values that are computed at a time: they stay in the second-level cache
-GROUPS = 16
-UNSUPPORTED = 1e-3  # of the stiffness: what a row without a dual variable is drawn by
+TILE_BYTES = 512 << 10  # bytes of kernel values that are computed at a time: they stay in the second-level cache
+GROUPS = 16  # of rows in memory, whose sums are added in order
+UNSUPPORTED = 1e-3  # share of its stiffness that a row without a dual variable is drawn by
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,23 +44,23 @@ class SpanSums:
     Attributes
     ----------
     loss : float
-    pull : float64 ndarray of shape (r,)
-        ``Kᵀ(y s)`` with s the dual variables that the optimality conditions give.
+    dual_image : float64 ndarray of shape (r,)
+        ``Kᵀu``, minus the gradient of the loss.
     curvatures : tuple
-        Of groups of rows in order, the second derivatives of their losses, as the span keeps them for products.
+        Of groups of rows in order, the second derivatives of their losses, block by block as products take them.
     sample : PrioritySample or None
         Rows drawn by their curvature.
     """
 
     loss: float
-    pull: Array
+    dual_image: Array
     curvatures: tuple[Any, ...]
     sample: PrioritySample | None
 
     def __add__(self, other: SpanSums) -> SpanSums:
         sample = None if self.sample is None or other.sample is None else self.sample + other.sample
         curvatures = self.curvatures + other.curvatures
-        return SpanSums(self.loss + other.loss, self.pull + other.pull, curvatures, sample)
+        return SpanSums(self.loss + other.loss, self.dual_image + other.dual_image, curvatures, sample)
 
 
 @dataclass(frozen=True)
@@ -69,49 +71,47 @@ class Draw:
     seed: int
 
 
-class Span(Protocol):
-    """What a solver asks of all rows; every method is one pass over them."""
+@dataclass(frozen=True)
+class RowRange:
+    """Rows ``first`` and on of others, as the kernel sees them: the X of a block in memory."""
 
-    @property
-    def query(self) -> SpanQuery: ...
-    def sums(self, a: Array, draw: Draw | None = None) -> SpanSums: ...
-    def product(self, at: SpanSums, p: Array) -> Array:
-        """``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
-        ...
+    rows: Rows
+    first: int
 
-    def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
-        """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
-        ...
-
-    def support(self, a: Array, draw: Draw) -> PrioritySample:
-        """Rows drawn in proportion to the dual variables |s| that the optimality conditions give at ``a``; the others
-        after them.
-        """
-        ...
+    def read(self, start: int, stop: int) -> Array:
+        """Rows ``start:stop`` of these."""
+        return self.rows.read(self.first + start, self.first + stop)
 
 
 @dataclass(frozen=True, eq=False)
 class SpanQuery:
-    """Sums over blocks of rows, given their kernel values; tasks carry it.
+    """What is asked of rows about the span of landmarks; tasks carry it.
 
     Parameters
     ----------
     kernel : Kernel
     landmarks : ndarray of shape (r, d)
         In the dtype to compute kernel values in.
-    loss : LinearLoss
-        Of label codes and weights.
+    loss : Loss
+    scaling : Affine, optional
+        From raw rows, where blocks have an array of these, to those that the kernel sees.
+    streamed : bool
+        Rows are gone after a pass, and sums may travel: rows of a sample are read at once, curvatures packed, and
+        products taken of active rows alone. See `Passes`.
     """
 
     kernel: Kernel
     landmarks: Array
-    loss: LinearLoss
+    loss: Loss
+    scaling: Affine | None = None
+    streamed: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("kernel", "landmarks", "loss")}
+        return {name: value for name, value in vars(self).items() if name != "_right"}
 
     @property
     def r(self) -> int:
+        """Landmarks."""
         return len(self.landmarks)
 
     @cached_property
@@ -123,41 +123,123 @@ class SpanQuery:
         """Rows whose kernel values are computed at a time."""
         return tile_rows(self.r, self.landmarks.itemsize)
 
-    def buffer(self) -> Array:
-        """Where `tiles` computes a tile."""
+    def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
+        """Loss, dual image, curvatures and a sample, if one is to be drawn, at ``a``."""
+        loss, dual_image, curvatures = 0.0, np.zeros(self.r), []
+        sample: PrioritySample | None = None
+        for block in blocks:
+            curvature = np.empty(len(block.y))
+            for rows, K in self._tiles(block, whole=True):
+                loss = self._add_sums(K, block.y[rows], block.weight[rows], a, dual_image, curvature[rows], loss)
+            curvatures.append(self.loss.pack(curvature, block.y, block.weight) if self.streamed else curvature)
+            if draw is not None:
+                drawn = self._draw(block, curvature, draw)
+                sample = drawn if sample is None else sample + drawn
+        return SpanSums(loss, dual_image, (curvatures,), sample)
+
+    def product(self, blocks: Iterable[RowBlock], p: Array, curvatures: Sequence[Array]) -> Array:
+        """``Kᵀ (c ∘ K p)`` over the blocks, with what `sums` had of their curvatures."""
+        out = np.zeros(self.r)
+        for block, curvature in zip(blocks, curvatures, strict=True):
+            if self.streamed:
+                self._add_active(block, self.loss.unpack(curvature, block.y, block.weight), p, out)
+            elif block.values is not None:
+                span_product(block.values, curvature, p, out)
+            else:
+                self._add_tiles(block, curvature, p, out)
+        return out
+
+    def slopes(self, blocks: Iterable[RowBlock], a: Array, direction: Array, steps: Array) -> Array:
+        """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
+        total = np.zeros(len(steps))
+        for block in blocks:
+            for rows, K in self._tiles(block):
+                scores, change = np.empty(len(K)), np.empty(len(K))
+                span_scores(K, a, scores)
+                span_scores(K, direction, change)
+                total += self.loss.slopes(scores, change, block.y[rows], block.weight[rows], steps)
+        return total
+
+    def support(self, blocks: Iterable[RowBlock], a: Array, draw: Draw) -> PrioritySample:
+        """Rows drawn by their dual variables |u| at ``a``; those without one by next to nothing, after the others."""
+
+        def drawn() -> Iterator[PrioritySample]:
+            for block in blocks:
+                chances = np.empty(len(block.y))
+                for rows, K in self._tiles(block):
+                    y, weight, scores = block.y[rows], block.weight[rows], np.empty(len(K))
+                    span_scores(K, a, scores)
+                    _, dual, _ = self.loss.evaluate(scores, y, weight)
+                    chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
+                yield self._draw(block, chances, draw)
+
+        return reduce(add, drawn())
+
+    def fill(self, block: RowBlock) -> None:
+        """Compute the values that ``block`` is to keep."""
+        assert block.values is not None
+        for start in range(0, len(block.y), self.tile_rows):
+            rows = slice(start, min(len(block.y), start + self.tile_rows))
+            self._tile(self._read(block, rows), block.values[rows])
+
+    def _add_sums(
+        self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
+    ) -> float:
+        """``total`` and the loss of rows of kernel values ``K``; adds to ``dual_image``, sets ``curvature``."""
+        if isinstance(self.loss, FusedLoss):
+            return self.loss.span_sums(K, y, weight, a, dual_image, curvature, total)
+        scores = np.empty(len(K))
+        span_scores(K, a, scores)
+        loss, dual, curvature[:] = self.loss.evaluate(scores, y, weight)
+        dual_image += K.T @ dual
+        return total + loss
+
+    def _add_active(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
+        """To a product, its active rows."""
+        active, buffer, step = np.flatnonzero(curvature), self._buffer(), self.tile_rows
+        for i in range(0, len(active), step):
+            rows = active[i : i + step]
+            span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
+
+    def _add_tiles(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
+        """To a product, the tiles that would be kept, if there were memory: BLAS rounds a row by its place in one."""
+        buffer, step = self._buffer(), self.tile_rows
+        for start in range(0, len(block.y), step):
+            rows = slice(start, min(len(block.y), start + step))
+            if curvature[rows].any():
+                span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
+
+    def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
+        """Of the rows of a block, by their ``weight``."""
+        read = partial(self._read, block) if self.streamed else None
+        return PrioritySample.draw(weight, block.y, block.first, read, draw.size, draw.seed)
+
+    def _read(self, block: RowBlock, rows: slice | Array) -> Array:
+        """Some rows of a block as the kernel sees them."""
+        if isinstance(block.X, RowRange):
+            assert isinstance(rows, slice)
+            return block.X.read(rows.start, rows.stop)
+        X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
+        return X if self.scaling is None else self.scaling(X)
+
+    def _buffer(self) -> Array:
+        """Where a tile is computed."""
         return np.empty((self.tile_rows, self.r), self.landmarks.dtype)
 
-    def tile(self, X: Array, out: Array) -> Array:
-        """Kernel values of scaled rows ``X`` (n, d) in the front of ``out``."""
+    def _tile(self, X: Array, out: Array) -> Array:
+        """Kernel values of rows ``X`` (n, d) as the kernel sees them, in the front of ``out``."""
         return self.kernel.tile_packed(self.kernel.pack_left(X), self._right, out[: len(X)])
 
-    def tiles(self, X: Array, buffer: Array) -> Iterator[tuple[slice, Array]]:
-        """Kernel values of scaled rows ``X``, some rows at a time; each tile overwrites the last."""
-        for start in range(0, len(X), self.tile_rows):
-            rows = slice(start, min(len(X), start + self.tile_rows))
-            yield rows, self.tile(X[rows], buffer)
-
-    def add_sums(
-        self, K: Array, codes: Array, weight: Array, a: Array, pull: Array, curvature: Array, total: float
-    ) -> float:
-        """``total`` and the loss of rows with kernel values ``K``; adds to ``pull`` (r,), sets ``curvature`` (n,)."""
-        loss = self.loss
-        return span_sums(K, codes, weight, a, loss.positive, loss.stiffness, loss.band, pull, curvature, total)
-
-    def slopes(self, K: Array, codes: Array, weight: Array, a: Array, direction: Array, steps: Array) -> Array:
-        """Derivatives of the rows' losses along ``direction``, (len(steps),)."""
-        scores, change, loss = np.empty(len(K)), np.empty(len(K)), self.loss
-        span_scores(K, a, scores)
-        span_scores(K, direction, change)
-        return line_slopes(scores, change, codes, weight, loss.positive, loss.stiffness, loss.band, steps)
-
-    def chances(self, K: Array, codes: Array, weight: Array, a: Array) -> Array:
-        """What rows are drawn by as support: |s| at ``a``, and next to nothing for those within the band; (n,)."""
-        loss = self.loss
-        scores, pull, second = np.empty((3, len(K)))
-        span_scores(K, a, scores)
-        row_losses(scores, codes, weight, loss.positive, loss.stiffness, loss.band, pull, second)
-        return np.abs(pull) + UNSUPPORTED * loss.row_stiffness(codes, weight)
+    def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
+        """Kernel values of a block, some rows at a time, in the same memory; where they are kept, all if ``whole``."""
+        n, kept = len(block.y), block.values
+        if whole and kept is not None:
+            yield slice(0, n), kept
+            return
+        buffer = self._buffer() if kept is None else kept
+        for start in range(0, n, self.tile_rows):
+            rows = slice(start, min(n, start + self.tile_rows))
+            yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
 
 
 def tile_rows(r: int, itemsize: int) -> int:
@@ -166,118 +248,94 @@ def tile_rows(r: int, itemsize: int) -> int:
 
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
-    """Bytes that a thread of a `RowSpan` of ``n`` rows of ``d`` features computes in: rows read and packed, values."""
+    """Bytes a thread computes in, of ``n`` rows of ``d`` features in memory: rows read and packed, values."""
     return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize
 
 
-class RowSpan:
-    """A `Span` over rows in memory: kernel values kept where they fit ``budget`` bytes, else recomputed.
+def rows_at(rows: Rows, index: Array) -> Array:
+    """Those at ascending ``index``, read in runs."""
+    if not len(index):
+        return np.empty((0, rows.d), rows.dtype)
+    runs = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
+    return np.concatenate([rows.read(int(run[0]), int(run[-1]) + 1) for run in runs])
 
-    Values are in the rows' dtype, sums in float64. Neither budget nor threads change a bit.
+
+@dataclass(frozen=True, eq=False)
+class SpanProblem:
+    """What Newton asks of rows it never sees, about a span of landmarks; every method is one pass over all of them.
 
     Parameters
     ----------
     query : SpanQuery
-    rows : Rows
-        n scaled rows.
-    codes : integer ndarray of shape (n,)
-    weight : ndarray of shape (n,), or empty: all 1
-    budget, threads : int
+    passes : Passes
+        Over blocks as the query takes them.
+    rows : Rows, optional
+        All of them as the kernel sees them, where they are in memory: rows of a sample are taken of these.
     """
 
-    def __init__(
-        self, query: SpanQuery, rows: Rows, codes: Array, weight: Array, budget: int, threads: int = 1
-    ) -> None:
-        self.query, self._rows, self._threads = query, rows, threads
-        self._codes, self._weight = codes, weight
-        self._groups = list(pairwise(rows.n * g // GROUPS for g in range(GROUPS + 1)))
-        self._kept: Array | None = None
-        if rows.n * query.r * rows.dtype.itemsize <= budget:
-            self._kept = np.empty((rows.n, query.r), rows.dtype)
-            run_threads(self._fill, self._groups, threads)
+    query: SpanQuery
+    passes: Passes
+    rows: Rows | None = None
+
+    @classmethod
+    def over_rows(
+        cls, query: SpanQuery, rows: Rows, y: Array, weight: Array, budget: int, threads: int = 1
+    ) -> SpanProblem:
+        """Over rows in memory, as the kernel sees them: their values are kept where they fit ``budget`` bytes.
+
+        Else they are recomputed in every pass. Values are in the rows' dtype, sums in float64. Neither budget nor
+        threads change a bit.
+        """
+        query = replace(query, scaling=None, streamed=False)
+        kept = rows.n * query.r * rows.dtype.itemsize <= budget
+        values = np.empty((rows.n, query.r), rows.dtype) if kept else None
+        blocks = [
+            RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a, None if values is None else values[a:b])
+            for a, b in pairwise(rows.n * g // GROUPS for g in range(GROUPS + 1))
+        ]
+        if kept:
+            run_threads(query.fill, blocks, threads)
+        return cls(query, ThreadPasses([[block] for block in blocks], threads), rows)
+
+    @classmethod
+    def over_passes(cls, query: SpanQuery, passes: Passes) -> SpanProblem:
+        """Over arrays of raw rows, whoever has them; the query has their scaling."""
+        return cls(replace(query, streamed=passes.streamed), passes)
+
+    def pass_bytes(self, draw_size: int) -> PassBytes:
+        """What a task of a pass that draws so many rows holds, where they are streamed."""
+        row, r = self._row_bytes, self.query.r
+        work = 3 * self.query.landmarks.nbytes + 2 * TILE_BYTES + 3 * row * self.query.tile_rows
+        return PassBytes(8 * r + 2 * draw_size * row, 40, work)
 
     @property
-    def keeps(self) -> bool:
-        """Whether the values are kept in memory."""
-        return self._kept is not None
-
-    def _fill(self, group: tuple[int, int]) -> None:
-        assert self._kept is not None
-        for start, stop in self._blocks(group):
-            self.query.tile(self._rows.read(start, stop), self._kept[start:stop])
-
-    def _blocks(self, group: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        step = self.query.tile_rows
-        for start in range(*group, step):
-            yield start, min(group[1], start + step)
-
-    def _tiles(self, group: tuple[int, int], *, whole: bool = True) -> Iterator[tuple[slice, Array]]:
-        """Kernel values of the rows of a group, some at a time; where they are kept, all at once if ``whole``."""
-        if self._kept is not None and whole:
-            yield slice(*group), self._kept[slice(*group)]
-            return
-        buffer = self.query.buffer()
-        for start, stop in self._blocks(group):
-            kept = None if self._kept is None else self._kept[start:stop]
-            yield slice(start, stop), self.query.tile(self._rows.read(start, stop), buffer) if kept is None else kept
+    def _row_bytes(self) -> int:
+        """Of a row that is drawn."""
+        return self.query.landmarks.itemsize * self.query.landmarks.shape[1] + 24
 
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
-        curvature = np.empty(self._rows.n)
-
-        def run(group: tuple[int, int]) -> SpanSums:
-            loss, pull = 0.0, np.zeros(self.query.r)
-            for rows, K in self._tiles(group):
-                weight = self._weight[rows]
-                loss = self.query.add_sums(K, self._codes[rows], weight, a, pull, curvature[rows], loss)
-            return SpanSums(loss, pull, (), None)
-
-        total = reduce(add, run_threads(run, self._groups, self._threads))
-        sample = None
-        if draw is not None:
-            sample = PrioritySample.draw(curvature, self._codes, 0, self._take, draw.size, draw.seed)
-        return SpanSums(total.loss, total.pull, (curvature,), sample)
+        """Loss, dual image, curvatures and a sample, if one is to be drawn, at ``a``."""
+        nbytes = 0 if draw is None else draw.size * self._row_bytes
+        total: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
+        return total if total.sample is None else replace(total, sample=self._with_rows(total.sample))
 
     def product(self, at: SpanSums, p: Array) -> Array:
-        (curvature,) = at.curvatures
-
-        def run(group: tuple[int, int]) -> Array:
-            out = np.zeros(self.query.r)
-            if self._kept is not None:
-                span_product(self._kept[slice(*group)], curvature[slice(*group)], p, out)
-                return out
-            buffer = self.query.buffer()
-            for start, stop in self._blocks(group):
-                # the blocks that are kept elsewhere: BLAS rounds a row by where in a tile it stands
-                if curvature[start:stop].any():
-                    K = self.query.tile(self._rows.read(start, stop), buffer)
-                    span_product(K, curvature[start:stop], p, out)
-            return out
-
-        return reduce(add, run_threads(run, self._groups, self._threads))
+        """``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
+        total: Array = self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures)
+        return total
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
-        def run(group: tuple[int, int]) -> Array:
-            parts = [
-                self.query.slopes(K, self._codes[rows], self._weight[rows], a, direction, steps)
-                for rows, K in self._tiles(group, whole=False)
-            ]
-            return reduce(add, parts) if parts else np.zeros(len(steps))
-
-        return reduce(add, run_threads(run, self._groups, self._threads))
+        """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
+        total: Array = self.passes.run(self.query, SpanQuery.slopes, a, direction, steps)
+        return total
 
     def support(self, a: Array, draw: Draw) -> PrioritySample:
-        chances = np.empty(self._rows.n)
+        """Rows drawn in proportion to their dual variables |u| at ``a``; those without one after them."""
+        nbytes = draw.size * self._row_bytes
+        drawn: PrioritySample = self.passes.run(self.query, SpanQuery.support, a, draw, nbytes=nbytes)
+        return self._with_rows(drawn)
 
-        def run(group: tuple[int, int]) -> None:
-            for rows, K in self._tiles(group, whole=False):
-                chances[rows] = self.query.chances(K, self._codes[rows], self._weight[rows], a)
-
-        run_threads(run, self._groups, self._threads)
-        return PrioritySample.draw(chances, self._codes, 0, self._take, draw.size, draw.seed)
-
-    def _take(self, index: Array) -> Array:
-        """Rows at ascending ``index``."""
-        if not len(index):
-            return np.empty((0, self._rows.d), self._rows.dtype)
-        runs = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
-        return np.concatenate([self._rows.read(int(run[0]), int(run[-1]) + 1) for run in runs])
+    def _with_rows(self, sample: PrioritySample) -> PrioritySample:
+        """``sample`` with its rows, where these are in memory."""
+        rows = self.rows
+        return sample if rows is None else sample.with_rows(lambda index: rows_at(rows, index))

@@ -19,11 +19,11 @@ def span_sums(
     positive: int,
     stiffness: Array,
     band: Array,
-    pull: Array,
+    dual_image: Array,
     curvature: Array,
     loss: float,
 ) -> float:
-    """``loss`` and the rows' losses at scores ``K a``; adds ``Kᵀ (y s)`` to ``pull`` and sets ``curvature`` (n,).
+    """``loss`` and that of rows with scores ``K a``; adds ``Kᵀ (y s)`` to ``dual_image``, sets ``curvature`` (n,).
 
     ``weight`` may be empty: all 1. Rows whose code is negative count for nothing.
     """
@@ -55,7 +55,7 @@ def span_sums(
         if s != 0.0:
             s *= y
             for j in range(row.size):
-                pull[j] += s * row[j]
+                dual_image[j] += s * row[j]
     return loss
 
 

@@ -7,18 +7,17 @@ Both end when a unit step leaves the active rows as they were: that is the optim
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dask_odm.kernels.blocks import Rows, Tiling
 from dask_odm.problems.odm import RowLosses
+from dask_odm.solvers.dense import solve_positive
+from dask_odm.solvers.line_search import least_row_step
 from dask_odm.typing import Array
 
 MAX_STEPS = 100
-BISECTIONS = 40
 
 
 def solve_dense(losses: RowLosses, K: Array, a: Array) -> tuple[Array, int]:
@@ -37,12 +36,12 @@ def solve_dense(losses: RowLosses, K: Array, a: Array) -> tuple[Array, int]:
         root = np.sqrt(stiffness[active])
         system = root[:, None] * K[np.ix_(active, active)] * root + np.eye(len(active))
         if len(active):
-            new[active] = root * _solve_positive(system, root * (y * target)[active])
+            new[active] = root * _solved(system, root * (y * target)[active])
         after = K @ new
         if _same(_active(losses, after), (stiffness, target)):
             return new, step
         d, Kd = new - a, after - scores
-        length = _line_search(losses, scores, Kd, float(a @ Kd), float(d @ Kd))
+        length = least_row_step(losses, scores, Kd, float(a @ Kd), float(d @ Kd))
         a, scores = a + length * d, scores + length * Kd
     return a, MAX_STEPS
 
@@ -61,26 +60,18 @@ def solve_features(losses: RowLosses, rows: Rows, bias: float, w: Array) -> tupl
             weighted = X * stiffness[start:stop, None]
             hessian += weighted.T @ X
             moment += weighted.T @ (losses.y * target)[start:stop]
-        new = _solve_positive(hessian, moment)
+        new = _solved(hessian, moment)
         after = _linear_scores(rows, bias, new)
         if _same(_active(losses, after), (stiffness, target)):
             return losses.dual_candidate(losses.y * after), new, step
         d = new - w
-        length = _line_search(losses, scores, after - scores, float(w @ d), float(d @ d))
+        length = least_row_step(losses, scores, after - scores, float(w @ d), float(d @ d))
         w, scores = w + length * d, scores + length * (after - scores)
     return losses.dual_candidate(losses.y * scores), w, MAX_STEPS
 
 
-def _solve_positive(A: Array, b: Array) -> Array:
-    """``A⁻¹ b`` of a matrix that is positive definite but for rounding, which a little on the diagonal mends."""
-    ridge = 0.0
-    while True:
-        try:
-            return cho_solve(cho_factor(A + ridge * np.eye(len(A)) if ridge else A), b)
-        except LinAlgError:
-            ridge = max(100.0 * ridge, np.finfo(float).eps * float(np.trace(A)))
-            if not np.isfinite(ridge):
-                raise
+def _solved(A: Array, b: Array) -> Array:
+    return solve_positive(A, b, np.finfo(float).eps * float(np.trace(A)))
 
 
 def _active(losses: RowLosses, scores: Array) -> tuple[Array, Array]:
@@ -104,21 +95,3 @@ def _feature_blocks(rows: Rows, bias: float) -> Any:
 
 def _linear_scores(rows: Rows, bias: float, w: Array) -> Array:
     return np.concatenate([X @ w for _, _, X in _feature_blocks(rows, bias)])
-
-
-def _line_search(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
-    """The minimiser of P along a direction of scores ``change``: ``inner`` is ⟨w, d⟩ and ``norm`` ⟨d, d⟩."""
-
-    def slope(step: float) -> float:
-        pull = losses.y * losses.dual_candidate(losses.y * (scores + step * change))
-        return inner + step * norm - float(pull @ change)
-
-    return _root(slope) if slope(1.0) > 0 else 1.0
-
-
-def _root(slope: Callable[[float], float]) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return 0.5 * (low + high)

@@ -32,7 +32,7 @@ from dask_odm.typing import Array
 DENSE_ROWS = 1024
 PRECONDITIONER_ROWS = 1024
 SLOW = 0.25
-SWEEPS = 8  # what they leave above the tolerance is left to Newton
+SWEEPS = 8  # of coordinate descent before Newton takes over
 
 
 @dataclass(frozen=True)

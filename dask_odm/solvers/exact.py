@@ -20,10 +20,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import Landmarks
@@ -31,24 +30,30 @@ from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, Subset, quadratic, scores_of
-from dask_odm.solvers.active_set import _line_search, solve_dense
+from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.pcg import Woodbury, conjugate_gradients, nystrom_features
+from dask_odm.solvers.dense import mended
+from dask_odm.solvers.krylov import conjugate_gradients
+from dask_odm.solvers.line_search import least_row_step
+from dask_odm.solvers.pcg import Woodbury, nystrom_features
+from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
-DENSE_ROWS = 1024  # up to so many are solved by Cholesky, to rounding
-LANDMARKS = 1024  # most rows the preconditioner is made of
-SUBSET = 4  # a start is the solution of one row in so many
-ROUGH = 0.03  # the gap it is solved to
-FORCING = 0.003  # of min(0.1, √gap) · gap: the gap that a step's inexactness may leave; rows change sides with it
-LITTLE = 0.01  # of the gap: a step that gains less is poor
-EXACTEST = 1e-8  # times what the gap asks for: no system is solved further
-MOST_PRODUCTS = 400  # of one system
-DIRECT_ROWS = 4096  # most active rows that Cholesky may take over where conjugate gradients are slow
-ROWS_PER_PRODUCT = 64  # of a system: after one product for so many rows Cholesky would have been as fast
+DENSE_ROWS = 1024  # the most rows that are solved by Cholesky alone, to rounding
+LANDMARKS = 1024  # the most rows that the preconditioner is made of
+SUBSET = 4  # the start is the solution of one row in so many
+ROUGH = 0.03  # the gap that the start is solved to
+FORCING = (
+    0.003  # share of min(0.1, √gap) · gap that a step's inexactness may leave of the gap: with it rows change sides
+)
+LITTLE = 0.01  # share of the gap: a step that gains less is poor
+EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
+MOST_PRODUCTS = 400  # the most products of one system
+DIRECT_ROWS = 4096  # the most active rows that Cholesky may take over where conjugate gradients are slow
+ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
 PATIENCE = 10  # steps that may pass without a smaller gap
-TRIED, FAR = 2, 0.5  # steps after which a gap as large calls for smaller λ first
-EASED = (1e-4, 1e-2)  # shares of λ that lead up to it
+TRIED, FAR = 2, 0.5  # after so many steps, so large a gap calls for smaller λ first
+EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
 NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
 
 
@@ -81,7 +86,7 @@ class ExactState:
     exactness: float = 1.0
     passes: float = 0.0
     double_since: int = -1
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Record] = field(default_factory=list)
 
     @property
     def double(self) -> bool:
@@ -96,7 +101,7 @@ class ExactSolution:
     scores: Array
     point: Point
     converged: bool
-    history: list[dict[str, Any]]
+    history: list[Record]
 
 
 def landmark_count(n: int) -> int:
@@ -122,7 +127,7 @@ def solve_exact(
     resume: ExactState | None = None,
     threads: int = 1,
     certify: bool = True,
-    on_step: Callable[[dict[str, Any]], object] = lambda record: None,
+    on_step: OnStep = lambda record: None,
     on_state: Callable[[ExactState], object] = lambda state: None,
 ) -> ExactSolution:
     """Minimise P over all rows until the relative gap is at most ``settings.tol``.
@@ -223,7 +228,10 @@ class _ExactRun:
             return found
         share = np.count_nonzero(state.coefficients) / self.products.n
         # scores are carried along from step to step: in float64, too, their rounding adds up
-        scores, passes = scores_of(self.products, state.coefficients, precise=True), state.passes + share * (2 - share)
+        scores, passes = (
+            scores_of(self.products, state.coefficients, double_precision=True),
+            state.passes + share * (2 - share),
+        )
         found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
         since = len(found.history) if stalled and not state.double else state.double_since
         return replace(found, certified=found.bound, double_since=since)
@@ -237,13 +245,9 @@ class _ExactRun:
                 "kernel."
             )
         bound = max(state.bound, self._dual(a, scores))
-        record = {
-            "iteration": len(state.history),
-            "gap": float(max(0.0, primal - bound) / max(primal, np.finfo(float).tiny)),
-            "objective": primal,
-            "passes": float(state.passes),
-            "seconds": time.perf_counter() - self.began,
-        }
+        gap = float(max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))
+        seconds = time.perf_counter() - self.began
+        record = step_record(len(state.history), gap, primal, float(state.passes), seconds)
         return replace(state, bound=bound, history=[*state.history, record])
 
     def _dual(self, a: Array, scores: Array) -> float:
@@ -265,7 +269,7 @@ class _ExactRun:
         there, last = new, state.history[-1]
         if not _primal(self.losses, new) < last["objective"]:
             d = new - here
-            length = _line_search(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1]))
+            length = least_row_step(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1]))
             there = here + length * d
         gained = last["objective"] - _primal(self.losses, there)
         # hardly any descent: the system was not solved well enough
@@ -303,13 +307,13 @@ class _ExactRun:
         stiffness = losses.curvature(margins)
         face = np.flatnonzero(stiffness)
         leaving = np.flatnonzero((stiffness == 0) & (a != 0))
-        inside = scores[face] - products.cross(face, leaving, a[leaving], precise=state.double)
+        inside = scores[face] - products.cross(face, leaving, a[leaving], double_precision=state.double)
         target = (losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high))[face]
         x, Kx, count = self._solve(state, face, stiffness, target - inside - a[face] / stiffness[face])
         new, after = np.zeros_like(a), np.empty_like(a)
         new[face], after[face] = a[face] + x, inside + Kx
         rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
-        after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], precise=state.double)
+        after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
         used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
         return np.stack([new, after]), used / products.n**2
 
@@ -318,27 +322,36 @@ class _ExactRun:
         if not len(face):
             return np.zeros(0), np.zeros(0), 0
         self.woodbury.follow(stiffness)
-        gram, root = self.products.face(face, precise=state.double), np.sqrt(stiffness[face])
+        gram, root = self.products.face(face, double_precision=state.double), np.sqrt(stiffness[face])
 
-        def apply(p: Array) -> tuple[Array, Array]:
-            Kp = gram.matvec(root * p)
-            return p + root * Kp, Kp
+        applied = Kx = np.zeros(len(face))
+
+        def apply(p: Array) -> Array:
+            nonlocal applied
+            applied = gram.matvec(root * p)
+            return p + root * applied
+
+        def follow(length: float) -> None:
+            nonlocal Kx
+            Kx = Kx + length * applied
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
         enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
         b, least, direct = root * residual, 2.0 * primal * enough, len(face) <= DIRECT_ROWS
         most = min(MOST_PRODUCTS, 1 + len(face) // ROWS_PER_PRODUCT) if direct else MOST_PRODUCTS
-        x, Kx, count = conjugate_gradients(apply, b, self.woodbury.on(face), least=least, most=most)
+        x, count = conjugate_gradients(apply, b, self.woodbury.on(face), least=least, most=most, on_step=follow)
         left = b - x - root * Kx
         if direct and float(left @ left) > 2.0 * least:  # more than rounding
             x, left = self._solve_direct(face, root, b)
             return root * x, left / root, count + 1
-        return root * x, Kx if count else np.zeros(len(face)), count
+        return root * x, Kx, count
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
         """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
-        X, ridge = self.products.rows(face).astype(np.float64), 0.0
-        while np.isfinite(ridge):
+        X, largest = self.products.rows(face).astype(np.float64), 0.0
+
+        def solved(ridge: float) -> tuple[Array, Array] | None:
+            nonlocal largest
             system = self.products.kernel.tile(X, X)
             system *= root
             system *= root[:, None]
@@ -346,16 +359,18 @@ class _ExactRun:
             system.flat[:: len(face) + 1] += 1.0 + ridge
             # the transpose is as Fortran has it: factored where it lies
             factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
-            if info == 0:
-                x = np.asarray(lapack.dpotrs(factor, b, lower=1)[0])
-                return x, b - (1.0 + ridge) * x
-            ridge = max(100.0 * ridge, np.finfo(float).eps * len(face) * max(1.0, largest))
-        raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.")
+            if info:
+                return None
+            x = np.asarray(lapack.dpotrs(factor, b, lower=1)[0])
+            return x, b - (1.0 + ridge) * x
+
+        try:
+            return mended(solved, lambda: np.finfo(float).eps * len(face) * max(1.0, largest))
+        except LinAlgError as error:
+            raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
 
 
-def _solve_dense(
-    losses: RowLosses, products: Products, settings: SolverSettings, on_step: Callable[[dict[str, Any]], object]
-) -> ExactSolution:
+def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings, on_step: OnStep) -> ExactSolution:
     """Few rows, to rounding; no start is of use."""
     began, everyone = time.perf_counter(), np.arange(products.n)
     X = products.rows(everyone).astype(np.float64)
@@ -370,8 +385,7 @@ def _solve_dense(
         s = losses.dual_candidate(margins)
         bound = scaled_dual(losses, s, float((losses.y * s) @ (K @ (losses.y * s))))
         gap = min(gap, (primal - bound) / max(primal, np.finfo(float).tiny))
-    seconds = time.perf_counter() - began
-    record = {"iteration": 0, "gap": gap, "objective": primal, "passes": float(steps + 1), "seconds": seconds}
+    record = step_record(0, gap, primal, float(steps + 1), time.perf_counter() - began)
     on_step(record)
     return ExactSolution(a, scores, Point(primal, primal * (1 - gap), gap), gap <= settings.tol, [record])
 

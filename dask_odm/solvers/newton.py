@@ -1,281 +1,175 @@
-"""Semismooth Newton on the primal of the linear kernel, for rows it never sees: one pass over them a step.
+"""Newton's method on the primal, one loop for linear models and for spans of landmarks: rows it never sees.
 
-minimise    ``P(w) = ½‖w‖² + Σ_i loss_i(y_i w·φ_i)``, piecewise quadratic
-step        ``(I + Σ c_i φ_i φ_iᵀ) Δ = −∇P(w)`` with c the curvature of the rows' losses: by Cholesky up to
-            `EXACT_FEATURES` weights, by conjugate gradients with a diagonal preconditioner beyond;
-            of very many rows the Hessian is that of a sample, value and gradient are of all (subsampled Newton:
-            Roosta-Khorasani and Mahoney, 2019); where that is too coarse, of all rows from there on
+minimise    ``P(x) = ½ xᵀGx + Σ_i loss_i(x)``, G the identity or the landmarks' Gram matrix; convex losses
+step        ``(G + Σ c_i k_i k_iᵀ) Δ = −∇P(x)`` with c the curvature of the rows' losses
 line search where the full step does not lower P: exact but for rounding, from a few passes
-stop        ``½‖∇P(w)‖² ≤ tol · P(w)``, which is the duality gap, summed in float64
+stop        ``½ ∇Pᵀ G⁻¹ ∇P ≤ tol · P``, which is the duality gap
+
+What a run shares is here: the loop, its records, the trial of a step, stopping, and going on from a state. What
+differs is in `dask_odm.solvers.linear_newton` and `dask_odm.solvers.span_newton`: how the system is solved, which
+arithmetic is left to fall back on where steps cease to help, and what a state holds.
 """
 
 from __future__ import annotations
 
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from dask_odm.problems.primal import LinearProblem, PrimalSums
-from dask_odm.problems.primal_arrays import EXACT_FEATURES
 from dask_odm.solvers.line_search import least_step
+from dask_odm.solvers.step_log import Record, StepLog
 from dask_odm.typing import Array
 
-MOST_PRODUCTS = 500  # conjugate gradients of one step
-FORCING = 1e-2  # most of the gradient that conjugate gradients may leave
-SLOW = 0.25
-CREEP = 0.1  # a step that lowers P by less, and the gap hardly, is of a Hessian or a float too coarse
+S = TypeVar("S")
+DESCENT = 1e-4  # share of the decrease that the slope promises, which a full step must reach (Armijo's condition)
 
 
-@dataclass(frozen=True)
-class Iterate:
-    """Where the solver is.
+@dataclass(frozen=True, eq=False)
+class Iterate(Generic[S]):
+    """Where a solver is.
 
     Attributes
     ----------
-    w : ndarray of shape (k,)
+    x : ndarray of shape (k,)
+        Weights, or coefficients of landmarks.
+    Gx : ndarray of shape (k,)
+        The gradient of ``½ xᵀGx``.
     primal, gap : float
-        P(w), and ½‖∇P(w)‖²/P(w).
+        P(x), and ``½ ∇Pᵀ G⁻¹ ∇P / P``.
     gradient : ndarray of shape (k,)
-    sums : PrimalSums
+    sums : object
+        Sums over the rows at x.
+    number : int
+        Of the pass, counted as records are.
     """
 
-    w: Array
+    x: Array
+    Gx: Array
     primal: float
     gap: float
     gradient: Array
-    sums: PrimalSums
+    sums: S
+    number: int = 0
 
     @classmethod
-    def of(cls, w: Array, sums: PrimalSums) -> Iterate:
-        primal, gradient = 0.5 * float(w @ w) + sums.loss, w - sums.pull
-        gap = 0.5 * float(gradient @ gradient) / max(primal, np.finfo(float).tiny)
-        return cls(w, primal, gap, gradient, sums)
+    def of(
+        cls, x: Array, Gx: Array, sums: Any, number: int = 0, whiten: Callable[[Array], Array] = lambda g: g
+    ) -> Iterate[S]:
+        """At ``x`` with ``sums``; ``whiten(g)`` has the squared norm ``gᵀ G⁻¹ g``."""
+        primal, gradient = 0.5 * float(x @ Gx) + sums.loss, Gx - sums.dual_image
+        white = whiten(gradient)
+        gap = 0.5 * float(white @ white) / max(primal, np.finfo(float).tiny)
+        return cls(x, Gx, primal, gap, gradient, sums, number)
 
-    @property
-    def curvature(self) -> Array:
-        return self.sums.curvature
 
+@dataclass(frozen=True, eq=False)
+class PrimalSolution(Generic[S]):
+    """x (k,), P(x), its relative duality gap, one record a pass of value and gradient, steps taken, and sums at x."""
 
-@dataclass(frozen=True)
-class LinearSolution:
-    """Weights w (k,), P(w), its relative duality gap, records, steps or epochs taken, and the sums at w, if kept."""
-
-    w: Array
+    x: Array
     primal: float
     gap: float
     converged: bool
-    history: list[dict[str, Any]]
+    history: list[Record]
     steps: int
-    sums: PrimalSums | None = None
+    sums: S | None = None
 
 
-@dataclass(frozen=True)
-class NewtonState:
-    """Where a run stands after a step: all that it takes to go on from there.
-
-    Attributes
-    ----------
-    w : ndarray of shape (k,)
-    precise : bool
-        Whether passes are in float64 by now.
-    every : int
-        Of how many rows one is taken for the Hessian.
-    steps : int
-    history : list of dict
-    """
-
-    w: Array
-    precise: bool
-    every: int
-    steps: int
-    history: list[dict[str, Any]]
-
-
-Step = Callable[[dict[str, Any]], object]
-Save = Callable[[NewtonState], object]
-
-
-def solve_newton(
-    problem: LinearProblem,
-    w: Array,
-    *,
-    tol: float,
-    max_iter: int,
-    exact: bool | None = None,
-    precise: bool = False,
-    start: PrimalSums | None = None,
-    resume: NewtonState | None = None,
-    on_step: Step = lambda record: None,
-    on_state: Save = lambda state: None,
-) -> LinearSolution:
-    """Minimise P from ``w`` (k,).
+class Newton(ABC, Generic[S]):
+    """One run of Newton's method.
 
     Parameters
     ----------
-    problem : LinearProblem
-    w : ndarray of shape (k,)
     tol : float
         Relative duality gap to reach.
-    max_iter : int
-        Most steps.
-    exact : bool, optional
-        Steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
-    precise : bool
-        Compute all passes in float64; else only those that float32 has not digits enough for.
-    start : PrimalSums, optional
-        The sums at ``w`` with the curvature that is needed, where they are known: spares the first pass.
-    resume : NewtonState, optional
-        Go on from there, instead of ``w``.
-    on_step : callable
-        Told of every step: iteration, gap, objective, passes so far, seconds so far.
-    on_state : callable
-        Given the state after every step that is kept.
+    log : StepLog
     """
-    exact = problem.k <= EXACT_FEATURES if exact is None else exact
-    newton = _Newton(problem, exact, tol, precise, on_step, on_state)
-    if resume is not None:
-        w = newton.take_up(resume)
-    return newton.run(w, max_iter, start)
 
+    def __init__(self, tol: float, log: StepLog) -> None:
+        self.tol, self.log = tol, log
+        self.steps, self.passes = 0, 0
+        self.stuck = False  # no digits are left to gain
 
-class _Newton:
-    def __init__(
-        self, problem: LinearProblem, exact: bool, tol: float, precise: bool, on_step: Step, on_state: Save
-    ) -> None:
-        self._problem, self._exact, self._tol, self._on_step = problem, exact, tol, on_step
-        self._on_state = on_state
-        self._precise = precise
-        self._every = 1 if precise else problem.every
-        self._steps = 0
-        self._stuck = False  # float64 has no more digits to give
-        self._passes = 0
-        self._began = time.perf_counter()
-        self._history: list[dict[str, Any]] = []
-
-    def take_up(self, state: NewtonState) -> Array:
+    def take_up(self, history: list[Record], steps: int) -> None:
         """Go on where another run was lost; its last pass is done again."""
-        *self._history, last = state.history
-        self._passes, self._began = last["passes"] - 1, self._began - last["seconds"]
-        self._precise, self._every, self._steps = state.precise, state.every, state.steps
-        return state.w
+        self.passes, self.steps = self.log.take_up(history)["passes"] - 1, steps
 
-    def run(self, w: Array, max_iter: int, start: PrimalSums | None) -> LinearSolution:
-        at = self._at(w, start)
-        while self._steps < max_iter and not self._stuck:
-            if at.gap <= self._tol:
-                at = self._certified(at)
-                if at.gap <= self._tol:
+    def run(self, x: Array, max_iter: int, known: S | None = None) -> PrimalSolution[S]:
+        """Minimise P from ``x`` by up to ``max_iter`` steps; ``known`` sums at ``x`` spare the first pass."""
+        at = self.at(x, known)
+        while self.steps < max_iter and not self.stuck:
+            if at.gap <= self.tol:
+                at = self.confirmed(at)
+                if at.gap <= self.tol:
                     break
-            at = self._step(at)
-            self._steps += 1
-            self._on_state(NewtonState(at.w, self._precise, self._every, self._steps, self._history))
+            self.log.settle()
+            at = self.accepted(at, self.tried(at))
+            self.steps += 1
+            if not self.stuck:
+                self.save(at)
         else:
-            at = self._certified(at)
-        return LinearSolution(at.w, at.primal, at.gap, at.gap <= self._tol, self._history, self._steps, at.sums)
+            at = self.confirmed(at)
+        self.log.settle()
+        return PrimalSolution(at.x, at.primal, at.gap, at.gap <= self.tol, self.log.history, self.steps, at.sums)
 
-    def _at(self, w: Array, known: PrimalSums | None = None) -> Iterate:
-        """One pass at ``w``, unless its sums are known; it is remembered as a step."""
+    def at(self, x: Array, known: S | None = None) -> Iterate[S]:
+        """One pass at ``x``, unless its sums are known; it is recorded."""
         if known is None:
-            self._passes += 1
-            kind = "full" if self._exact else "diagonal"
-            known = self._problem.sums(w, kind, precise=self._precise, every=self._every)
-        at = Iterate.of(w, known)
-        self._note(at)
+            self.passes += 1
+        at = self.look(x, len(self.log.history), known)
+        self.log.add(at.gap, at.primal, self.passes)
         return at
 
-    def _note(self, at: Iterate) -> None:
-        record = {
-            "iteration": len(self._history),
-            "gap": at.gap,
-            "objective": at.primal,
-            "passes": self._passes,
-            "seconds": time.perf_counter() - self._began,
-        }
-        self._history.append(record)
-        self._on_step(record)
-
-    def _certified(self, at: Iterate) -> Iterate:
-        """The same w with sums in float64; where that gap is not small enough, all that follows is in float64."""
-        if self._precise:
-            return at
-        self._passes += 1
-        exact = Iterate.of(at.w, self._problem.sums(at.w, "none", precise=True, every=1))
-        self._history[-1] |= {"gap": exact.gap, "objective": exact.primal, "passes": self._passes}
-        if exact.gap > self._tol:
-            self._precise, self._every = True, 1
-        return Iterate.of(at.w, replace(exact.sums, curvature=at.curvature))
-
-    def _step(self, at: Iterate) -> Iterate:
-        direction = self._direction(at)
-        after = self._at(at.w + direction)
+    def tried(self, at: Iterate[S]) -> Iterate[S]:
+        """A full step, or as much of it as P falls for."""
+        direction = self.direction(at)
+        after = self.at(at.x + direction)
         slope = float(at.gradient @ direction)
-        if after.primal > at.primal + 1e-4 * slope and not _is_rounding(at, slope):
-            after = self._at(at.w + self._length(at, direction) * direction)
-        kept = after if after.primal <= at.primal or after.gap < at.gap else at
-        still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < CREEP * at.primal
-        if kept is at or (still and after.gap > self._tol):
-            if self._every > 1:
-                self._every = 1  # a sample of the rows has too few of the active ones: the same w again, of all
-                return self._at(kept.w)
-            if not self._precise:
-                self._precise = True  # float32 has no more digits to give: the same w again, in float64
-                return self._at(kept.w)
-        self._stuck = kept is at
-        return kept
+        if after.primal > at.primal + DESCENT * slope and not self.rounds(at, after, slope):
+            after = self.at(at.x + self._length(at, direction, slope) * direction)
+        return after
 
-    def _direction(self, at: Iterate) -> Array:
-        if not self._exact:
-            return self._conjugate_gradients(at)
-        hessian = at.curvature.copy()
-        hessian.flat[:: len(hessian) + 1] += 1.0
-        return -_solve_positive(hessian, at.gradient)
-
-    def _conjugate_gradients(self, at: Iterate) -> Array:
-        """Solve for the step until the residual is as small a part of the gradient as the gap suggests."""
-        inverse = 1.0 / (1.0 + at.curvature)
-        x, r = np.zeros_like(at.w), -at.gradient
-        z = inverse * r
-        p, rz = z, float(r @ z)
-        enough = min(FORCING, np.sqrt(at.gap)) ** 2 * rz
-        for _ in range(MOST_PRODUCTS):
-            if rz <= enough:
-                break
-            self._passes += 1
-            Ap = p + self._problem.product(at.w, p, precise=self._precise)
-            step = rz / float(p @ Ap)
-            x, r = x + step * p, r - step * Ap
-            z = inverse * r
-            rz, before = float(r @ z), rz
-            p = z + (rz / before) * p
-        return x
-
-    def _length(self, at: Iterate, direction: Array) -> float:
+    def _length(self, at: Iterate[S], direction: Array, slope: float) -> float:
         """Where P is least along ``direction``."""
-        norm, inner = float(direction @ direction), float(at.w @ direction)
+        inner, norm = float(at.Gx @ direction), float(direction @ self.gram_times(direction))
 
         def slopes(steps: Array) -> Array:
-            self._passes += 1
-            return inner + steps * norm + self._problem.slopes(at.w, direction, steps, precise=self._precise)
+            self.passes += 1
+            return inner + steps * norm + self.loss_slopes(at, direction, steps)
 
-        return least_step(slopes, float(at.gradient @ direction))
+        return least_step(slopes, slope)
 
+    @abstractmethod
+    def look(self, x: Array, number: int, known: S | None) -> Iterate[S]:
+        """The pass of that ``number``, counted as records are."""
 
-def _is_rounding(at: Iterate, slope: float) -> bool:
-    """Whether the decrease that is due is too small to be seen in P."""
-    return abs(slope) < 1e-7 * at.primal
+    @abstractmethod
+    def direction(self, at: Iterate[S]) -> Array:
+        """The Newton step, as exactly as the gap asks for."""
 
+    @abstractmethod
+    def gram_times(self, v: Array) -> Array:
+        """``G v``."""
 
-def _solve_positive(A: Array, b: Array) -> Array:
-    """``A⁻¹ b``; rounding may cost a matrix of large entries its definiteness, which a little on the diagonal mends."""
-    ridge = 0.0
-    while True:
-        try:
-            return cho_solve(cho_factor(A + ridge * np.eye(len(A)) if ridge else A), b)
-        except LinAlgError:
-            ridge = max(100.0 * ridge, float(np.finfo(np.float32).eps) * float(np.trace(A)) / len(A))
-            if not np.isfinite(ridge):
-                raise
+    @abstractmethod
+    def loss_slopes(self, at: Iterate[S], direction: Array, steps: Array) -> Array:
+        """Derivatives by step of the losses: one pass."""
+
+    @abstractmethod
+    def rounds(self, at: Iterate[S], after: Iterate[S], slope: float) -> bool:
+        """Whether a step that does not lower P is as good as one, P being rounded."""
+
+    @abstractmethod
+    def accepted(self, at: Iterate[S], after: Iterate[S]) -> Iterate[S]:
+        """Which of the two to go on from; sets ``stuck`` where there is no point in it."""
+
+    @abstractmethod
+    def save(self, at: Iterate[S]) -> None:
+        """Hand on the state after a step."""
+
+    def confirmed(self, at: Iterate[S]) -> Iterate[S]:
+        """The same x with a gap that is certain."""
+        return at

@@ -25,11 +25,13 @@ from dask_odm.kernels.jit import compiled
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.odm import KernelProblem
+from dask_odm.solvers.krylov import conjugate_gradients
+from dask_odm.solvers.line_search import bracket
 from dask_odm.typing import Array
 
-MAX_STEPS = 60
-STALE_AFTER = 12
-BISECTIONS = 20
+MAX_STEPS = 60  # products of one system
+STALE_AFTER = 12  # products of a system after which the preconditioner is made anew
+BISECTIONS = 20  # of the line search
 
 
 @dataclass(eq=False)
@@ -78,8 +80,8 @@ class LandmarkPreconditioner:
         return apply
 
 
-FEATURE_ROWS = 1024
-GROUPS = 8
+FEATURE_ROWS = 1024  # whose features are computed or summed at a time
+GROUPS = 8  # of rows, whose sums are added in order
 
 
 class Woodbury:
@@ -179,41 +181,6 @@ def nystrom_features(landmarks: Landmarks, rows: Callable[[Array], Array], n: in
     return features
 
 
-def conjugate_gradients(
-    apply: Callable[[Array], tuple[Array, Array]],
-    b: Array,
-    precondition: Callable[[Array], Array],
-    enough: float = 0.1,
-    *,
-    least: float | None = None,
-    most: int = MAX_STEPS,
-) -> tuple[Array, Array, int]:
-    """Solve ``A x = b`` until a step gains at most ``enough`` of the best one; returns x, ``K x`` and the steps.
-
-    ``apply(p)`` returns ``A p`` and ``K p``, the scores of p on all rows. With ``least``, until the residual's square
-    is at most that instead.
-    """
-    x, r = np.zeros_like(b), b.copy()
-    z = precondition(r)
-    p, rz, best, steps = z, float(r @ z), 0.0, 0
-    scores: Array = np.zeros(1)
-    while steps < most and rz > 0 and not (least is not None and float(r @ r) <= least):
-        Ap, Kp = apply(p)
-        alpha = rz / float(p @ Ap)
-        x += alpha * p
-        scores = scores + alpha * Kp
-        r -= alpha * Ap
-        steps += 1
-        gain = 0.5 * alpha * rz
-        best = max(best, gain)
-        if least is None and not gain > enough * best:
-            break
-        z = precondition(r)
-        rz, last = float(r @ z), rz
-        p = z + (rz / last) * p
-    return x, scores, steps
-
-
 def face_step(
     problem: KernelProblem[Gram], u: Array, preconditioner: LandmarkPreconditioner, enough: float = 0.1
 ) -> Array:
@@ -227,20 +194,26 @@ def face_step(
     stiffness = np.where(positive, losses.stiffness_low[face], losses.stiffness_high[face])
     target = y * np.where(positive, losses.settings.low, losses.settings.high)
 
-    def apply(p: Array) -> tuple[Array, Array]:
+    residual = target - u[1, face] - a / stiffness
+    direction, applied = np.zeros((2, n)), np.zeros(n)
+
+    def apply(p: Array) -> Array:
+        nonlocal applied
         full = np.zeros(n)
         full[face] = p
-        Kp = problem.gram.matvec(full)
-        return Kp[face] + p / stiffness, Kp
+        applied = problem.gram.matvec(full)
+        return applied[face] + p / stiffness
 
-    residual = target - u[1, face] - a / stiffness
-    x, scores, steps = conjugate_gradients(apply, residual, preconditioner.on(face, stiffness), enough)
+    def follow(length: float) -> None:
+        direction[1] += length * applied
+
+    x, steps = conjugate_gradients(
+        apply, residual, preconditioner.on(face, stiffness), most=MAX_STEPS, gain=enough, on_step=follow
+    )
     preconditioner.stale = steps >= STALE_AFTER
     if not steps:
         return u
-    direction = np.zeros((2, n))
     direction[0, face] = x
-    direction[1] = scores
     return u + _rise(problem, u, direction) * direction
 
 
@@ -248,8 +221,4 @@ def _rise(problem: KernelProblem[Gram], u: Array, direction: Array) -> float:
     """The step in [0, 1] that maximises the concave dual along ``direction``."""
     if problem.dual_slope(u, direction, 1.0) >= 0:
         return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if problem.dual_slope(u, direction, middle) > 0 else (low, middle)
-    return low
+    return bracket(lambda step: problem.dual_slope(u, direction, step) > 0, BISECTIONS)[0]

@@ -13,11 +13,12 @@ from scipy.linalg import blas, lapack
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.sample import PrioritySample
+from dask_odm.solvers.dense import mended
 from dask_odm.typing import Array
 
 SKETCH = 3  # rows of the sample for each landmark
-ROWS = 256  # whose kernel values a thread computes at a time
-COLUMNS = 256  # of the matrix that a thread sums up at a time
+ROWS = 256  # of the sample, whose kernel values a thread computes at a time
+COLUMNS = 256  # of the matrix, that a thread sums up at a time
 
 
 class SketchedHessian:
@@ -36,7 +37,7 @@ class SketchedHessian:
         self._values, self._factor = np.empty((SKETCH * r, r)), np.empty((r, r))
 
     def make(self, sample: PrioritySample) -> None:
-        """Sum over ``sample``, of up to ``SKETCH`` rows a landmark, and factor; ValueError where that is impossible."""
+        """Sum over ``sample``, of up to ``SKETCH`` rows a landmark, and factor; LinAlgError where that cannot be."""
         rows, _, weight = sample.weighted()
         kernel, r = self._landmarks.kernel, len(self._landmarks)
         values, right = self._values[: len(rows)], kernel.pack_right(self._landmarks.rows.astype(np.float64))
@@ -53,16 +54,17 @@ class SketchedHessian:
             self._factor[start:stop, start:] += self._landmarks.gram[start:stop, start:]
 
         run_threads(fill, range(0, len(rows), ROWS), self._threads)
-        jitter = 0.0
-        while np.isfinite(jitter):
+        trace = 0.0
+
+        def factored(ridge: float) -> bool | None:
+            nonlocal trace
             run_threads(square, range(0, r, COLUMNS), self._threads)
             trace = float(self._factor.trace())
-            self._factor.flat[:: r + 1] += jitter
+            self._factor.flat[:: r + 1] += ridge
             _, info = lapack.dpotrf(self._factor.T, lower=1, clean=0, overwrite_a=1)
-            if info == 0:
-                return
-            jitter = max(100 * jitter, 1e-14 * trace) if trace > 0 else np.inf
-        raise ValueError("the sketched Hessian is not positive definite")
+            return True if info == 0 else None
+
+        mended(factored, lambda: 1e-14 * trace)
 
     def solve(self, b: Array) -> Array:
         """Its inverse times ``b`` (r,)."""

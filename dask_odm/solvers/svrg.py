@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -26,14 +26,17 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.primal import PrimalSums
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.newton import Iterate, LinearSolution, Step
+from dask_odm.solvers.newton import Iterate, PrimalSolution
+from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
-AUTO_FACTOR = 0.25  # of 1/L: of .02 to 4, what took fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
-LONGEST = 1.0  # of 1/L, for "bb": twice that took three times the epochs or did not converge, four times diverged
-DIVERGED = 10.0  # times the objective at the start
-STALL_EPOCHS = 5
-STALL_GAIN = 0.9  # of the least gap, that so many epochs have to get below
+# times 1/L is η: of .02 to 4, what took fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
+AUTO_FACTOR = 0.25
+# times 1/L is the largest η of "bb": twice that took three times the epochs or did not converge, four times diverged
+LONGEST = 1.0
+DIVERGED = 10.0  # times the objective at the start: more is divergence
+STALL_EPOCHS = 5  # the last epochs, of which one has to gain
+STALL_GAIN = 0.9  # share of the least gap before them that the last epochs have to get below
 
 
 @dataclass(frozen=True)
@@ -67,19 +70,22 @@ class SVRGState:
     w : ndarray of shape (k,)
     before : ndarray of shape (2, k)
         Last epoch's snapshot and gradient there; (0, k) at the start.
-    smoothness : float
-        L, or nan where nobody asked for it.
+    smoothness : float, optional
+        L, if it was asked for.
     passes, seconds, hops : float, float, int
         So far.
+    history : list of dict
+        Of the epochs before.
     """
 
     epoch: int
     w: Array
     before: Array
-    smoothness: float = math.nan
+    smoothness: float | None = None
     passes: float = 0.0
     seconds: float = 0.0
     hops: int = 0
+    history: list[Record] = field(default_factory=list)
 
     @classmethod
     def start(cls, w: Array) -> SVRGState:
@@ -94,19 +100,16 @@ class StochasticProblem(Protocol):
     @property
     def k(self) -> int: ...
     def sums(self, w: Array) -> PrimalSums:
-        """Loss and pull at w, in float64: one pass."""
+        """Loss and image of the dual variables at w, in float64: one pass."""
 
     def stiffest(self) -> float:
         """The largest second derivative of any row's loss in w, ``c_i ‖φ_i‖²``: one pass."""
 
-    def snapshot(self, w: Array, pull: Array) -> tuple[Array, float]:
-        """The pull that steps are taken with at the snapshot ``w`` of true ``pull``, and the passes it cost."""
+    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
+        """The image that steps are taken with at the snapshot ``w`` of true ``dual_image``, and the passes it cost."""
 
-    def walk(self, w: Array, pull: Array, step: float, epoch: int) -> tuple[Array, float, int]:
+    def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
         """Steps from the snapshot ``w``: where they end, how many passes they make up, and hand-overs."""
-
-
-OnEpoch = Callable[[SVRGState, list[dict[str, Any]]], object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +128,8 @@ class SVRG:
         Also stop where the gap stalls.
     on_step : callable
         Told of every full pass: iteration, gap, objective, passes, seconds and hops so far.
-    on_epoch : callable
-        Given the state at the start of the next epoch, and the history, after every epoch.
+    on_state : callable
+        Given the state at the start of the next epoch, after every epoch.
     """
 
     name: str
@@ -134,11 +137,11 @@ class SVRG:
     solver: SolverSettings
     settings: SVRGSettings
     biased: bool = False
-    on_step: Step = lambda record: None
-    on_epoch: OnEpoch = lambda state, history: None
+    on_step: OnStep = lambda record: None
+    on_state: Callable[[SVRGState], object] = lambda state: None
 
-    def run(self, state: SVRGState | None = None, history: Sequence[dict[str, Any]] = ()) -> LinearSolution:
-        """Go on from ``state`` of a fit with that ``history``; from zero by default.
+    def run(self, state: SVRGState | None = None) -> PrimalSolution[PrimalSums]:
+        """Go on from ``state``; from zero by default.
 
         Raises
         ------
@@ -148,43 +151,36 @@ class SVRG:
         state = SVRGState.start(np.zeros(self.problem.k)) if state is None else state
         # steps that diverge overflow, and are told apart below; BLAS is alone once and for all, since asking takes time
         with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas:
-            return self._run(state, list(history))
+            return self._run(state)
 
-    def _run(self, state: SVRGState, history: list[dict[str, Any]]) -> LinearSolution:
-        clock = _Clock(state.seconds)
+    def _run(self, state: SVRGState) -> PrimalSolution[PrimalSums]:
+        clock, history = _Clock(state.seconds), list(state.history)
         while True:
             at = self._at(state, history, clock)
             converged = at.gap <= self.solver.tol
             ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
             if converged or ended or (self.biased and _stalls(history)):
-                return LinearSolution(at.w, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
-            state = self._epoch(state, at, clock)
-            self.on_epoch(state, history)
+                return PrimalSolution(at.x, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
+            state = replace(self._epoch(state, at, clock), history=list(history))
+            self.on_state(state)
 
-    def _at(self, state: SVRGState, history: list[dict[str, Any]], clock: _Clock) -> Iterate:
+    def _at(self, state: SVRGState, history: list[Record], clock: _Clock) -> Iterate[PrimalSums]:
         """The full pass at the snapshot."""
-        at = Iterate.of(state.w, self.problem.sums(state.w))
+        at: Iterate[PrimalSums] = Iterate.of(state.w, state.w, self.problem.sums(state.w))
         if history and not at.primal <= DIVERGED * history[0]["objective"]:
             raise self._diverged(state, history[-1], at.primal)
-        record = {
-            "iteration": state.epoch,
-            "gap": at.gap,
-            "objective": at.primal,
-            "passes": state.passes + 1.0,
-            "seconds": clock.seconds,
-            "hops": state.hops,
-        }
+        record = step_record(state.epoch, at.gap, at.primal, state.passes + 1.0, clock.seconds, hops=state.hops)
         history.append(record)
         self.on_step(record)
         return at
 
-    def _epoch(self, state: SVRGState, at: Iterate, clock: _Clock) -> SVRGState:
+    def _epoch(self, state: SVRGState, at: Iterate[PrimalSums], clock: _Clock) -> SVRGState:
         """Steps from the snapshot to the next."""
-        pull, passes = self.problem.snapshot(at.w, at.w - at.gradient)
-        if isinstance(self.settings.step_size, str) and math.isnan(state.smoothness):
+        dual_image, passes = self.problem.snapshot(at.x, at.x - at.gradient)
+        if isinstance(self.settings.step_size, str) and state.smoothness is None:
             state, passes = replace(state, smoothness=self._smoothness()), passes + 1.0
-        here = np.stack([at.w, at.w - pull])
-        w, walked, hops = self.problem.walk(at.w, pull, self._step_size(state, here), state.epoch)
+        here = np.stack([at.x, at.x - dual_image])
+        w, walked, hops = self.problem.walk(at.x, dual_image, self._step_size(state, here), state.epoch)
         passes += state.passes + 1.0 + walked
         return SVRGState(state.epoch + 1, w, here, state.smoothness, passes, clock.seconds, state.hops + hops)
 
@@ -194,6 +190,7 @@ class SVRG:
     def _step_size(self, state: SVRGState, here: Array) -> float:
         if not isinstance(self.settings.step_size, str):
             return float(self.settings.step_size)
+        assert state.smoothness is not None
         auto, longest = AUTO_FACTOR / state.smoothness, LONGEST / state.smoothness
         if self.settings.step_size == "auto" or not len(state.before):
             return auto
@@ -201,9 +198,9 @@ class SVRG:
         curved = self.problem.n * float(moved @ turned)
         return min(float(moved @ moved) / curved, longest) if curved > 0 else auto
 
-    def _diverged(self, state: SVRGState, last: dict[str, Any], primal: float) -> InputError:
+    def _diverged(self, state: SVRGState, last: Record, primal: float) -> InputError:
         step = self.settings.step_size
-        safe = AUTO_FACTOR / (self._smoothness() if math.isnan(state.smoothness) else state.smoothness)
+        safe = AUTO_FACTOR / (self._smoothness() if state.smoothness is None else state.smoothness)
         way = f"step_size='auto', which is {safe:.2g} here" if step != "auto" else f"a step_size below {safe:.2g}"
         took = f"step_size={step!r}" if isinstance(step, str) else f"step_size={step:g}"
         return InputError(
@@ -223,7 +220,7 @@ class _Clock:
         return time.perf_counter() - self._began
 
 
-def _stalls(history: Sequence[dict[str, Any]]) -> bool:
+def _stalls(history: Sequence[Record]) -> bool:
     """Whether the last epochs came not clearly below the least gap before them."""
     gaps = [record["gap"] for record in history]
     recent, before = gaps[-STALL_EPOCHS:], gaps[:-STALL_EPOCHS]

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from dask_odm.kernels.jit import compiled
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import FeatureMap, LinearLoss, PrimalSums
-from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.problems.primal import PrimalProblem, PrimalSums
 from dask_odm.typing import Array
 
 
@@ -78,22 +79,22 @@ def take_steps(
 
 
 def walk_rows(
-    features: FeatureMap, loss: LinearLoss, n: int, rows: tuple[Array, Array, Array], order: Array, w: Array,
-    snapshot: Array, pull: Array, step: float,
+    features: FeatureMap, loss: BandLoss, n: int, rows: tuple[Array, Array, Array], order: Array, w: Array,
+    snapshot: Array, dual_image: Array, step: float,
 ) -> None:  # fmt: skip
     """Take the steps of ``rows`` (scaled X, codes, weights) of n in all, in that ``order``; ``w`` changes in place."""
     stiffness = n * loss.stiffness
     take_steps(
-        *rows, order, w, snapshot, step * pull, loss.positive, stiffness, loss.band, features.constant, step
+        *rows, order, w, snapshot, step * dual_image, loss.positive, stiffness, loss.band, features.constant, step
     )  # fmt: skip
 
 
 def warm_up(dtype: np.dtype[Any]) -> None:
     """Compile, or load what was compiled, for rows of ``dtype``."""
     rows = np.zeros((1, 1), dtype), np.zeros(1, np.int8), np.ones(1)
-    steps = ArraySteps(FeatureMap(1, 1.0), LinearLoss(ODMSettings(1.0, 0.0, 0.0), 1.0), *rows, seed=0)
+    steps = ArraySteps(FeatureMap(1, 1.0), BandLoss(ODMSettings(1.0, 0.0, 0.0), 1.0), *rows, seed=0)
     w = np.zeros(2)
-    steps.walk(w, steps.sums(w).pull, 1.0 + steps.stiffest(), 0)
+    steps.walk(w, steps.sums(w).dual_image, 1.0 + steps.stiffest(), 0)
 
 
 class ArraySteps:
@@ -103,7 +104,7 @@ class ArraySteps:
     ----------
     features : FeatureMap
         Without a scaling: rows are scaled.
-    loss : LinearLoss
+    loss : BandLoss
     X : ndarray of shape (n, d)
     codes : integer ndarray of shape (n,)
     weight : ndarray of shape (n,), or empty: all 1
@@ -114,10 +115,10 @@ class ArraySteps:
     """
 
     def __init__(
-        self, features: FeatureMap, loss: LinearLoss, X: Array, codes: Array, weight: Array, seed: int, threads: int = 1
+        self, features: FeatureMap, loss: BandLoss, X: Array, codes: Array, weight: Array, seed: int, threads: int = 1
     ) -> None:
         self._features, self._loss, self._rows, self._seed = features, loss, (X, codes, weight), seed
-        self._all = ArrayProblem(features, loss, X, codes, weight, threads)
+        self._all = PrimalProblem.over_rows(features, loss, X, codes, weight, threads)
 
     @property
     def n(self) -> int:
@@ -134,13 +135,13 @@ class ArraySteps:
         loss = self._loss
         return float(stiffest_row(*self._rows, loss.positive, loss.stiffness, self._features.bias))
 
-    def snapshot(self, w: Array, pull: Array) -> tuple[Array, float]:
-        return pull, 0.0
+    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
+        return dual_image, 0.0
 
-    def walk(self, w: Array, pull: Array, step: float, epoch: int) -> tuple[Array, float, int]:
+    def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
         order = np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(1, epoch))).permutation(self.n)
         end = w.copy()
-        walk_rows(self._features, self._loss, self.n, self._rows, order, end, w, pull, step)
+        walk_rows(self._features, self._loss, self.n, self._rows, order, end, w, dual_image, step)
         return end, 1.0, 0
 
 
@@ -149,7 +150,7 @@ class CoresetSteps(ArraySteps):
 
     An interpretation: the text of the paper that SODM cites for CSVRG is not at hand.
 
-    The snapshot's pull, in SVRG the sum v over all rows, is estimated by
+    The snapshot's dual image, in SVRG the sum v over all rows, is estimated by
 
         ``ṽ(w̃) = Σ_strata (n_s/m_s) Σ_{i in the set, of stratum s} y_i s_i(w̃) φ_i``
 
@@ -171,7 +172,7 @@ class CoresetSteps(ArraySteps):
     def __init__(
         self,
         features: FeatureMap,
-        loss: LinearLoss,
+        loss: BandLoss,
         X: Array,
         codes: Array,
         weight: Array,
@@ -183,10 +184,10 @@ class CoresetSteps(ArraySteps):
         super().__init__(features, loss, X, codes, weight, seed, threads)
         weights = factor * weight[chosen] if weight.size else factor
         self._share = len(chosen) / max(1, len(codes))
-        self._set = ArrayProblem(features, loss, X[chosen], codes[chosen], weights, threads)
+        self._set = PrimalProblem.over_rows(features, loss, X[chosen], codes[chosen], weights, threads)
 
-    def snapshot(self, w: Array, pull: Array) -> tuple[Array, float]:
-        return self._set.sums(w, "none").pull, self._share
+    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
+        return self._set.sums(w, "none").dual_image, self._share
 
 
 def draw_coreset(strata: Array, size: int, seed: int) -> tuple[Array, Array]:

@@ -42,7 +42,7 @@ class Face:
     kernel : Kernel
     folder, name : str
         Where the rows are, and the file of the numbers of those that are meant.
-    precise : bool
+    double_precision : bool
         Entries in float64, never kept.
     of : int
         Parts it is cut into, a power of two.
@@ -53,15 +53,15 @@ class Face:
     kernel: Kernel
     folder: str
     name: str
-    precise: bool
+    double_precision: bool
     of: int
     budget: int
     threads: int
 
     def gram(self, part: int, room: Room | None = None) -> Gram:
         """One part of the matrix; its tiles are computed if they are to be kept, in ``room``."""
-        rows = ChosenRows(read_rows(self.folder), np.load(os.path.join(self.folder, self.name)), self.precise)
-        return Gram(self.kernel, rows, 0 if self.precise else self.budget, self.threads, (part, self.of), room)
+        rows = ChosenRows(read_rows(self.folder), np.load(os.path.join(self.folder, self.name)), self.double_precision)
+        return Gram(self.kernel, rows, 0 if self.double_precision else self.budget, self.threads, (part, self.of), room)
 
 
 class _Kept:
@@ -112,18 +112,18 @@ def read_rows(folder: str) -> Array:
 def face_part(face: Face, part: int, v: Array) -> Array:
     """One part's share of a face's product with ``v``: a task."""
     with single_threaded_blas:
-        if face.precise:
+        if face.double_precision:
             return face.gram(part).partial(v)
         with _KEPT.part(face, part) as gram:
             return gram.partial(v)
 
 
 def cross_task(
-    kernel: Kernel, folder: str, targets: Array, sources: Array, v: Array, blocks: range, precise: bool
+    kernel: Kernel, folder: str, targets: Array, sources: Array, v: Array, blocks: range, double_precision: bool
 ) -> Array:
     """Products from ``sources`` to the targets of ``blocks``: a task."""
     X = read_rows(folder)
-    there, here = ChosenRows(X, targets, precise), ChosenRows(X, sources, precise)
+    there, here = ChosenRows(X, targets, double_precision), ChosenRows(X, sources, double_precision)
     with single_threaded_blas:
         return cross_part(kernel, there, here, v, blocks)
 
@@ -144,7 +144,7 @@ class ClusterFace:
 
     def matvec(self, v: Array) -> Array:
         arguments = [(self.face, part, v) for part in range(self.face.of)]
-        if self.face.precise:
+        if self.face.double_precision:
             return tree_sum(self.cluster.map_chunks(face_part, arguments, "certificate"))
         return tree_sum(self.cluster.each(face_part, arguments, "kernel-product"))
 
@@ -191,7 +191,7 @@ class ClusterProducts:
     def _share(self) -> tuple[int, int]:
         return self.cluster.share(self.parts)
 
-    def face(self, index: Array, *, precise: bool = False) -> ClusterFace:
+    def face(self, index: Array, *, double_precision: bool = False) -> ClusterFace:
         name, old = f"face-{self._faces}.npy", f"face-{self._faces - 2}.npy"
         np.save(os.path.join(self.folder, name), index)
         with suppress(FileNotFoundError):
@@ -202,15 +202,17 @@ class ClusterProducts:
         spare = memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads)
         budget = max(0, spare)
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
-        parts = groups if precise else min(self.parts, groups)
-        face = Face(self.kernel, self.folder, name, precise, parts, budget, threads)
+        parts = groups if double_precision else min(self.parts, groups)
+        face = Face(self.kernel, self.folder, name, double_precision, parts, budget, threads)
         return ClusterFace(face, self.cluster, len(index))
 
-    def cross(self, targets: Array, sources: Array, v: Array, *, precise: bool = False) -> Array:
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         blocks = cross_blocks(len(targets))
         count = min(blocks, CROSS_TASKS * self.cluster.slots)
         bounds = [blocks * i // count for i in range(count + 1)] if count else [0]
-        arguments = [(self.kernel, self.folder, targets, sources, v, range(a, b), precise) for a, b in pairwise(bounds)]
+        arguments = [
+            (self.kernel, self.folder, targets, sources, v, range(a, b), double_precision) for a, b in pairwise(bounds)
+        ]
         parts = self.cluster.each(cross_task, arguments, "kernel-scores")
         return np.concatenate(parts) if parts else np.empty(0)
 

@@ -28,7 +28,10 @@ from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import InputError
-from dask_odm.problems.primal import BLOCK_BYTES, FeatureMap, LinearLoss, PrimalSums, Query, RowBlock
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.primal import BLOCK_BYTES, PrimalSums, Query
+from dask_odm.problems.row_passes import RowBlock
 from dask_odm.solvers.svrg_steps import stiffest_row, walk_rows, warm_up
 from dask_odm.typing import Array
 
@@ -57,7 +60,7 @@ class RingJob:
         Of rows on disk.
     features : FeatureMap
         Of scaled rows.
-    loss : LinearLoss
+    loss : BandLoss
         Label code 1 is positive; class weights are in the rows' weights.
     stage_steps : int or None
         T, or all that are left.
@@ -67,7 +70,7 @@ class RingJob:
     partitions: StoredPartitions | MemoryPartitions
     scaling: Scaling | StoredScaling | None
     features: FeatureMap
-    loss: LinearLoss
+    loss: BandLoss
     stage_steps: int | None
     seed: int
 
@@ -150,7 +153,7 @@ def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
 
 
 def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
-    """Loss and pull of partition k at w: one task of a full pass."""
+    """Loss and dual image of partition k at w: one task of a full pass."""
     try:
         return Query(job.features, job.loss, np.array(w)).sums(Pieces(job, k).blocks(), "none")
     finally:
@@ -162,18 +165,20 @@ def stiffest_in(job: RingJob, k: int) -> float:
     loss, bias = job.loss, job.features.bias
     try:
         blocks = Pieces(job, k).blocks()
-        return max(float(stiffest_row(b.X, b.codes, b.weight, loss.positive, loss.stiffness, bias)) for b in blocks)
+        return max(float(stiffest_row(b.X, b.y, b.weight, loss.positive, loss.stiffness, bias)) for b in blocks)
     finally:
         return_free_memory()
 
 
-def walk_partition(w: Array, job: RingJob, snapshot: Array, pull: Array, step: float, epoch: int, k: int) -> Array:
+def walk_partition(
+    w: Array, job: RingJob, snapshot: Array, dual_image: Array, step: float, epoch: int, k: int
+) -> Array:
     """Take the steps of R_k from w, and return where they end: a hop."""
     # copied, since what came from another worker is read-only, for which the loops would be compiled anew
-    w, snapshot, pull, pieces = np.array(w), np.array(snapshot), np.array(pull), Pieces(job, k)
+    w, snapshot, dual_image, pieces = np.array(w), np.array(snapshot), np.array(dual_image), Pieces(job, k)
     try:
         for piece, order in visits(job, k, epoch):
-            walk_rows(job.features, job.loss, job.n, pieces.read(piece), order, w, snapshot, pull, step)
+            walk_rows(job.features, job.loss, job.n, pieces.read(piece), order, w, snapshot, dual_image, step)
         return w
     finally:
         return_free_memory()
@@ -214,12 +219,12 @@ class Ring:
     def stiffest(self) -> float:
         return float(max(self.cluster.each(stiffest_in, [(self.job, k) for k in self._numbers()], "smoothness")))
 
-    def snapshot(self, w: Array, pull: Array) -> tuple[Array, float]:
-        return pull, 0.0
+    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
+        return dual_image, 0.0
 
-    def walk(self, w: Array, pull: Array, step: float, epoch: int) -> tuple[Array, float, int]:
+    def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
         ranges = [(k, *self.job.stage(epoch, k)[1:]) for k in self._numbers()]
         walked = [(k, stop - start) for k, start, stop in ranges if stop > start]
-        hops = [(self.job, w, pull, step, epoch, k) for k, _ in walked]
+        hops = [(self.job, w, dual_image, step, epoch, k) for k, _ in walked]
         end = self.cluster.chain(walk_partition, w, hops, "hop")
         return end, sum(steps for _, steps in walked) / self.n, len(hops)

@@ -18,12 +18,13 @@ from dask_odm.data.rows.stored import Labelling
 from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StoreProblem, chunk_groups, task_count
+from dask_odm.engine.passes import StorePasses, chunk_groups, task_count
 from dask_odm.estimators.odm import newton_recipe as linear
 from dask_odm.events import IterationFinished
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import FeatureMap, LinearLoss, Query
-from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.problems.primal import PrimalProblem, Query
 from small_stores import store_of
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
@@ -62,20 +63,28 @@ def test_sums_are_those_of_rows_in_memory(store, scaled, curvature):
     whole = store.read_rows(np.arange(store.rows))
     scaling = Scaling(np.full(7, 0.5), np.linspace(1, 2, 7)) if scaled else None
     features, rng = FeatureMap(7, 1.0, scaling), np.random.default_rng(2)
-    loss = LinearLoss(ODM, float(whole.weight[whole.y >= 0].sum()), 1, 0.5, 2.0)
-    there = StoreProblem(features, loss, store, HERE)
-    memory = ArrayProblem(features, loss, whole.X, whole.y, whole.weight)
+    loss = BandLoss(ODM, float(whole.weight[whole.y >= 0].sum()), 1, 0.5, 2.0)
+    there = PrimalProblem(features, loss, StorePasses(store, HERE))
+    memory = PrimalProblem.over_rows(features, loss, whole.X, whole.y, whole.weight)
     w, v, steps = rng.normal(size=8), rng.normal(size=8), np.array([0.1, 1.0])
     for precise in (False, True):
-        found, expected = there.sums(w, curvature, precise=precise), memory.sums(w, curvature, precise=precise)
+        found, expected = (
+            there.sums(w, curvature, double_precision=precise),
+            memory.sums(w, curvature, double_precision=precise),
+        )
         np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)
-        np.testing.assert_allclose(found.pull, expected.pull, rtol=0, atol=1e-5 * np.abs(expected.pull).max())
-        np.testing.assert_allclose(found.curvature, expected.curvature, rtol=1e-5, atol=1e-3)
-        there_slopes, slopes = there.slopes(w, v, steps, precise=precise), memory.slopes(w, v, steps, precise=precise)
-        np.testing.assert_allclose(there_slopes, slopes, rtol=1e-4)
-        product = memory.product(w, v, precise=precise)
         np.testing.assert_allclose(
-            there.product(w, v, precise=precise), product, rtol=0, atol=1e-4 * abs(product).max()
+            found.dual_image, expected.dual_image, rtol=0, atol=1e-5 * np.abs(expected.dual_image).max()
+        )
+        np.testing.assert_allclose(found.curvature, expected.curvature, rtol=1e-5, atol=1e-3)
+        there_slopes, slopes = (
+            there.slopes(w, v, steps, double_precision=precise),
+            memory.slopes(w, v, steps, double_precision=precise),
+        )
+        np.testing.assert_allclose(there_slopes, slopes, rtol=1e-4)
+        product = memory.product(w, v, double_precision=precise)
+        np.testing.assert_allclose(
+            there.product(w, v, double_precision=precise), product, rtol=0, atol=1e-4 * abs(product).max()
         )
 
 
@@ -143,7 +152,7 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
     X, y = rows(n, d)
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=chunk_rows)
     scaling = Scaling(np.zeros(d), np.full(d, 0.5))
-    query = Query(FeatureMap(d, 1.0, scaling), LinearLoss(ODM, float(n)), np.zeros(d + 1))
+    query = Query(FeatureMap(d, 1.0, scaling), BandLoss(ODM, float(n)), np.zeros(d + 1))
     groups = chunk_groups(store.n_chunks)
     passes.sum_groups(store, groups, query, Query.sums, ["full"])  # compiles
     tracemalloc.start()
@@ -152,7 +161,8 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    projected = passes.task_bytes(store, d + 1, "full")
+    here = StorePasses(store, HERE)
+    projected = here.task_bytes(PrimalProblem(query.features, query.loss, here).pass_bytes("full"))
     assert 0.2 * projected < peak <= projected
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,15 +15,15 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StoreSpan, chunk_groups
+from dask_odm.engine.passes import StorePasses, chunk_groups
 from dask_odm.estimators.odm import landmark_recipe as landmark
 from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import LinearLoss
-from dask_odm.problems.span import Draw, RowSpan, SpanQuery
+from dask_odm.problems.span import Draw, SpanProblem, SpanQuery
 from small_stores import store_of
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
@@ -68,15 +69,15 @@ def test_sums_are_those_of_rows_in_memory(store, upsilon):
     scaling, odm = Scaling(np.full(5, 0.5), np.linspace(0.5, 1, 5)), ODMSettings(1e4, upsilon, 0.2)
     scaled = scaling(whole.X)
     landmarks = Landmarks.of(RBF(1.0, 0.3), scaled[:40])
-    query = SpanQuery(landmarks.kernel, landmarks.rows, LinearLoss(odm, 1e3, 1, 0.5, 2.0))
-    there = StoreSpan(query, scaling, store, HERE)
-    memory = RowSpan(query, ArrayRows(scaled), whole.y, whole.weight, 0)
+    query = SpanQuery(landmarks.kernel, landmarks.rows, BandLoss(odm, 1e3, 1, 0.5, 2.0))
+    there = SpanProblem.over_passes(replace(query, scaling=scaling), StorePasses(store, HERE))
+    memory = SpanProblem.over_rows(query, ArrayRows(scaled), whole.y, whole.weight, 0)
     rng = np.random.default_rng(2)
     a, p, steps = rng.normal(size=40), rng.normal(size=40), np.array([0.1, 1.0])
     found, expected = there.sums(a, Draw(100, 5)), memory.sums(a, Draw(100, 5))
     np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-9)
     for one, other in (
-        (found.pull, expected.pull),
+        (found.dual_image, expected.dual_image),
         (there.product(found, p), memory.product(expected, p)),
         (there.slopes(a, p, steps), memory.slopes(a, p, steps)),
     ):
@@ -84,7 +85,7 @@ def test_sums_are_those_of_rows_in_memory(store, upsilon):
     for one, other in zip(found.sample.weighted(), expected.sample.weighted(), strict=True):
         np.testing.assert_array_equal(one, other)
     drawn, wanted = there.support(a, Draw(100, 6)), memory.support(a, Draw(100, 6))
-    for name in ("numbers", "rows", "codes", "weight"):
+    for name in ("numbers", "rows", "y", "weight"):
         np.testing.assert_array_equal(getattr(drawn, name), getattr(wanted, name))
 
 
@@ -106,8 +107,9 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     n, d, size = 16_000, 1000, 450
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     store = store_of(tmp_path / "a.zarr", X, np.arange(n) % 2, chunk_rows=500)
-    scaling, loss = Scaling(np.zeros(d), np.ones(d)), LinearLoss(ODMSettings(1e4, 0.3, 0.2), n, 1, 1.0, 1.0)
-    span = StoreSpan(SpanQuery(RBF(1.0, 1e-3), X[:20], loss), scaling, store, Cluster(client, 2, 16, 1 << 30, 1 << 30))
+    scaling, loss = Scaling(np.zeros(d), np.ones(d)), BandLoss(ODMSettings(1e4, 0.3, 0.2), n, 1, 1.0, 1.0)
+    some = StorePasses(store, Cluster(client, 2, 16, 1 << 30, 1 << 30))
+    span = SpanProblem.over_passes(SpanQuery(RBF(1.0, 1e-3), X[:20], loss, scaling), some)
     samples, peaks, sample_bytes = [], [], 4 * d * size
     for most in (0, 1 << 40):
         monkeypatch.setattr(passes, "CLIENT_BYTES", most)
@@ -117,7 +119,7 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-        samples.append([found.loss, found.pull.tobytes(), *(part.tobytes() for part in found.sample.weighted())])
+        samples.append([found.loss, found.dual_image.tobytes(), *(part.tobytes() for part in found.sample.weighted())])
     assert samples[0] == samples[1]
     assert peaks[0] < 6 * sample_bytes
     assert peaks[1] > 20 * sample_bytes, "what this is about"

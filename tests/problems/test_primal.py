@@ -14,11 +14,12 @@ from scipy.sparse import csr_array
 import reference
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.problems import primal as linear
-from dask_odm.problems import primal_arrays as linear_arrays
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import FeatureMap, LinearLoss, Query, RowBlock, block_rows, hessian_share
-from dask_odm.problems.primal_arrays import ArrayProblem, group_count
+from dask_odm.problems.primal import PrimalProblem, Query, block_rows, group_count, hessian_stride
 from dask_odm.problems.primal_loops import MOST_FEATURES
+from dask_odm.problems.row_passes import RowBlock
 from small_problems import SETTINGS
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -36,7 +37,7 @@ class Case:
     codes: np.ndarray
     weight: np.ndarray
     features: FeatureMap
-    loss: LinearLoss
+    loss: BandLoss
     form: str = "dense"
 
     @property
@@ -68,8 +69,8 @@ class Case:
         curved = c * ((below > 0) + s.upsilon * (above > 0))
         return c * (below**2 + s.upsilon * above**2) / 2, self.y * c * (below - s.upsilon * above), curved
 
-    def problem(self, threads: int = 1) -> ArrayProblem:
-        return ArrayProblem(self.features, self.loss, self.given, self.codes, self.weight, threads)
+    def problem(self, threads: int = 1) -> PrimalProblem:
+        return PrimalProblem.over_rows(self.features, self.loss, self.given, self.codes, self.weight, threads)
 
     def primal(self, w: np.ndarray) -> float:
         return 0.5 * w @ w + self.problem().sums(w, "none").loss
@@ -94,10 +95,10 @@ def case(
     weight = rng.uniform(0.2, 3.0, n) if weighted else np.empty(0)
     scaling = Scaling(rng.normal(size=d), rng.uniform(0.5, 2.0, d)) if scaled else None
     classes = (0.5, 3.0) if weighted else (1.0, 1.0)
-    loss = LinearLoss(ODMSettings(*setting), 1.0, 1, *classes)
+    loss = BandLoss(ODMSettings(*setting), 1.0, 1, *classes)
     made = Case(X, codes, weight, FeatureMap(d, bias, scaling), loss, form)
     total = float(made.weights.sum())
-    return Case(X, codes, weight, made.features, LinearLoss(loss.settings, total, 1, *classes), form)
+    return Case(X, codes, weight, made.features, BandLoss(loss.settings, total, 1, *classes), form)
 
 
 def somewhere(c: Case, seed: int = 0) -> np.ndarray:
@@ -114,7 +115,7 @@ def assert_sums(c: Case, w: np.ndarray, curvature: str, tolerance: float = 1e-11
     }[curvature]
     assert found.loss == pytest.approx(losses.sum(), rel=tolerance)
     for values, exact, size in (
-        (found.pull, phi.T @ pulls, np.abs(phi.T) @ np.abs(pulls)),
+        (found.dual_image, phi.T @ pulls, np.abs(phi.T) @ np.abs(pulls)),
         (found.curvature, expected, expected.max(initial=0.0)),
     ):
         assert values.dtype == np.float64
@@ -169,9 +170,11 @@ def test_precise_sums_of_narrow_rows_are_in_float64(d, curvature, form):
     c = case(700, d, dtype="float32", form=form, scaled=True, weighted=True)
     w = somewhere(c)
     wide = Case(c.X.astype(np.float64), c.codes, c.weight, c.features, c.loss, form)
-    found, expected = c.problem().sums(w, curvature, precise=True), wide.problem().sums(w, curvature)
+    found, expected = c.problem().sums(w, curvature, double_precision=True), wide.problem().sums(w, curvature)
     assert found.loss == pytest.approx(expected.loss, rel=1e-13)
-    np.testing.assert_allclose(found.pull, expected.pull, rtol=0, atol=1e-11 * np.abs(expected.pull).max())
+    np.testing.assert_allclose(
+        found.dual_image, expected.dual_image, rtol=0, atol=1e-11 * np.abs(expected.dual_image).max()
+    )
     np.testing.assert_allclose(found.curvature, expected.curvature, rtol=1e-11, atol=1e-9)
 
 
@@ -184,9 +187,9 @@ def test_gradient_and_hessian_are_derivatives(setting, form):
     direction = somewhere(c, 7)
     ahead, behind = w + step * direction, w - step * direction
     slope = (c.primal(ahead) - c.primal(behind)) / (2 * step)
-    assert (w - sums.pull) @ direction == pytest.approx(slope, rel=1e-5, abs=1e-7 * sums.loss)
+    assert (w - sums.dual_image) @ direction == pytest.approx(slope, rel=1e-5, abs=1e-7 * sums.loss)
     # away from the ends of the band the gradient is linear
-    pulls = [problem.sums(at, "none").pull for at in (ahead, behind)]
+    pulls = [problem.sums(at, "none").dual_image for at in (ahead, behind)]
     bend = -(pulls[0] - pulls[1]) / (2 * step)
     margins, change = c.y * (c.phi @ w), np.abs(c.phi @ direction) * step
     ends = [np.abs(margins - end) <= change for end in (1 - setting[2], 1 + setting[2])]
@@ -212,7 +215,7 @@ def test_products_at_another_w_or_in_another_precision_are_not_the_remembered_on
         size = np.abs(hessian).max()
         for precise, tolerance in ((False, 1e-5), (True, 1e-12), (False, 1e-5)):
             for _ in range(2):
-                found = problem.product(w, v, precise=precise)
+                found = problem.product(w, v, double_precision=precise)
                 np.testing.assert_allclose(found, hessian @ v, rtol=0, atol=tolerance * size)
 
 
@@ -237,7 +240,7 @@ def test_the_gap_is_half_the_squared_gradient(setting, form, bias):
     K = c.phi @ c.phi.T
     for w in (somewhere(c), np.zeros(c.features.k), 0.1 * somewhere(c, 1)):
         sums = c.problem().sums(w, "none")
-        primal, gradient = 0.5 * w @ w + sums.loss, w - sums.pull
+        primal, gradient = 0.5 * w @ w + sums.loss, w - sums.dual_image
         s = c.y * c.terms(w)[1]
         dual = reference.dual_value(K, c.y, s, *setting, c.weights)
         assert primal - dual == pytest.approx(0.5 * gradient @ gradient, rel=1e-9, abs=1e-9 * primal)
@@ -254,14 +257,14 @@ def test_rows_without_a_label_are_as_if_they_were_not_there(form, d):
     for curvature in ("full", "diagonal", "none"):
         one, two = (x.problem().sums(w, curvature) for x in (c, less))
         assert one.loss == pytest.approx(two.loss, rel=1e-12)
-        np.testing.assert_allclose(one.pull, two.pull, atol=1e-10)
+        np.testing.assert_allclose(one.dual_image, two.dual_image, atol=1e-10)
         np.testing.assert_allclose(one.curvature, two.curvature, atol=1e-9)
 
 
 @pytest.mark.parametrize("positive", [0, 1, 2])
 def test_any_code_may_be_the_positive_one(positive):
     c = case()
-    loss = LinearLoss(c.loss.settings, 1e3, positive, 0.5, 2.0)
+    loss = BandLoss(c.loss.settings, 1e3, positive, 0.5, 2.0)
     other = Case(c.X, np.arange(300, dtype=np.int16) % 3, c.weight, c.features, loss)
     for curvature in ("full", "diagonal", "none"):
         assert_sums(other, somewhere(c), curvature)
@@ -283,7 +286,7 @@ def test_rows_are_only_read(form):
     arrays = [given] if form == "dense" else [given.data, given.indices, given.indptr]
     for array in arrays:
         array.flags.writeable = False
-    problem = ArrayProblem(c.features, c.loss, given, c.codes, c.weight)
+    problem = PrimalProblem.over_rows(c.features, c.loss, given, c.codes, c.weight)
     for curvature in ("full", "diagonal", "none"):
         problem.sums(somewhere(c), curvature)
     problem.product(somewhere(c), somewhere(c))
@@ -301,15 +304,17 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [5, MOST_FEATURES + 10])
 def test_threads_change_no_bit(form, dtype, d):
-    c = case(64 * (2 * linear_arrays.MOST_GROUPS) + 9, d, form=form, dtype=dtype, scaled=True, weighted=True)
+    c = case(64 * (2 * linear.MOST_GROUPS) + 9, d, form=form, dtype=dtype, scaled=True, weighted=True)
     w, v, steps = somewhere(c), somewhere(c, 1), np.linspace(0, 1, 5)
     answers = set()
     for threads in (1, 2, 5):
         problem = c.problem(threads)
         sums = [
-            problem.sums(w, curvature, precise=p) for curvature in ("full", "diagonal", "none") for p in (False, True)
+            problem.sums(w, curvature, double_precision=p)
+            for curvature in ("full", "diagonal", "none")
+            for p in (False, True)
         ]
-        arrays = [a for s in sums for a in (np.array(s.loss), s.pull, s.curvature)]
+        arrays = [a for s in sums for a in (np.array(s.loss), s.dual_image, s.curvature)]
         arrays += [problem.product(w, v), problem.slopes(w, v, steps)]
         answers.add(b"".join(a.tobytes() for a in arrays))
     assert len(answers) == 1
@@ -330,9 +335,9 @@ def test_blocks_as_a_store_has_them_add_up_to_the_whole(form, curvature):
     (losses, pulls, _), whole = c.terms(somewhere(c)), c.problem().sums(somewhere(c), curvature)
     for sums in (together, apart, whole):
         assert sums.loss == pytest.approx(losses.sum(), rel=1e-12)
-        np.testing.assert_allclose(sums.pull, c.phi.T @ pulls, atol=1e-10)
+        np.testing.assert_allclose(sums.dual_image, c.phi.T @ pulls, atol=1e-10)
         np.testing.assert_allclose(sums.curvature, whole.curvature, atol=1e-9)
-    curvatures = query.curvatures(blocks)
+    (curvatures,) = query.curvatures(blocks)
     v = somewhere(c, 2)
     np.testing.assert_array_equal(query.product(blocks, v, curvatures), query.product(blocks, v))
     np.testing.assert_allclose(query.product(blocks, v), c.problem().product(somewhere(c), v), atol=1e-9)
@@ -342,8 +347,8 @@ def test_a_block_is_bounded_and_so_are_the_partial_sums():
     assert block_rows(18, np.empty((1, 18))) * 18 * 8 <= linear.BLOCK_BYTES
     assert block_rows(10**7, np.empty((1, 1))) >= 1
     for k in (1, 100, 2048, 10**6):
-        assert 2 <= group_count(k) <= linear_arrays.MOST_GROUPS
-    assert group_count(2048) * 8 * 2048**2 <= linear_arrays.PARTIAL_BYTES
+        assert 2 <= group_count(k) <= linear.MOST_GROUPS
+    assert group_count(2048) * 8 * 2048**2 <= linear.PARTIAL_BYTES
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -351,12 +356,16 @@ def test_a_block_is_bounded_and_so_are_the_partial_sums():
 def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype, n):
     rng = np.random.default_rng(n)
     X, codes = rng.normal(size=(n, 5)).astype(dtype), rng.integers(0, 2, n).astype(np.int8)
-    problem = ArrayProblem(FeatureMap(5, 1.0), LinearLoss(ODMSettings(1e3, 0.3, 0.2), n), X, codes, np.zeros(0))
+    problem = PrimalProblem.over_rows(
+        FeatureMap(5, 1.0), BandLoss(ODMSettings(1e3, 0.3, 0.2), n), X, codes, np.zeros(0)
+    )
     w = rng.normal(size=6)
-    whole, sampled = problem.sums(w, "full"), problem.sums(w, "full", every=8)
+    whole, sampled = problem.sums(w, "full"), problem.sums(w, "full", hessian_stride=8)
     tolerance = 1e-5 if dtype == "float32" else 1e-12
     assert sampled.loss == pytest.approx(whole.loss, rel=tolerance)
-    np.testing.assert_allclose(sampled.pull, whole.pull, rtol=0, atol=tolerance * np.abs(whole.pull).max())
+    np.testing.assert_allclose(
+        sampled.dual_image, whole.dual_image, rtol=0, atol=tolerance * np.abs(whole.dual_image).max()
+    )
     size = np.abs(whole.curvature).max()
     np.testing.assert_allclose(sampled.curvature, whole.curvature, rtol=0, atol=5 * size / np.sqrt(max(n / 8, 256)))
     if n > 10_000:
@@ -364,5 +373,5 @@ def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype
 
 
 def test_rows_are_sampled_for_a_hessian_where_they_are_many():
-    assert [hessian_share(n, 19) for n in (1000, 400_000, 1_000_000, 50_000_000)] == [1, 1, 4, 32]
-    assert hessian_share(1_000_000, 100) == 1
+    assert [hessian_stride(n, 19) for n in (1000, 400_000, 1_000_000, 50_000_000)] == [1, 1, 4, 32]
+    assert hessian_stride(1_000_000, 100) == 1

@@ -27,7 +27,7 @@ def test_a_certificate_of_many_rows_tells_how_far_it_is(monkeypatch):
     v, heard, answers = np.random.default_rng(1).normal(size=6000), [], []
     for threads in (1, 2, 3):
         with listen(heard.append):
-            face = RowProducts(RBF(1.0, 0.5), X, 0, threads).face(np.arange(6000), precise=True)
+            face = RowProducts(RBF(1.0, 0.5), X, 0, threads).face(np.arange(6000), double_precision=True)
             answers.append(face.matvec(v).tobytes())
         done = [event.done for event in heard]
         assert done == list(range(len(done)))

@@ -30,7 +30,7 @@ def test_parts_merge_into_the_sample_of_all(cuts, size, seed):
     for part in parts[1:]:
         merged = merged + part
     whole = draw(weight, 0, 200, size, seed)
-    for name in ("rows", "codes", "weight", "priority", "numbers"):
+    for name in ("rows", "y", "weight", "priority", "numbers"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
     np.testing.assert_array_equal(whole.numbers, whole.rows[:, 0])
     np.testing.assert_array_equal(whole.rows[:, 0] % 3 > 0, True)

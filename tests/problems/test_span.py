@@ -7,9 +7,9 @@ import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
-from dask_odm.problems.primal import LinearLoss
-from dask_odm.problems.span import UNSUPPORTED, Draw, RowSpan, SpanQuery
+from dask_odm.problems.span import UNSUPPORTED, Draw, SpanProblem, SpanQuery
 from small_problems import matrix
 
 KERNELS = [RBF(1.0, 0.4), Laplacian(1.0, 0.3), Polynomial(0.0, 0.2)]
@@ -29,12 +29,12 @@ class Case:
         y = np.where(self.codes == 1, 1.0, -1.0)[self.known]
         factor = np.where(y > 0, 3.0, 0.5)
         self.losses = RowLosses(settings, y, self.weight[self.known] * factor)
-        loss = LinearLoss(settings, self.losses.total_weight, 1, 0.5, 3.0)
+        loss = BandLoss(settings, self.losses.total_weight, 1, 0.5, 3.0)
         self.query = SpanQuery(kernel, self.X[:r], loss)
         self.K = matrix(kernel, self.X[self.known], self.X[:r])
 
-    def span(self, budget: int = 0, threads: int = 1) -> RowSpan:
-        return RowSpan(self.query, ArrayRows(self.X), self.codes, self.weight, budget, threads)
+    def span(self, budget: int = 0, threads: int = 1) -> SpanProblem:
+        return SpanProblem.over_rows(self.query, ArrayRows(self.X), self.codes, self.weight, budget, threads)
 
     def margins(self, a: np.ndarray) -> np.ndarray:
         return self.losses.y * (self.K @ a)
@@ -48,18 +48,17 @@ class Case:
 def test_sums_are_those_of_the_formulas(kernel, budget, dtype, tolerance, settings, n):
     case = Case(n, 3, dtype, settings, kernel)
     span, losses, p = case.span(budget), case.losses, np.array([1.0, -2.0, 0.5])
-    assert span.keeps == (budget > 0)
     sums, margins = span.sums(case.a), case.margins(case.a)
     ahead = case.losses.y * (case.K @ p)
     steps = np.array([0.0, 0.3, 1.0])
     for found, expected in (
         (sums.loss, losses.losses(margins).sum()),
-        (sums.pull, case.K.T @ (losses.y * losses.dual_candidate(margins))),
+        (sums.dual_image, case.K.T @ (losses.y * losses.dual_candidate(margins))),
         (span.product(sums, p), case.K.T @ (losses.curvature(margins) * (case.K @ p))),
         (span.slopes(case.a, p, steps), [-(losses.dual_candidate(margins + t * ahead) @ ahead) for t in steps]),
     ):
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
-    (curvature,) = sums.curvatures
+    curvature = np.concatenate([block for group in sums.curvatures for block in group])
     np.testing.assert_allclose(curvature[case.known], losses.curvature(margins), rtol=1e-12)
     assert not curvature[case.codes < 0].any()
 
@@ -73,7 +72,12 @@ def test_memory_and_threads_change_no_bit(kernel):
             span = case.span(budget, threads)
             sums = span.sums(case.a, Draw(50, 7))
             assert sums.sample is not None
-            found = (np.array(sums.loss), sums.pull, span.product(sums, case.a), span.slopes(case.a, -case.a, steps))
+            found = (
+                np.array(sums.loss),
+                sums.dual_image,
+                span.product(sums, case.a),
+                span.slopes(case.a, -case.a, steps),
+            )
             drawn = (*sums.sample.weighted(), *span.support(case.a, Draw(50, 7)).weighted())
             answers.add(b"".join(x.tobytes() for x in (*found, *drawn)))
     assert len(answers) == 1

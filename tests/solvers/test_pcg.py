@@ -1,4 +1,4 @@
-"""Face steps: the preconditioner by its formula, conjugate gradients against a direct solve, no step down."""
+"""Face steps: the preconditioner by its formula, no step down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from dask_odm.kernels import RBF, Linear
 from dask_odm.solvers.dual_cd import sweep
-from dask_odm.solvers.pcg import LandmarkPreconditioner, conjugate_gradients, face_step
+from dask_odm.solvers.pcg import LandmarkPreconditioner, face_step
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -43,35 +43,6 @@ def test_preconditioner_is_the_inverse_by_woodbury(setting):
     assert made.stale
     np.testing.assert_allclose(made.on(face, stiffness)(v), direct @ v, atol=1e-9 * np.abs(direct @ v).max())
     assert not made.stale
-
-
-def test_conjugate_gradients_solve_the_system():
-    rng = np.random.default_rng(2)
-    root = rng.normal(size=(30, 30))
-    K = root @ root.T
-    A = K + np.eye(30)
-    b = rng.normal(size=30)
-    expected = np.linalg.solve(A, b)
-    x, scores, steps = conjugate_gradients(lambda p: (A @ p, K @ p), b, lambda v: np.linalg.solve(A, v))
-    np.testing.assert_allclose(x, expected, atol=1e-10)
-    np.testing.assert_allclose(scores, K @ x, atol=1e-10)
-    assert steps <= 3, "with the exact inverse one step is enough, and the next gains nothing"
-
-
-def test_conjugate_gradients_always_gain():
-    """Whenever it stops, what it has is better than nothing: ½x'Ax − b'x below 0."""
-    rng = np.random.default_rng(3)
-    A = np.diag(np.geomspace(1e-6, 1e6, 50))
-    b = rng.normal(size=50)
-    x, _, steps = conjugate_gradients(lambda p: (A @ p, A @ p), b, lambda v: v)
-    assert steps >= 1
-    assert 0.5 * x @ A @ x - b @ x < 0
-
-
-def test_no_residual_no_step():
-    x, _, steps = conjugate_gradients(lambda p: (p, p), np.zeros(4), lambda v: v)
-    assert steps == 0
-    np.testing.assert_array_equal(x, np.zeros(4))
 
 
 @EVERY_SETTING

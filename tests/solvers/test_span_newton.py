@@ -10,11 +10,11 @@ import pytest
 from dask_odm.kernels import RBF, Laplacian
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.problems.primal import LinearLoss
-from dask_odm.problems.span import RowSpan, SpanQuery
+from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.solvers.active_set import solve_dense
+from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.solvers.span_newton import (
-    LandmarkSolution,
     LandmarkState,
     carried_over,
     rough_solution,
@@ -24,12 +24,12 @@ from dask_odm.solvers.span_newton import (
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 
-def span_of(p: SmallProblem, landmarks: Landmarks) -> RowSpan:
-    query = SpanQuery(p.kernel, landmarks.rows, LinearLoss(p.losses.settings, p.losses.total_weight))
-    return RowSpan(query, ArrayRows(p.X), (p.y > 0).astype(np.int8), p.losses.weight, 1 << 30)
+def span_of(p: SmallProblem, landmarks: Landmarks) -> SpanProblem:
+    query = SpanQuery(p.kernel, landmarks.rows, BandLoss(p.losses.settings, p.losses.total_weight))
+    return SpanProblem.over_rows(query, ArrayRows(p.X), (p.y > 0).astype(np.int8), p.losses.weight, 1 << 30)
 
 
-def solve(p: SmallProblem, chosen: np.ndarray, tol: float = 1e-9, **options: Any) -> tuple[LandmarkSolution, Landmarks]:
+def solve(p: SmallProblem, chosen: np.ndarray, tol: float = 1e-9, **options: Any) -> tuple[PrimalSolution, Landmarks]:
     landmarks = Landmarks.of(p.kernel, p.X[chosen])
     settings = {"max_iter": 60, "seed": 0} | options
     start = np.zeros(len(landmarks))
@@ -56,8 +56,8 @@ def test_all_rows_as_landmarks_are_the_whole_problem(setting, kernel, weighted):
     best = p.primal(p.y * coefficients)
     assert solution.converged
     assert solution.primal == pytest.approx(best, rel=1e-7)
-    assert solution.primal == pytest.approx(primal(p, landmarks, solution.a), rel=1e-9)
-    np.testing.assert_allclose(scores(p, landmarks, solution.a), p.K @ coefficients, rtol=0, atol=1e-3)
+    assert solution.primal == pytest.approx(primal(p, landmarks, solution.x), rel=1e-9)
+    np.testing.assert_allclose(scores(p, landmarks, solution.x), p.K @ coefficients, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -93,7 +93,7 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits(after):
     whole, _ = solve(p, np.arange(0, 3000, 30), on_state=states.append)
     assert len(states) > after + 1
     rest, _ = solve(p, np.arange(0, 3000, 30), resume=states[after - 1])
-    np.testing.assert_array_equal(rest.a, whole.a)
+    np.testing.assert_array_equal(rest.x, whole.x)
     assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
     assert [r["passes"] for r in rest.history] == [r["passes"] for r in whole.history]
 

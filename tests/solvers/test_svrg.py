@@ -9,11 +9,12 @@ import reference
 from dask_odm.errors import InputError
 from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.primal import FeatureMap, LinearLoss
-from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.primal import PrimalProblem
 from dask_odm.solvers import svrg
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.newton import solve_newton
+from dask_odm.solvers.linear_newton import solve_newton
 from dask_odm.solvers.svrg import SVRG, SVRGSettings, SVRGState
 from dask_odm.solvers.svrg_steps import ArraySteps, CoresetSteps, draw_coreset, take_steps, walk_rows
 from small_problems import SETTINGS, SmallProblem, small_problem
@@ -29,7 +30,7 @@ def linear_problem(n: int, setting=SETTINGS[0], *, bias: float = 1.0, **options)
 
 def parts_of(p: SmallProblem) -> tuple:
     features = FeatureMap(p.X.shape[1], p.kernel.bias)
-    return features, LinearLoss(p.losses.settings, p.losses.total_weight), p.X, (p.y > 0).astype(np.int8), p.weight
+    return features, BandLoss(p.losses.settings, p.losses.total_weight), p.X, (p.y > 0).astype(np.int8), p.weight
 
 
 def steps_of(p: SmallProblem, seed: int = 0) -> ArraySteps:
@@ -58,7 +59,7 @@ def pull(p: SmallProblem, w: np.ndarray) -> np.ndarray:
 
 
 def assert_honest(p: SmallProblem, solution) -> None:
-    w = solution.w
+    w = solution.x
     primal = 0.5 * float(w @ w) + float(p.losses.losses(p.y * (wide(p) @ w)).sum())
     assert solution.primal == pytest.approx(primal, rel=1e-9)
     assert solution.gap == pytest.approx((primal - p.dual(duals(p, w))) / primal, rel=1e-4, abs=1e-12)
@@ -96,10 +97,10 @@ def test_is_what_l_bfgs_and_newton_find(setting, weighted, bias):
     assert_honest(p, solution)
     expected, value = reference.solve_primal_linear(wide(p), p.y, *p.parameters, tol=1e-4)
     largest = np.abs(expected).max()
-    np.testing.assert_allclose(solution.w, expected, atol=1e-4 * largest)
+    np.testing.assert_allclose(solution.x, expected, atol=1e-4 * largest)
     assert solution.primal == pytest.approx(value, rel=1e-8)
-    newton = solve_newton(ArrayProblem(*parts_of(p)), np.zeros(len(expected)), tol=1e-12, max_iter=100)
-    np.testing.assert_allclose(solution.w, newton.w, atol=1e-4 * largest)
+    newton = solve_newton(PrimalProblem.over_rows(*parts_of(p)), np.zeros(len(expected)), tol=1e-12, max_iter=100)
+    np.testing.assert_allclose(solution.x, newton.x, atol=1e-4 * largest)
 
 
 @pytest.mark.parametrize("step_size", ["bb", 1e-4])
@@ -109,8 +110,8 @@ def test_other_steps_end_there_too(step_size, dtype):
     solution = solver_of(steps_of(p), step_size=step_size, tol=1e-9).run()
     assert solution.converged
     assert_honest(p, solution)
-    best = solve_newton(ArrayProblem(*parts_of(p)), np.zeros(4), tol=1e-12, max_iter=100)
-    np.testing.assert_allclose(solution.w, best.w, atol=1e-4 * np.abs(best.w).max())
+    best = solve_newton(PrimalProblem.over_rows(*parts_of(p)), np.zeros(4), tol=1e-12, max_iter=100)
+    np.testing.assert_allclose(solution.x, best.x, atol=1e-4 * np.abs(best.x).max())
 
 
 class Recorder:
@@ -176,7 +177,7 @@ def test_passes_and_steps_are_told():
 
 def test_seed_decides():
     p = linear_problem(150)
-    runs = [solver_of(steps_of(p, seed), max_iter=3, tol=1e-15).run().w for seed in (0, 0, 1)]
+    runs = [solver_of(steps_of(p, seed), max_iter=3, tol=1e-15).run().x for seed in (0, 0, 1)]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert (runs[0] != runs[2]).any()
 
@@ -185,11 +186,11 @@ def test_seed_decides():
 def test_goes_on_from_any_epoch(step_size):
     p, kept = linear_problem(150), []
     options = {"step_size": step_size, "tol": 1e-15, "max_iter": 6}
-    whole = solver_of(steps_of(p), on_epoch=lambda s, h: kept.append((s, list(h))), **options).run()
-    assert [state.epoch for state, _ in kept] == [1, 2, 3, 4, 5, 6]
-    for state, history in kept:
-        again = solver_of(steps_of(p), **options).run(state, history)
-        np.testing.assert_array_equal(again.w, whole.w)
+    whole = solver_of(steps_of(p), on_state=kept.append, **options).run()
+    assert [state.epoch for state in kept] == [1, 2, 3, 4, 5, 6]
+    for state in kept:
+        again = solver_of(steps_of(p), **options).run(state)
+        np.testing.assert_array_equal(again.x, whole.x)
         assert [r["gap"] for r in again.history] == [r["gap"] for r in whole.history]
         assert again.history[-1]["passes"] == whole.history[-1]["passes"]
 
@@ -227,7 +228,7 @@ def test_a_coreset_of_all_rows_is_svrg(dtype, step_size, weighted):
     options = {"step_size": step_size, "tol": 1e-12, "max_iter": 20}
     expected = solver_of(steps_of(p), **options).run()
     found = solver_of(coreset_of(p, chosen, factor), **options).run()
-    np.testing.assert_array_equal(found.w, expected.w)
+    np.testing.assert_array_equal(found.x, expected.x)
     assert [r["gap"] for r in found.history] == [r["gap"] for r in expected.history]
 
 
@@ -263,7 +264,7 @@ def test_a_coreset_ends_at_its_own_optimum(weighted, monkeypatch):
     lam = p.lam * weight.sum() / p.weight.sum()  # the set's weights do not add up to the rows' own
     own, _ = reference.solve_primal_linear(wide(p)[chosen], p.y[chosen], lam, 0.3, 0.2, weight)
     best, _ = reference.solve_primal_linear(wide(p), p.y, *p.parameters)
-    np.testing.assert_allclose(solution.w, own, atol=1e-5)
+    np.testing.assert_allclose(solution.x, own, atol=1e-5)
     assert np.abs(own - best).max() > 1e-2
     assert not solution.converged
 
@@ -283,9 +284,9 @@ def test_a_gap_that_stalls_ends_it():
 def test_start_is_a_start():
     p = linear_problem(200)
     best = solver_of(steps_of(p), tol=1e-10).run()
-    again = solver_of(steps_of(p), tol=1e-9).run(SVRGState.start(best.w))
+    again = solver_of(steps_of(p), tol=1e-9).run(SVRGState.start(best.x))
     assert len(again.history) == 1
-    np.testing.assert_array_equal(again.w, best.w)
+    np.testing.assert_array_equal(again.x, best.x)
 
 
 def test_no_steps_move_nothing():

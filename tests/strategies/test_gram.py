@@ -55,7 +55,10 @@ def _answers(
 ) -> list[np.ndarray]:
     face = products.face(chosen)
     answers = [face.matvec(v), face.matvec(2 * v), products.cross(rest, chosen, v), products.rows(few)]
-    answers += [products.face(chosen, precise=True).matvec(v), products.cross(few, rest, v[: len(rest)], precise=True)]
+    answers += [
+        products.face(chosen, double_precision=True).matvec(v),
+        products.cross(few, rest, v[: len(rest)], double_precision=True),
+    ]
     return [*answers, products.cross(few[:0], chosen, v), products.cross(rest, few[:0], v[:0])]
 
 
@@ -78,11 +81,11 @@ def test_products_are_those_of_the_matrix(X):
         np.testing.assert_allclose(products.face(index).matvec(v), K[np.ix_(index, index)] @ v, atol=tolerance)
         np.testing.assert_allclose(products.cross(index + 1, index, v), K[np.ix_(index + 1, index)] @ v, atol=tolerance)
         np.testing.assert_allclose(
-            products.face(index, precise=True).matvec(v), K[np.ix_(index, index)] @ v, atol=1e-10
+            products.face(index, double_precision=True).matvec(v), K[np.ix_(index, index)] @ v, atol=1e-10
         )
         a = np.zeros(1500)
         a[index] = v
-        np.testing.assert_allclose(scores_of(products, a, precise=True), K @ a, atol=1e-10)
+        np.testing.assert_allclose(scores_of(products, a, double_precision=True), K @ a, atol=1e-10)
 
 
 @pytest.mark.parametrize("workers", [2, 1])
@@ -149,7 +152,7 @@ def test_a_late_task_of_an_earlier_face_spoils_no_tile(X, tmp_path, monkeypatch,
 def test_precise_passes_report_progress(client, folder):
     heard: list[object] = []
     with listen(heard.append), cluster_products(KERNEL, folder, Cluster.current()) as products:
-        products.face(np.arange(2000), precise=True).matvec(np.ones(2000))
+        products.face(np.arange(2000), double_precision=True).matvec(np.ones(2000))
     done = [event.done for event in heard if isinstance(event, Progress) and event.phase == "certificate"]
     assert done[0] == 0
     assert done[-1] == heard[-1].total

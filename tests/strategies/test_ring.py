@@ -19,8 +19,9 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.dot import Linear
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
-from dask_odm.problems.primal import FeatureMap, LinearLoss
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRG, SVRGSettings
 from dask_odm.strategies import ring
@@ -59,7 +60,7 @@ def stored_job(store, folder, monkeypatch, stage_steps=None, parts=5) -> RingJob
     labelling = Labelling(1, 1.0, 2.0)
     partitions = partition_store(store, labelling, SCALING, Linear(1.0), settings, str(folder), HERE)
     total = sum(partitions.labels(0, parts)[1])
-    return RingJob(partitions, SCALING, FeatureMap(4, 1.0), LinearLoss(ODM, float(total)), stage_steps, 7)
+    return RingJob(partitions, SCALING, FeatureMap(4, 1.0), BandLoss(ODM, float(total)), stage_steps, 7)
 
 
 @pytest.mark.parametrize("stage_steps", [None, 1, 50, 70, 100, 321, 5000])
@@ -100,7 +101,7 @@ def test_an_epoch_is_the_formula(job, store, tmp_path, monkeypatch, stage_steps)
         return len(y) * (y * losses.dual_candidate(y * (X @ w)))[rows] @ X[rows]
 
     every = np.arange(len(y))
-    np.testing.assert_allclose(sums.pull, gradient(snapshot, every) / len(y), rtol=1e-5)
+    np.testing.assert_allclose(sums.dual_image, gradient(snapshot, every) / len(y), rtol=1e-5)
     assert sums.loss == pytest.approx(losses.losses(y * (X @ snapshot)).sum(), rel=1e-6)
     assert problem.stiffest() == pytest.approx((losses.stiffness_low * (X**2).sum(axis=1)).max(), rel=1e-6)
     for epoch in (0, 3):
@@ -110,9 +111,9 @@ def test_an_epoch_is_the_formula(job, store, tmp_path, monkeypatch, stage_steps)
             for piece, order in visits(job, k, epoch):
                 for i in first + sum(job.piece_rows(k)[:piece]) + order:
                     change = gradient(w, [i]) - gradient(snapshot, [i])
-                    w = w - step * (w - snapshot - change + snapshot - sums.pull)
+                    w = w - step * (w - snapshot - change + snapshot - sums.dual_image)
                     count += 1
-        found, passes, hops = problem.walk(snapshot, sums.pull, step, epoch)
+        found, passes, hops = problem.walk(snapshot, sums.dual_image, step, epoch)
         np.testing.assert_allclose(found, w, rtol=1e-4, atol=1e-6)
         assert passes == pytest.approx(count / len(y))
         assert hops == (parts if epoch == 0 or stage_steps is None else sum(c > 300 for c in job.partitions.counts))
@@ -127,7 +128,7 @@ def test_in_memory_it_ends_where_stored_partitions_do(job, rows):
     a, b = (SVRG("dsvrg", Ring(j, HERE), solver, SVRGSettings()).run() for j in (job, other))
     assert a.converged
     assert b.converged
-    np.testing.assert_allclose(a.w, b.w, atol=1e-4 * np.abs(a.w).max())
+    np.testing.assert_allclose(a.x, b.x, atol=1e-4 * np.abs(a.x).max())
     assert a.history[-1]["hops"] == 5 * (len(a.history) - 1)
 
 
@@ -150,7 +151,7 @@ def test_memory_is_as_projected(tmp_path, task):
     (tmp_path / "scratch").mkdir()
     scaling, settings = Scaling(np.zeros(18), np.full(18, 0.5)), ShuffleSettings(1, 4, 0)
     partitions = partition_store(store, Labelling(1), scaling, Linear(1.0), settings, str(tmp_path / "scratch"), HERE)
-    job = RingJob(partitions, scaling, FeatureMap(18, 1.0), LinearLoss(ODM, 1e5), None, 0)
+    job = RingJob(partitions, scaling, FeatureMap(18, 1.0), BandLoss(ODM, 1e5), None, 0)
     w = np.zeros(19)
     Ring(job, HERE)  # compiles
     tracemalloc.start()

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -17,7 +17,6 @@ from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.fitting.training import FitSettings
 from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
 from dask_odm.solvers.base import Solution
-from dask_odm.solvers.svrg import SVRGState
 
 S = TypeVar("S")
 logger = logging.getLogger("dask_odm")
@@ -90,46 +89,15 @@ def open_checkpoint(data: Callable[[], str], settings: FitSettings) -> Checkpoin
     return opened
 
 
-@dataclass
-class EpochCheckpoint:
-    """Where a fit by epochs writes its state; else as `Checkpoint`."""
-
-    path: str
-    fit: dict[str, Any]
-    start: SVRGState | None = None
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-    def save(self, state: SVRGState, history: list[dict[str, Any]]) -> None:
-        """Replace the checkpoint by that of ``state``."""
-        arrays = {name: np.asarray(value).reshape(-1, state.w.size if np.ndim(value) else 1)
-                  for name, value in asdict(state).items()}  # fmt: skip
-        save_state(self.path, arrays, {"history": history} | self.fit)
-
-
-def open_epochs(solver: str, data: Callable[[], str], settings: FitSettings) -> EpochCheckpoint | None:
-    """As `open_checkpoint`, of a fit by the epochs of a ``solver``."""
-    if settings.checkpoint is None:
-        return None
-    path = settings.checkpoint
-    fit, found = _find(path, f"{solver} {data()}", settings)
-    opened = EpochCheckpoint(path, fit)
-    if found is not None:
-        arrays, attributes = found
-        figures = {name: value.item() for name, value in arrays.items() if name not in ("w", "before")}
-        opened.start = SVRGState(w=arrays["w"][0], before=arrays["before"], **figures)
-        opened.history = list(attributes["history"])
-    return opened
-
-
 def open_steps(
-    solver: str, data: Callable[[], str], settings: FitSettings, kind: Callable[..., S], vectors: Sequence[str]
+    solver: str, data: Callable[[], str], settings: FitSettings, kind: Callable[..., S]
 ) -> tuple[S | None, Callable[[S], None]]:
     """The state that a fit by the steps of a ``solver`` goes on from, and what saves one; else as `open_checkpoint`.
 
     Parameters
     ----------
     kind : callable
-        The dataclass of a state. Its arrays are the ``vectors`` and matrices; all else is JSON.
+        The dataclass of a state: vectors, matrices, and figures that JSON has, a ``history`` among them.
     """
     if settings.checkpoint is None:
         return None, lambda state: None
@@ -137,15 +105,29 @@ def open_steps(
     fit, found = _find(path, f"{solver} {data()}", settings)
 
     def save(state: S) -> None:
-        arrays = {name: np.atleast_2d(value) for name, value in vars(state).items() if isinstance(value, np.ndarray)}
-        figures = {name: value for name, value in vars(state).items() if name not in arrays}
-        save_state(path, arrays, figures | fit)
+        fields = {name: value for name, value in vars(state).items() if isinstance(value, np.ndarray)}
+        figures = {name: value for name, value in vars(state).items() if name not in fields}
+        vectors = [name for name, value in fields.items() if value.ndim == 1]
+        arrays = {name: np.atleast_2d(value) for name, value in fields.items()}  # a record's arrays are matrices
+        save_state(path, arrays, figures | fit | {"vectors": vectors})
 
-    if found is None:
-        return None, save
-    arrays = {name: value[0] if name in vectors else value for name, value in found[0].items()}
-    figures = {name: value for name, value in found[1].items() if name not in fit}
-    return kind(**arrays, **figures), save
+    return None if found is None else _state_of(path, kind, *found, fit), save
+
+
+def _state_of(
+    path: str, kind: Callable[..., S], arrays: dict[str, Any], attributes: dict[str, Any], fit: dict[str, Any]
+) -> S:
+    """The state that a checkpoint holds."""
+    vectors = attributes.get("vectors", [])
+    fields = {name: value[0] if name in vectors else value for name, value in arrays.items()}
+    figures = {name: value for name, value in attributes.items() if name not in fit and name != "vectors"}
+    try:
+        return kind(**fields, **figures)
+    except TypeError as error:
+        raise StoreError(
+            f"checkpoint '{path}' holds no state of this solver ({error}), perhaps that of another version of "
+            "dask_odm; remove it to start afresh."
+        ) from error
 
 
 def _find(

@@ -46,12 +46,12 @@ def relative_gap(
     everyone = np.arange(products.n)
     square_norm = float(a @ (landmarks.gram @ a))
     with single_threaded_blas:
-        margins = losses.y * products.cross(everyone, places, a, precise=True)
+        margins = losses.y * products.cross(everyone, places, a, double_precision=True)
         if exact:
             return certified_gap(losses, margins, square_norm, products).gap
         coefficients = losses.y * losses.dual_candidate(margins)
         active = np.flatnonzero(coefficients)
-        pull = products.cross(places, active, coefficients[active], precise=True)
+        dual_image = products.cross(places, active, coefficients[active], double_precision=True)
         residual = landmarks.residual(products.rows(everyone), threads)
-        gap = span_gap(losses, margins, square_norm, pull, landmarks, residual).gap
+        gap = span_gap(losses, margins, square_norm, dual_image, landmarks, residual).gap
     return gap if gap <= MEANINGFUL else math.nan

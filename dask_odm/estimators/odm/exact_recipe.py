@@ -95,7 +95,7 @@ def _warn_of_entries(n: int) -> None:
 
 def _solve(losses: RowLosses, products: Products, settings: FitSettings, data: Callable[[], str]) -> ExactSolution:
     """Solve, with checkpoints if they are asked for; ``data`` tells one which rows these are."""
-    resume, save = open_steps("exact", data, settings, ExactState, ("coefficients", "scores", "stiffness"))
+    resume, save = open_steps("exact", data, settings, ExactState)
     with rescaling_advised():
         return solve_exact(
             losses,

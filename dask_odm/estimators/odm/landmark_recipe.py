@@ -16,7 +16,7 @@ from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import Labelling
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StoreSpan
+from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.fitting.checkpoints import open_steps
 from dask_odm.estimators.fitting.training import (
@@ -36,12 +36,12 @@ from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choose, choosing_bytes
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import RowLosses
-from dask_odm.problems.primal import LinearLoss
-from dask_odm.problems.span import RowSpan, Span, SpanQuery, tile_bytes
+from dask_odm.problems.span import SpanProblem, SpanQuery, SpanSums, tile_bytes
+from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.solvers.sketch import SKETCH
 from dask_odm.solvers.span_newton import (
-    LandmarkSolution,
     LandmarkState,
     carried_over,
     rough_solution,
@@ -58,7 +58,7 @@ LANDMARKS = 1000
 WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have at the landmarks
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
-PIVOT_ROWS = 20  # a landmark, that it is sought among
+PIVOT_ROWS = 20  # candidate rows per landmark
 FEW = 4  # a fit begins with one landmark in so many
 
 
@@ -77,18 +77,18 @@ def train_landmark_arrays(
     if settings.certify:  # told now, not after the fit
         require_memory((rows.n, d), rows.X.dtype, settings, CERTIFICATE, 0)
     with single_threaded_blas, rescaling_advised():
-        loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
+        loss = BandLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
         weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
         source = scaled if isinstance(scaled, SparseRows) else ArrayRows(scaled)
         codes, spare = (rows.y > 0).astype(np.int8), cluster.memory - needed
 
-        def spanned(landmarks: Landmarks, *, keep: bool) -> RowSpan:
+        def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
             query = SpanQuery(kernel, landmarks.rows, loss)
-            return RowSpan(query, source, codes, weights, spare if keep else 0, CPU_COUNT)
+            return SpanProblem.over_rows(query, source, codes, weights, spare if keep else 0, CPU_COUNT)
 
         chosen = choose(kernel, pool, **_choosing(settings, count, rows.n))
         landmarks, solution = _solve(chosen, spanned, rows.n, count, spare, settings, rows.fingerprint, began)
-        gap = _gap_in_memory(rows, scaled, landmarks, solution.a, settings)
+        gap = _gap_in_memory(rows, scaled, landmarks, solution.x, settings)
     return _finish(landmarks, scaling, rows.raw(landmarks.index), rows.kept[landmarks.index], solution, gap, settings)
 
 
@@ -133,11 +133,13 @@ def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettin
         chosen = choose(kernel, source, **choosing)
         class_weights = labelling.negative_weight, labelling.positive_weight
         total = float(weight_per_class(store) @ class_weights)
-        loss = LinearLoss(settings.odm, total, labelling.positive, *class_weights)
+        loss = BandLoss(settings.odm, total, labelling.positive, *class_weights)
 
-        def spanned(landmarks: Landmarks, *, keep: bool) -> StoreSpan:
-            span = StoreSpan(SpanQuery(kernel, landmarks.rows, loss), scaling, store, cluster)
-            span.require(max(start_rows(store.rows, count), SKETCH * count))
+        def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
+            passes = StorePasses(store, cluster)
+            span = SpanProblem.over_passes(SpanQuery(kernel, landmarks.rows, loss, scaling), passes)
+            needed = span.pass_bytes(max(start_rows(store.rows, count), SKETCH * count))
+            passes.require(needed, f"A pass over the store for {len(landmarks)} landmarks")
             return span
 
         logger.info("%d rows, %d landmarks, Newton by passes; %s", store.rows, count, cluster)
@@ -148,7 +150,7 @@ def train_landmark_store(store: Store, labelling: Labelling, settings: FitSettin
             asked = store_products(store, labelling, scaling, kernel, cluster, settings, CERTIFICATE)
             with asked as (products, losses, kept):
                 places = np.searchsorted(kept, landmarks.index)
-                gap = relative_gap(losses, products, landmarks, places, solution.a, exact=True, threads=CPU_COUNT)
+                gap = relative_gap(losses, products, landmarks, places, solution.x, exact=True, threads=CPU_COUNT)
     return _finish(landmarks, scaling, raw, landmarks.index, solution, gap, settings)
 
 
@@ -200,21 +202,21 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 def _solve(
     chosen: Landmarks,
-    spanned: Callable[..., Span],
+    spanned: Callable[..., SpanProblem],
     n: int,
     count: int,
     memory: int,
     settings: FitSettings,
     data: Callable[[], str],
     began: float,
-) -> tuple[Landmarks, LandmarkSolution]:
+) -> tuple[Landmarks, PrimalSolution[SpanSums]]:
     """All landmarks, the ``chosen`` ones if no more are to come, and Newton's solution over them.
 
     ``spanned`` gives the span of landmarks over the ``n`` rows, which ``data`` tells a checkpoint; of a few of them a
     sample's solution is learned first, to start from, and to tell which rows have a dual variable.
     """
     seed, size = settings.solver.seed, start_rows(n, count)
-    resume, save = open_steps("landmark", data, settings, LandmarkState, ("a", "sketched"))
+    resume, save = open_steps("landmark", data, settings, LandmarkState)
     landmarks, start, by_support = chosen, np.zeros(len(chosen)), _by_support(settings, count, n)
     if by_support or (resume is None and 2 * size < n):
         few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
@@ -245,12 +247,12 @@ def _finish(
     scaling: Scaling,
     raw: Any,
     numbers: Array,
-    solution: LandmarkSolution,
+    solution: PrimalSolution[SpanSums],
     gap: float,
     settings: FitSettings,
 ) -> Trained:
     """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
-    a, kernel = solution.a, landmarks.kernel
+    a, kernel = solution.x, landmarks.kernel
     if not (np.isfinite(a).all() and np.isfinite(solution.gap)):
         raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
     intercept = np.array([kernel.bias * float(a.sum())])

@@ -15,7 +15,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import Labelling
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StoreProblem
+from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps
 from dask_odm.estimators.fitting.training import (
@@ -30,9 +30,11 @@ from dask_odm.estimators.inputs.resolving import weight_per_class
 from dask_odm.events import IterationFinished, report
 from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.primal import FeatureMap, LinearLoss
-from dask_odm.problems.primal_arrays import EXACT_FEATURES, ArrayProblem
-from dask_odm.solvers.newton import LinearSolution, NewtonState, solve_newton
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem, PrimalSums
+from dask_odm.solvers.linear_newton import NewtonState, solve_newton
+from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.strategies.predict import Predictor
 from dask_odm.typing import Array
 
@@ -45,9 +47,9 @@ def train_linear_arrays(
     """Train on rows in memory; parameters as `dask_odm.estimators.odm.tree_recipe.train_arrays`."""
     rows = TrainingRows.of(X, y, weight, class_weights)
     features = FeatureMap(rows.X.shape[1], settings.bias, _scaling(rows, settings))
-    loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
+    loss = BandLoss(settings.odm, float(rows.total_weights.sum()), 1, *class_weights)
     weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
-    problem = ArrayProblem(features, loss, rows.X, (rows.y > 0).astype(np.int8), weights, CPU_COUNT)
+    problem = PrimalProblem.over_rows(features, loss, rows.X, (rows.y > 0).astype(np.int8), weights, CPU_COUNT)
     Cluster.local(settings.memory_limit).require(problem.nbytes, 1, f"Newton over {features.k} weights")
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
         return _solve_path(problem, features, rows.X.dtype, settings, rows.fingerprint)
@@ -66,22 +68,23 @@ def train_linear_store(store: Store, labelling: Labelling, settings: FitSettings
     features = FeatureMap(store.features, settings.bias, scaling)
     class_weights = labelling.negative_weight, labelling.positive_weight
     total = float(weight_per_class(store) @ class_weights)
-    loss = LinearLoss(settings.odm, total, labelling.positive, *class_weights)
+    loss = BandLoss(settings.odm, total, labelling.positive, *class_weights)
     exact = features.k <= EXACT_FEATURES
-    problem = StoreProblem(features, loss, store, cluster)
-    if exact and not problem.fits("full"):
+    passes = StorePasses(store, cluster)
+    problem = PrimalProblem(features, loss, passes)
+    if exact and not passes.fits(problem.pass_bytes("full")):
         logger.warning(
             "A Hessian of %d weights does not fit the workers' memory: conjugate gradients instead, a pass each.",
             features.k,
         )
         exact = False
-    problem.require("full" if exact else "diagonal")
+    passes.require(problem.pass_bytes("full" if exact else "diagonal"))
     logger.info("%d rows of %d features, Newton by passes; %s", store.rows, store.features, cluster)
     return _solve_path(problem, features, store.dtype, settings, lambda: f"{store.digest} {labelling}", exact)
 
 
 def _solve_path(
-    problem: ArrayProblem | StoreProblem,
+    problem: PrimalProblem,
     features: FeatureMap,
     dtype: np.dtype[Any],
     settings: FitSettings,
@@ -96,7 +99,7 @@ def _solve_path(
     start, before = None, 1.0
     if settings.lams and settings.checkpoint is not None:
         raise InputError("lam_path has no checkpoint; set checkpoint to None.")
-    resume, save = open_steps("newton", data, settings, NewtonState, ("w",))
+    resume, save = open_steps("newton", data, settings, NewtonState)
     for lam in settings.lams or (settings.odm.lam,):
         problem = problem.with_lam(lam)
         with rescaling_advised():
@@ -106,14 +109,14 @@ def _solve_path(
                 tol=settings.solver.tol,
                 max_iter=settings.solver.max_iter,
                 exact=exact,
-                precise=settings.dtype == "float64",
+                double_precision=settings.dtype == "float64",
                 start=None if start is None else start.times(lam / before),
                 resume=resume,
                 on_state=save,
                 on_step=report_step,
             )
         found.append(finish_linear(features, solution, dtype, settings))
-        w, start, before = solution.w, solution.sums, lam
+        w, start, before = solution.x, solution.sums, lam
     return replace(found[-1], path=tuple(found))
 
 
@@ -160,10 +163,10 @@ def report_step(record: dict[str, Any]) -> None:
 
 
 def finish_linear(
-    features: FeatureMap, solution: LinearSolution, dtype: np.dtype[Any], settings: FitSettings
+    features: FeatureMap, solution: PrimalSolution[PrimalSums], dtype: np.dtype[Any], settings: FitSettings
 ) -> Trained:
     """The model of the weights that a linear solver found."""
-    weights, intercept = features.raw_weights(solution.w)
+    weights, intercept = features.raw_weights(solution.x)
     if not (np.isfinite(weights).all() and np.isfinite(intercept) and np.isfinite(solution.gap)):
         raise InputError("the solution is not finite: rescale the rows (scale='minmax') or the weights.")
     d = features.d

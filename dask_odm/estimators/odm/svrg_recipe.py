@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from dask_odm.data.rows.stored import Labelling
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
-from dask_odm.estimators.fitting.checkpoints import EpochCheckpoint, open_epochs
+from dask_odm.estimators.fitting.checkpoints import open_steps
 from dask_odm.estimators.fitting.training import (
     STRATA,
     WHOLE_BYTES,
@@ -31,7 +32,8 @@ from dask_odm.estimators.fitting.training_rows import TrainingRows
 from dask_odm.estimators.inputs.resolving import weight_per_class
 from dask_odm.estimators.odm.newton_recipe import finish_linear, report_step, start_weights
 from dask_odm.kernels.base import Kernel
-from dask_odm.problems.primal import FeatureMap, LinearLoss
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
 from dask_odm.solvers.svrg import SVRG, StochasticProblem, SVRGState
 from dask_odm.solvers.svrg_steps import ArraySteps, CoresetSteps, draw_coreset
 from dask_odm.strategies.ring import Ring, RingJob, ring_partitions
@@ -86,7 +88,7 @@ def train_ring_arrays(
     rows, features, kernel, scaled = _dense_rows("dsvrg", X, y, weight, class_weights, settings)
     parts = ring_partitions(rows.n, settings.n_partitions)
     partitions = partition_arrays(scaled, rows.y, rows.total_weights, kernel, settings.shuffle(parts))
-    loss = LinearLoss(settings.odm, float(rows.total_weights.sum()))
+    loss = BandLoss(settings.odm, float(rows.total_weights.sum()))
     job = RingJob(
         partitions,
         None,
@@ -106,9 +108,10 @@ def train_ring_store(store: Store, labelling: Labelling, settings: FitSettings) 
     statistics = store_statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     weights = labelling.negative_weight, labelling.positive_weight
-    loss = LinearLoss(settings.odm, float(weight_per_class(store) @ weights))
+    loss = BandLoss(settings.odm, float(weight_per_class(store) @ weights))
     features = FeatureMap(store.features, settings.bias, None if settings.scale is None else scaling)
-    checkpoint = open_epochs("dsvrg", lambda: f"{parts} {store.digest} {labelling}", settings)
+    digest = f"{parts} {store.digest} {labelling}"
+    checkpoint = open_steps("dsvrg", lambda: digest, settings, SVRGState)
     logger.info("%d rows in %d partitions, DSVRG; %s", store.rows, parts, cluster)
     with scratch_folder(settings.scratch) as folder:
         partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
@@ -149,9 +152,9 @@ def _dense_rows(
 
 def _in_memory(
     rows: TrainingRows, features: FeatureMap, scaled: Array, settings: FitSettings
-) -> tuple[FeatureMap, LinearLoss, Array, Array, Array, int, int]:
+) -> tuple[FeatureMap, BandLoss, Array, Array, Array, int, int]:
     """What `ArraySteps` takes."""
-    loss = LinearLoss(settings.odm, float(rows.total_weights.sum()), 1, *rows.class_weights)
+    loss = BandLoss(settings.odm, float(rows.total_weights.sum()), 1, *rows.class_weights)
     weights = np.empty(0) if (rows.weight == 1.0).all() else rows.weight
     plain = FeatureMap(features.d, features.bias)
     return plain, loss, scaled, (rows.y > 0).astype(np.int8), weights, settings.solver.seed, CPU_COUNT
@@ -166,7 +169,7 @@ def _solve(
     *,
     biased: bool = False,
 ) -> Trained:
-    checkpoint = open_epochs(name, rows.fingerprint, settings)
+    checkpoint = open_steps(name, rows.fingerprint, settings, SVRGState)
     return _run(name, problem, features, rows.X.dtype, settings, checkpoint, biased=biased)
 
 
@@ -176,13 +179,11 @@ def _run(
     features: FeatureMap,
     dtype: np.dtype[Any],
     settings: FitSettings,
-    checkpoint: EpochCheckpoint | None,
+    checkpoint: tuple[SVRGState | None, Callable[[SVRGState], None]],
     *,
     biased: bool = False,
 ) -> Trained:
-    solver = SVRG(name, problem, settings.solver, settings.svrg, biased, on_step=report_step)
-    state, history = SVRGState.start(start_weights(features, settings)), []
-    if checkpoint is not None:
-        solver = replace(solver, on_epoch=checkpoint.save)
-        state, history = checkpoint.start or state, checkpoint.history
-    return finish_linear(features, solver.run(state, history), dtype, settings)
+    resume, save = checkpoint
+    solver = SVRG(name, problem, settings.solver, settings.svrg, biased, on_step=report_step, on_state=save)
+    state = resume or SVRGState.start(start_weights(features, settings))
+    return finish_linear(features, solver.run(state), dtype, settings)

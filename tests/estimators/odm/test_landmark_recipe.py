@@ -17,9 +17,9 @@ from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import LinearLoss
-from dask_odm.problems.span import TILE_BYTES, RowSpan, SpanQuery
+from dask_odm.problems.span import TILE_BYTES, SpanProblem, SpanQuery
 from dask_odm.solvers.span_newton import carried_over, rough_solution, solve_landmark, start_rows
 
 SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0}
@@ -164,10 +164,10 @@ def test_peak_memory_of_newton_is_projected(n, d, r, monkeypatch):
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     landmarks, settings = Landmarks(RBF(1.0, 1e-2), X[:r], np.arange(r)), ODMSettings(1e6, 0.3, 0.2)
     few = Landmarks(landmarks.kernel, X[: r : landmark.FEW], np.arange(0, r, landmark.FEW))
-    loss, codes = LinearLoss(settings, float(n), 1, 1.0, 1.0), (X[:, 0] > 0).astype(np.int8)
+    loss, codes = BandLoss(settings, float(n), 1, 1.0, 1.0), (X[:, 0] > 0).astype(np.int8)
 
-    def spanned(some: Landmarks) -> RowSpan:
-        return RowSpan(SpanQuery(some.kernel, some.rows, loss), ArrayRows(X), codes, np.empty(0), 0, 2)
+    def spanned(some: Landmarks) -> SpanProblem:
+        return SpanProblem.over_rows(SpanQuery(some.kernel, some.rows, loss), ArrayRows(X), codes, np.empty(0), 0, 2)
 
     def fit() -> None:
         a = rough_solution(spanned(few), few, n, start_rows(n, r), 0, 0, 2)

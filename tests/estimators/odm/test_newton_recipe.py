@@ -88,7 +88,7 @@ def test_narrow_rows_reach_any_tolerance(form):
 
 @FORMS
 def test_more_features_than_are_solved_exactly(form, monkeypatch):
-    from dask_odm.solvers import newton as linear_newton
+    from dask_odm.solvers import linear_newton
 
     X, y = blobs(200, 30, seed=3)
     exact = ODMClassifier("linear", **ODM, tol=1e-11).fit(form(X), y)

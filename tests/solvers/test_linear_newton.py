@@ -11,11 +11,13 @@ from scipy.sparse import csr_array
 import reference
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import Linear
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import FeatureMap, LinearLoss
-from dask_odm.problems.primal_arrays import ArrayProblem
+from dask_odm.problems.primal import PrimalProblem
 from dask_odm.solvers.active_set import solve_dense, solve_features
-from dask_odm.solvers.newton import LinearSolution, NewtonState, solve_newton
+from dask_odm.solvers.linear_newton import NewtonState, solve_newton
+from dask_odm.solvers.newton import PrimalSolution
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -28,13 +30,13 @@ def linear_problem(n: int = 300, setting=SETTINGS[0], *, bias: float = 1.0, **op
     return small_problem(n, setting, kernel=Linear(bias), **options)
 
 
-def problem_of(p: SmallProblem, form=np.asarray, scaling=None) -> ArrayProblem:
+def problem_of(p: SmallProblem, form=np.asarray, scaling=None) -> PrimalProblem:
     features = FeatureMap(p.X.shape[1], p.kernel.bias, scaling)
-    loss = LinearLoss(p.losses.settings, p.losses.total_weight)
-    return ArrayProblem(features, loss, form(p.X), (p.y > 0).astype(np.int8), p.weight, 2)
+    loss = BandLoss(p.losses.settings, p.losses.total_weight)
+    return PrimalProblem.over_rows(features, loss, form(p.X), (p.y > 0).astype(np.int8), p.weight, 2)
 
 
-def solve(p: SmallProblem, w=None, *, form=np.asarray, tol=1e-12, max_iter=100, exact=None) -> LinearSolution:
+def solve(p: SmallProblem, w=None, *, form=np.asarray, tol=1e-12, max_iter=100, exact=None) -> PrimalSolution:
     problem = problem_of(p, form)
     return solve_newton(problem, np.zeros(problem.k) if w is None else w, tol=tol, max_iter=max_iter, exact=exact)
 
@@ -62,9 +64,9 @@ def values(p: SmallProblem, w: np.ndarray) -> tuple[float, float]:
     return float(primal), float(primal + v @ v / 2 + conjugates.sum())
 
 
-def assert_honest(p: SmallProblem, solution: LinearSolution, rounding: float = 1e-13) -> None:
+def assert_honest(p: SmallProblem, solution: PrimalSolution, rounding: float = 1e-13) -> None:
     """What is reported is what the formulas give."""
-    primal, gap = values(p, solution.w)
+    primal, gap = values(p, solution.x)
     assert solution.primal == pytest.approx(primal, rel=1e-9)
     assert solution.gap == pytest.approx(gap / primal, rel=1e-4, abs=rounding)
     assert solution.history[-1]["gap"] == solution.gap
@@ -80,7 +82,7 @@ def test_is_what_l_bfgs_finds(setting, weighted, exact, form, bias):
     p = linear_problem(90, setting, weighted=weighted, bias=bias, d=4)
     expected, value = reference.solve_primal_linear(wide(p), p.y, *p.parameters, tol=1e-5)
     solution = solve(p, exact=exact, form=form)
-    np.testing.assert_allclose(solution.w, expected, atol=1e-5)
+    np.testing.assert_allclose(solution.x, expected, atol=1e-5)
     assert solution.primal == pytest.approx(value, rel=1e-9)
     assert solution.converged
     assert solution.gap <= 1e-12
@@ -94,10 +96,10 @@ def test_is_what_the_other_newtons_find(setting, weighted, exact):
     p = linear_problem(200, setting, weighted=weighted, d=5)
     solution = solve(p, exact=exact)
     _, w, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(6))
-    np.testing.assert_allclose(solution.w, w, rtol=0, atol=1e-6 * max(1.0, np.abs(w).max()))
+    np.testing.assert_allclose(solution.x, w, rtol=0, atol=1e-6 * max(1.0, np.abs(w).max()))
     a, _ = solve_dense(p.losses, p.K, np.zeros(200))
     scores = p.K @ a
-    np.testing.assert_allclose(wide(p) @ solution.w, scores, rtol=0, atol=1e-5 * max(1.0, np.abs(scores).max()))
+    np.testing.assert_allclose(wide(p) @ solution.x, scores, rtol=0, atol=1e-5 * max(1.0, np.abs(scores).max()))
 
 
 @pytest.mark.parametrize("setting", SETTINGS[:4], ids=str)
@@ -116,10 +118,10 @@ def test_narrow_rows_go_on_in_float64(setting, exact, form, tol):
     p = linear_problem(400, setting, dtype="float32", weighted=True, d=6)
     solution = solve(p, exact=exact, form=form, tol=tol)
     assert solution.converged
-    primal, gap = values(p, solution.w)
+    primal, gap = values(p, solution.x)
     assert gap / primal <= tol * 1.01
     _, w, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(7))
-    assert 0.5 * np.sum((solution.w - w) ** 2) <= 1.01 * tol * primal
+    assert 0.5 * np.sum((solution.x - w) ** 2) <= 1.01 * tol * primal
 
 
 @pytest.mark.parametrize("lam", [1e-8, 1e-4, 1.0, 1e4, 1e8])
@@ -130,7 +132,7 @@ def test_both_ends_of_lam(lam, upsilon, theta, dtype, exact):
     p = linear_problem(300, (lam, upsilon, theta), dtype=dtype)
     solution = solve(p, tol=1e-8, exact=exact)
     assert solution.converged
-    primal, gap = values(p, solution.w)
+    primal, gap = values(p, solution.x)
     assert gap / primal <= 1.01e-8
 
 
@@ -160,16 +162,16 @@ def test_rows_that_leave_the_hessian_singular(kind, exact, form, setting):
     assert solution.converged
     assert_honest(p, solution, 1e-6 if kind == "uneven" else 1e-12)
     if kind == "duplicate":
-        np.testing.assert_allclose(solution.w[:3], solution.w[3:6], atol=1e-3 * np.abs(solution.w).max())
+        np.testing.assert_allclose(solution.x[:3], solution.x[3:6], atol=1e-3 * np.abs(solution.x).max())
     if kind == "only zeros":
-        np.testing.assert_array_equal(solution.w[:3], 0.0)
+        np.testing.assert_array_equal(solution.x[:3], 0.0)
 
 
 def test_contradicting_rows():
     p = linear_problem(40)
     p = with_rows(p, np.vstack([p.X, p.X]), np.concatenate([p.y, -p.y]))
     solution = solve(p)
-    np.testing.assert_allclose(solution.w, 0.0, atol=1e-5)
+    np.testing.assert_allclose(solution.x, 0.0, atol=1e-5)
     assert solution.converged
 
 
@@ -177,16 +179,16 @@ def test_one_class_only():
     p = linear_problem(60)
     solution = solve(with_rows(p, p.X, np.ones(60)))
     assert solution.converged
-    assert (wide(p) @ solution.w > 0).all()
+    assert (wide(p) @ solution.x > 0).all()
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_is_the_same_from_anywhere(exact):
     p = linear_problem(200, SETTINGS[1], d=5)
-    expected = solve(p, exact=exact).w
+    expected = solve(p, exact=exact).x
     for scale in (1e-3, 1.0, 1e5):
         start = scale * np.random.default_rng(1).normal(size=6)
-        np.testing.assert_allclose(solve(p, start, exact=exact).w, expected, atol=1e-6 * np.abs(expected).max())
+        np.testing.assert_allclose(solve(p, start, exact=exact).x, expected, atol=1e-6 * np.abs(expected).max())
     again = solve(p, expected, exact=exact)
     assert again.converged
     assert len(again.history) == 1
@@ -201,7 +203,7 @@ def test_no_step_raises_the_objective(setting, exact, dtype, tolerance):
         assert_falls(solve(p, start, exact=exact), tolerance)
 
 
-def assert_falls(solution: LinearSolution, tolerance: float) -> None:
+def assert_falls(solution: PrimalSolution, tolerance: float) -> None:
     """No step raises P but for rounding; a full step that would have is followed by a shorter one, which does not."""
     objective = [step["objective"] for step in solution.history]
     lowest, tried = objective[0], False
@@ -297,7 +299,7 @@ def test_scaled_rows(exact, form):
     raw = with_rows(p, X)
     problem = problem_of(raw, form, scaling)
     solution = solve_newton(problem, np.zeros(4), tol=1e-12, max_iter=50, exact=exact)
-    np.testing.assert_allclose(solution.w, solve(by_hand).w, atol=1e-5)
+    np.testing.assert_allclose(solution.x, solve(by_hand).x, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
@@ -311,7 +313,7 @@ def test_rows_too_large_make_no_solution_of_nan(size, exact):
         solution = solve(p, tol=1e-8, max_iter=20, exact=exact)
     except ValueError:  # of a Hessian that overflows
         return
-    assert not solution.converged or np.isfinite(solution.w).all()
+    assert not solution.converged or np.isfinite(solution.x).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -320,8 +322,8 @@ def test_a_run_that_is_taken_up_ends_with_the_same_bits(dtype, after):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(3000, 12)).astype(dtype)
     codes = (X @ rng.normal(size=12) + 2.0 * rng.normal(size=3000) > 0).astype(np.int8)
-    features, loss = FeatureMap(12, 1.0), LinearLoss(ODMSettings(1e6, 0.3, 0.2), 3000.0)
-    problem = ArrayProblem(features, loss, X, codes, np.zeros(0))
+    features, loss = FeatureMap(12, 1.0), BandLoss(ODMSettings(1e6, 0.3, 0.2), 3000.0)
+    problem = PrimalProblem.over_rows(features, loss, X, codes, np.zeros(0))
     states: list[NewtonState] = []
 
     def keep(state: NewtonState) -> None:
@@ -330,15 +332,15 @@ def test_a_run_that_is_taken_up_ends_with_the_same_bits(dtype, after):
     whole = solve_newton(problem, np.zeros(13), tol=1e-11, max_iter=30, on_state=keep)
     assert len(states) >= after
     rest = solve_newton(problem, np.zeros(13), tol=1e-11, max_iter=30, resume=states[after - 1])
-    assert rest.w.tobytes() == whole.w.tobytes()
+    assert rest.x.tobytes() == whole.x.tobytes()
     assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
     assert [r["iteration"] for r in rest.history] == list(range(len(whole.history)))
 
 
-class Sampled(ArrayProblem):
+class Sampled(PrimalProblem):
     """Rows of which one in eight is taken for the Hessian, though they are few."""
 
-    every = 8
+    hessian_stride = 8
 
 
 @pytest.mark.parametrize("active", [0.5, 0.002])
@@ -348,8 +350,12 @@ def test_a_sampled_hessian_ends_at_the_same_weights(active):
     X = rng.normal(size=(30_000, 6))
     scores = X @ rng.normal(size=6)
     codes = (scores + rng.normal(size=30_000) * (1.0 if active > 0.1 else 0.01) > 0).astype(np.int8)
-    features, loss = FeatureMap(6, 1.0), LinearLoss(ODMSettings(1e4, 0.0, 0.2), 30_000.0)
-    whole = solve_newton(ArrayProblem(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
-    sampled = solve_newton(Sampled(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
+    features, loss = FeatureMap(6, 1.0), BandLoss(ODMSettings(1e4, 0.0, 0.2), 30_000.0)
+    whole = solve_newton(
+        PrimalProblem.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50
+    )
+    sampled = solve_newton(
+        Sampled.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50
+    )
     assert sampled.converged
-    np.testing.assert_allclose(sampled.w, whole.w, rtol=0, atol=1e-4 * np.abs(whole.w).max())
+    np.testing.assert_allclose(sampled.x, whole.x, rtol=0, atol=1e-4 * np.abs(whole.x).max())

@@ -1,0 +1,70 @@
+"""Preconditioned conjugate gradients, for every solver that has products with a positive definite matrix alone.
+
+Source: Nocedal and Wright, *Numerical Optimization*, algorithm 5.3; inexact Newton steps ask for a residual that is a
+fixed share of the first one (forcing, section 7.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dask_odm.typing import Array
+
+
+def conjugate_gradients(
+    apply: Callable[[Array], Array],
+    b: Array,
+    precondition: Callable[[Array], Array],
+    *,
+    most: int,
+    forcing: float = 0.0,
+    least: float | None = None,
+    gain: float | None = None,
+    on_step: Callable[[float], object] = lambda length: None,
+) -> tuple[Array, int]:
+    """Solve ``A x = b`` from zero, until one of the rules says that it is enough.
+
+    Parameters
+    ----------
+    apply : callable
+        ``A p`` of a direction p (n,).
+    b : ndarray of shape (n,)
+    precondition : callable
+        An approximation of ``A⁻¹ r``, as a positive definite matrix.
+    most : int
+        The most products.
+    forcing : float
+        Stop where ``rᵀM⁻¹r`` of the residual r is at most this share of its first value.
+    least : float, optional
+        Stop where ``rᵀr`` is at most that.
+    gain : float, optional
+        Stop after a step that lowers ``½ xᵀAx − bᵀx`` by at most this share of the best step.
+    on_step : callable
+        Told of the length of every step along the direction that was applied last.
+
+    Returns
+    -------
+    x : ndarray of shape (n,)
+    products : int
+    """
+    x, r = np.zeros_like(b), b.copy()
+    z = precondition(r)
+    p, rz, best, products = z, float(r @ z), 0.0, 0
+    enough = forcing * rz if forcing else 0.0
+    while products < most and rz > enough and not (least is not None and float(r @ r) <= least):
+        Ap = apply(p)
+        length = rz / float(p @ Ap)
+        x += length * p
+        r -= length * Ap
+        products += 1
+        on_step(length)
+        gained = 0.5 * length * rz
+        best = max(best, gained)
+        if gain is not None and not gained > gain * best:
+            break
+        z = precondition(r)
+        rz, last = float(r @ z), rz
+        p = z + (rz / last) * p
+    return x, products

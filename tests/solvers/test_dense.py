@@ -1,0 +1,38 @@
+"""Positive definite systems against NumPy's solve, and mended where they are not quite definite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm.solvers.dense import mended, solve_positive
+
+
+def test_is_the_solution():
+    rng = np.random.default_rng(0)
+    root, b = rng.normal(size=(20, 20)), rng.normal(size=20)
+    A = root @ root.T + np.eye(20)
+    np.testing.assert_allclose(solve_positive(A, b, 1e-12), np.linalg.solve(A, b), rtol=1e-9)
+
+
+def test_a_little_on_the_diagonal_mends_what_rounding_broke():
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(20, 3))
+    A = root @ root.T - 1e-9 * np.eye(20)
+    b = root @ rng.normal(size=3)
+    x = solve_positive(A, b, 1e-12 * float(np.trace(A)))
+    np.testing.assert_allclose(A @ x, b, atol=1e-4)
+
+
+def test_ridges_grow_and_end():
+    tried: list[float] = []
+
+    def never(ridge: float) -> None:
+        tried.append(ridge)
+
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        mended(never, lambda: 1e-10)
+    assert tried[:3] == pytest.approx([0.0, 1e-10, 1e-8])
+    assert np.isfinite(tried).all()
+    with pytest.raises(np.linalg.LinAlgError):
+        mended(never, lambda: 0.0)  # of a matrix of zeros no ridge follows
