@@ -25,7 +25,7 @@ from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK
 PANEL_BYTES = 16 << 20
-RUN_BYTES = 1 << 20  # of blocks that wait, packed, for one that is read once for all of them
+RUN_BYTES = 1 << 20  # the most bytes of packed blocks that share one reading of another block
 GROUPS = 32
 
 

@@ -21,7 +21,7 @@ from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows whose kernel values are held at a time
-_PANEL = 128  # landmarks that a step of solving with the factor takes
+_PANEL = 128  # landmarks that one step of solving with the factor takes
 RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # a feature's rounding must stay small beside it
 _GREEDY_TOLERANCE = 1e-10
 VANISHES = (

@@ -18,10 +18,10 @@ import numpy as np
 
 from dask_odm.kernels.jit import compiled, inlined
 
-COLUMNS = 512  # of a panel
-RUN_ROWS = 64  # whose products with a column are added up before they go to float64
-WHOLE = 32  # columns are computed in multiples of it, so that vectors are full
-FEATURES = 8  # of a step at most: more and their factors do not fit the registers
+COLUMNS = 512  # columns of a panel
+RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64
+WHOLE = 32  # the multiple that columns are computed in, so that vector registers are full
+FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
 STORE, FORWARD, BACKWARD, STORED = 0, 1, 2, 4  # what to do with entries; STORED: they are read, not computed
 

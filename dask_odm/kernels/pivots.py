@@ -29,9 +29,9 @@ CHUNK_ROWS = 1 << 14
 CHUNK_BYTES = 64 << 20
 METHODS = ("uniform", "rp")
 _STREAM, _SHARE_STREAM = 4, 5  # of random numbers, apart from those of shuffles and stochastic steps
-_FIRST = 64  # pivots of the first block where their number is to be found; each block then doubles it
-_MOST = 8192  # proposals of a block, unless more are to be pivots: their features are held
-_PANEL = 128  # proposals that are decided before the others hear of it
+_FIRST = 64  # pivots of the first block where their number is to be found; each block doubles it
+_MOST = 8192  # the most proposals of a block, whose features are held, unless more are to be pivots
+_PANEL = 128  # proposals that are decided on before the residuals of the others are brought up to date
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from dask_odm.kernels.base import Kernel, Packed, run_loop
 from dask_odm.kernels.loops import COLUMNS, LOG2, STORE, STORED, exp2_float32, exp2_float64, padded, step_of, tile_loop
 from dask_odm.typing import Array
 
-WIDE = 128  # features from which on BLAS makes RBF tiles sooner than the loop
+WIDE = 128  # the fewest features for which BLAS makes RBF tiles sooner than the loop
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def certified_gap(losses: RowLosses, margins: Array, square_norm: float, product
     square_norm : float
         ``‖w‖²`` of the model.
     products : Products
-        Of the rows; one precise face is asked for, of the rows outside the band.
+        Of the rows; one face is asked for, in double precision, of the rows outside the band.
 
     Returns
     -------

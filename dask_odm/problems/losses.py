@@ -21,7 +21,10 @@ L = TypeVar("L", bound="Loss")
 
 
 class Loss(Protocol):
-    """What a problem asks of a loss. ``weight`` has one weight a row, or is empty: all 1."""
+    """What a problem asks of a loss. ``weight`` has one weight a row, or is empty: all 1.
+
+    A loss that inherits from it need not have `slopes`, `pack` and `unpack`.
+    """
 
     def with_lam(self: L, lam: float) -> L:
         """The same loss, weighed by another λ."""
@@ -37,7 +40,8 @@ class Loss(Protocol):
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
         """Derivatives by step of the rows' losses at ``scores + step · change``, summed, for every one of ``steps``."""
-        ...
+        here, ahead = scores.astype(np.float64), change.astype(np.float64)
+        return np.array([-float(self.evaluate(here + step * ahead, y, weight)[1] @ ahead) for step in steps])
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:
         """The largest second derivative of every row's loss, float64 (n,)."""
@@ -45,11 +49,11 @@ class Loss(Protocol):
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
         """Second derivatives (n,) of some rows as they travel: small where they take few values."""
-        ...
+        return curvature
 
     def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
         """What was given to `pack`, to the bit."""
-        ...
+        return packed
 
 
 @runtime_checkable

@@ -17,9 +17,11 @@ import numpy as np
 from dask_odm.kernels.jit import compiled
 from dask_odm.typing import Array
 
-MOST_FEATURES = 64  # beyond, BLAS is as fast
-_ROWS = 256
-_STRIDE = _ROWS + 16  # a power of two would put all features in the same few lines of the cache
+MOST_FEATURES = 64  # the most that the loop sums a Hessian of: beyond, BLAS is as fast
+_ROWS = 256  # of a block
+_STRIDE = (
+    _ROWS + 16
+)  # from feature to feature of a block: a power of two would put all features in the same few lines of the cache
 
 
 @compiled

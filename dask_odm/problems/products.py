@@ -21,8 +21,8 @@ from dask_odm.problems.odm import Operator
 from dask_odm.typing import Array
 
 CROSS_ROWS = 512  # rows of a tile of a cross product
-TOLD_ROWS = 8192  # whose certificate takes long enough to be watched
-CROSS_BYTES = 8 << 20  # most of a tile's packed sides
+TOLD_ROWS = 8192  # the fewest rows whose certificate reports its progress
+CROSS_BYTES = 8 << 20  # the most bytes of a tile's packed sides
 
 
 class Products(Protocol):

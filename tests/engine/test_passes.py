@@ -6,25 +6,28 @@ import logging
 import signal
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
 import pass_jobs
 from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import Labelling
-from dask_odm.data.store.store import Store
+from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses, chunk_groups, task_count
 from dask_odm.estimators.odm import newton_recipe as linear
 from dask_odm.events import IterationFinished
 from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.losses import BandLoss, SquaredLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal import PrimalProblem, Query
+from dask_odm.solvers.linear_newton import solve_newton
 from small_stores import store_of
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
@@ -185,3 +188,30 @@ def test_fits_at_the_same_time_do_not_share_tasks(store, client):
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(fit, lams)) == alone
+
+
+@dataclass(frozen=True)
+class RealTargets:
+    """Columns of a block whose targets are not the store's."""
+
+    y: np.ndarray
+    weighted: bool
+
+    def __call__(self, block: StoreBlock) -> tuple[np.ndarray, np.ndarray]:
+        y = self.y[block.first : block.first + len(block.X)]
+        assert block.weight is not None
+        return y, block.weight if self.weighted else np.empty(0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("exact", [True, False], ids=["cholesky", "conjugate gradients"])
+def test_other_targets_and_another_loss_need_no_other_pass(store, weighted, exact):
+    """Ridge regression on real targets, though the store has classes."""
+    whole = store.read_rows(np.arange(store.rows))
+    y = np.cos(whole.X).sum(axis=1).astype(np.float64)
+    given = StorePasses(store, HERE, RealTargets(y, weighted))
+    problem = PrimalProblem(FeatureMap(7, 0.0), SquaredLoss(2.0), given)
+    solution = solve_newton(problem, np.zeros(7), tol=1e-13, max_iter=20, exact=exact)
+    ridge = Ridge(0.5, fit_intercept=False).fit(whole.X.astype(float), y, whole.weight if weighted else None)
+    assert solution.converged
+    np.testing.assert_allclose(solution.x, ridge.coef_, atol=1e-5)

@@ -80,8 +80,9 @@ def test_float32_rows_reach_the_tolerance(lam):
 
 
 def test_steps_are_told_and_limited():
-    p = small_problem(500, SETTINGS[1])
-    solution, _ = solve(p, np.arange(0, 500, 10), max_iter=1)
+    p, told = small_problem(500, SETTINGS[1]), []
+    solution, _ = solve(p, np.arange(0, 500, 10), max_iter=1, on_step=told.append)
+    assert told == solution.history
     assert [record["iteration"] for record in solution.history] == [0, 1]
     assert not solution.converged
 

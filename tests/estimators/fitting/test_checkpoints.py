@@ -1,0 +1,87 @@
+"""The checkpoint of any solver's state: vectors, matrices and figures come back to the bit, in their shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_odm import StoreError
+from dask_odm.estimators.fitting.checkpoints import open_steps
+from dask_odm.estimators.fitting.training import FitSettings
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.strategies.tree import TreeSettings
+
+
+@dataclass(frozen=True, eq=False)
+class ToyState:
+    vector: np.ndarray
+    nothing: np.ndarray
+    row: np.ndarray
+    matrix: np.ndarray
+    known: float | None
+    steps: int
+    double: bool
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def settings(path: str, *, resume: bool) -> FitSettings:
+    return FitSettings(
+        "rbf", 1.0, 3, 1.0, 1.0, None, ODMSettings(1.0, 0.1, 0.2), SolverSettings(), TreeSettings(), None, None, None,
+        None, None, path, resume,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [None, 1 / 3])
+def test_a_state_comes_back_as_it_was(tmp_path, known):
+    path, rng = str(tmp_path / "c"), np.random.default_rng(0)
+    state = ToyState(
+        rng.normal(size=7),
+        np.empty(0),
+        rng.normal(size=(1, 5)),
+        rng.normal(size=(3, 3)),
+        known,
+        4,
+        True,
+        [{"gap": 0.1}],
+    )
+    start, save = open_steps("toy", lambda: "rows", settings(path, resume=False), ToyState)
+    assert start is None
+    save(state)
+    found, _ = open_steps("toy", lambda: "rows", settings(path, resume=True), ToyState)
+    assert found is not None
+    for name in ("vector", "nothing", "row", "matrix"):
+        one, other = getattr(found, name), getattr(state, name)
+        assert one.shape == other.shape, name
+        assert one.tobytes() == other.tobytes()
+    for name in ("known", "steps", "double", "history"):
+        assert getattr(found, name) == getattr(state, name)
+
+
+def test_a_state_of_other_fields_is_named_and_so_is_the_way_out(tmp_path):
+    @dataclass(frozen=True)
+    class Older:
+        vector: np.ndarray
+        steps: int
+        history: list[dict[str, Any]]
+
+    path = str(tmp_path / "c")
+    _, save = open_steps("toy", lambda: "rows", settings(path, resume=False), Older)
+    save(Older(np.ones(3), 1, []))
+    with pytest.raises(
+        StoreError, match=r"checkpoint '.*c' holds no state of this solver .*; remove it to start afresh"
+    ):
+        open_steps("toy", lambda: "rows", settings(path, resume=True), ToyState)
+
+
+def test_without_a_checkpoint_nothing_is_read_and_nothing_saved(tmp_path):
+    def data() -> str:
+        raise AssertionError("a pass over the rows for nothing")
+
+    start, save = open_steps("toy", data, settings(None, resume=False), ToyState)  # type: ignore[arg-type]
+    assert start is None
+    save(ToyState(*[np.empty(0)] * 4, None, 0, False))
+    assert not list(tmp_path.iterdir())
