@@ -39,22 +39,44 @@ from dask_odm.solvers.pcg import Woodbury, nystrom_features
 from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
-DENSE_ROWS = 1024  # the most rows that are solved by Cholesky alone, to rounding
 LANDMARKS = 1024  # the most rows that the preconditioner is made of
 SUBSET = 4  # the start is the solution of one row in so many
 ROUGH = 0.03  # the gap that the start is solved to
-FORCING = (
-    0.003  # share of min(0.1, √gap) · gap that a step's inexactness may leave of the gap: with it rows change sides
-)
+FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
 LITTLE = 0.01  # share of the gap: a step that gains less is poor
 EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
-MOST_PRODUCTS = 400  # the most products of one system
-DIRECT_ROWS = 4096  # the most active rows that Cholesky may take over where conjugate gradients are slow
 ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
-PATIENCE = 10  # steps that may pass without a smaller gap
-TRIED, FAR = 2, 0.5  # after so many steps, so large a gap calls for smaller λ first
+TRIED = 2  # steps after which a large gap calls for smaller λ first
 EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
 NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
+
+
+@dataclass(frozen=True)
+class ExactLimits:
+    """Where one way of solving takes over from another.
+
+    Parameters
+    ----------
+    dense_rows : int
+        The most rows that are solved by Cholesky alone, to rounding.
+    direct_rows : int
+        The most active rows that Cholesky may take over where conjugate gradients are slow.
+    products : int
+        The most of one system.
+    patience : int
+        Steps that may pass without a smaller gap.
+    far : float
+        The largest gap after `TRIED` steps that does not call for smaller λ first.
+    """
+
+    dense_rows: int = 1024
+    direct_rows: int = 4096
+    products: int = 400
+    patience: int = 10
+    far: float = 0.5
+
+
+LIMITS = ExactLimits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +133,10 @@ def landmark_count(n: int) -> int:
 
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
     """Peak bytes of a solve where it runs; rows, and what products take, aside."""
-    if n <= DENSE_ROWS:
+    if n <= LIMITS.dense_rows:
         return 5 * 8 * n * n
     r = landmark_count(n)
-    m = min(n, DIRECT_ROWS)
+    m = min(n, LIMITS.direct_rows)
     return 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 8 * m * (m + 2 * d) + 40 * 8 * n
 
 
@@ -127,6 +149,7 @@ def solve_exact(
     resume: ExactState | None = None,
     threads: int = 1,
     certify: bool = True,
+    limits: ExactLimits = LIMITS,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[ExactState], object] = lambda state: None,
 ) -> ExactSolution:
@@ -148,13 +171,14 @@ def solve_exact(
     certify : bool
         Hold the last gap against the kernel in float64. Without it the gap is that of the kernel as computed in the
         dtype of the rows.
+    limits : ExactLimits
     on_step, on_state : callable
         Called with the record and with the state of every step.
     """
     with single_threaded_blas:
-        if products.n <= DENSE_ROWS:
+        if products.n <= limits.dense_rows:
             return _solve_dense(losses, products, settings, on_step)
-        run = _ExactRun(losses, products, settings, threads, certify)
+        run = _ExactRun(losses, products, settings, threads, certify, limits)
         state = run.begin(start, resume)
         while True:
             if resume is None or len(state.history) > len(resume.history):
@@ -169,10 +193,16 @@ class _ExactRun:
     """One solve; what changes from step to step is in its `ExactState`."""
 
     def __init__(
-        self, losses: RowLosses, products: Products, settings: SolverSettings, threads: int, certify: bool
+        self,
+        losses: RowLosses,
+        products: Products,
+        settings: SolverSettings,
+        threads: int,
+        certify: bool,
+        limits: ExactLimits,
     ) -> None:
         self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
-        self.certify, self.leads = certify, True
+        self.certify, self.limits, self.leads = certify, limits, True
         self.began = time.perf_counter()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
@@ -200,7 +230,9 @@ class _ExactRun:
         settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
         some = Subset(self.products, index)
         a = np.zeros(n)
-        a[index] = solve_exact(losses, some, settings, threads=self.threads, certify=False).coefficients
+        a[index] = solve_exact(
+            losses, some, settings, threads=self.threads, certify=False, limits=self.limits
+        ).coefficients
         return a
 
     def finished(self, state: ExactState) -> bool:
@@ -212,8 +244,9 @@ class _ExactRun:
         """Whether the gap has not shrunk for long; in float32 also, whether the most exact systems gave poor steps."""
         if not state.double and state.exactness <= EXACTEST:
             return True
+        patience = self.limits.patience
         gaps = [record["gap"] for record in state.history[max(0, state.double_since) :]]
-        return len(gaps) > PATIENCE and min(gaps[-PATIENCE:]) >= min(gaps[:-PATIENCE])
+        return len(gaps) > patience and min(gaps[-patience:]) >= min(gaps[:-patience])
 
     def solution(self, state: ExactState) -> ExactSolution:
         last = state.history[-1]
@@ -228,10 +261,8 @@ class _ExactRun:
             return found
         share = np.count_nonzero(state.coefficients) / self.products.n
         # scores are carried along from step to step: in float64, too, their rounding adds up
-        scores, passes = (
-            scores_of(self.products, state.coefficients, double_precision=True),
-            state.passes + share * (2 - share),
-        )
+        scores = scores_of(self.products, state.coefficients, double_precision=True)
+        passes = state.passes + share * (2 - share)
         found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
         since = len(found.history) if stalled and not state.double else state.double_since
         return replace(found, certified=found.bound, double_since=since)
@@ -262,7 +293,7 @@ class _ExactRun:
 
     def step(self, state: ExactState) -> ExactState:
         """Solve for the active rows; take the step as it is where it lowers P, else as far as P falls."""
-        if self.leads and len(state.history) == TRIED + 1 and state.history[-1]["gap"] > FAR:
+        if self.leads and len(state.history) == TRIED + 1 and state.history[-1]["gap"] > self.limits.far:
             return self._led_up(state)
         here = np.stack([state.coefficients, state.scores])
         new, passes = self._newton(state)
@@ -293,7 +324,7 @@ class _ExactRun:
         for share in EASED:
             odm, settings = self.losses.settings, replace(self.settings, tol=max(ROUGH, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
-            run = _ExactRun(losses, self.products, settings, self.threads, certify=False)
+            run = _ExactRun(losses, self.products, settings, self.threads, False, self.limits)
             run.woodbury, run.leads = self.woodbury, False
             led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
             while not run.finished(led):
@@ -337,8 +368,10 @@ class _ExactRun:
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
         enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        b, least, direct = root * residual, 2.0 * primal * enough, len(face) <= DIRECT_ROWS
-        most = min(MOST_PRODUCTS, 1 + len(face) // ROWS_PER_PRODUCT) if direct else MOST_PRODUCTS
+        b, least, direct = root * residual, 2.0 * primal * enough, len(face) <= self.limits.direct_rows
+        most = self.limits.products
+        if direct:
+            most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
         x, count = conjugate_gradients(apply, b, self.woodbury.on(face), least=least, most=most, on_step=follow)
         left = b - x - root * Kx
         if direct and float(left @ left) > 2.0 * least:  # more than rounding

@@ -67,7 +67,7 @@ class Iterate(Generic[S]):
 
 @dataclass(frozen=True, eq=False)
 class PrimalSolution(Generic[S]):
-    """x (k,), P(x), its relative duality gap, one record a pass of value and gradient, steps taken, and sums at x."""
+    """x (k,), P(x), its relative gap, one record a pass of value and gradient, steps taken; sums at x, if kept."""
 
     x: Array
     primal: float

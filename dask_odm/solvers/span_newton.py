@@ -95,7 +95,7 @@ def solve_landmark(
     if resume is not None:
         newton.resume(resume)
         a = resume.a
-    return newton.run(a, max_iter)
+    return replace(newton.run(a, max_iter), sums=None)  # they are as large as the rows' curvatures and a sample
 
 
 class _SpanNewton(Newton[SpanSums]):

@@ -14,7 +14,7 @@ from dask_odm.problems.products import RowProducts
 from dask_odm.solvers import exact
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.exact import ExactSolution, ExactState, solve_exact
+from dask_odm.solvers.exact import ExactLimits, ExactSolution, ExactState, solve_exact
 from dask_odm.solvers.pcg import Woodbury
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
@@ -23,14 +23,13 @@ EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 N = 300
 
 
-@pytest.fixture(autouse=True)
-def few_rows(monkeypatch):
-    """Small problems go the way of large ones, whose rough start is solved by Cholesky."""
-    monkeypatch.setattr(exact, "DENSE_ROWS", 100)
+# small problems go the way of large ones, whose rough start is solved by Cholesky
+FEW = ExactLimits(dense_rows=100)
 
 
 def solve(p: SmallProblem, tol: float = 1e-6, **options) -> ExactSolution:
     settings = SolverSettings(tol, options.pop("max_iter", 100), options.pop("seed", 0))
+    options = {"limits": FEW} | options
     return solve_exact(p.losses, RowProducts(p.kernel, p.X, options.pop("budget", 0)), settings, **options)
 
 
@@ -168,8 +167,7 @@ def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monke
     assert_solved(p, solution, 1e-3)
     again = solve(p, 1e-3, resume=states[len(states) // 2])
     np.testing.assert_array_equal(again.coefficients, solution.coefficients)
-    monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
-    slow = solve(p, 1e-3)
+    slow = solve(p, 1e-3, limits=replace(FEW, direct_rows=0))
     assert slow.history[-1]["passes"] > 2 * solution.history[-1]["passes"]
 
 
@@ -192,12 +190,9 @@ def test_what_is_no_kernel_is_solved_with_more_on_the_diagonal():
     np.testing.assert_allclose(left, swap.matrix @ x)
 
 
-def test_ends_where_the_gap_does_not_shrink(monkeypatch):
-    monkeypatch.setattr(exact, "PATIENCE", 3)
-    monkeypatch.setattr(exact, "MOST_PRODUCTS", 0)
-    monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
+def test_ends_where_the_gap_does_not_shrink():
     p = small_problem(N, SETTINGS[1], dtype="float32")
-    solution = solve(p, 1e-9)
+    solution = solve(p, 1e-9, limits=replace(FEW, patience=3, products=0, direct_rows=0))
     assert not solution.converged
     assert len(solution.history) < 30
     found = p.primal(p.y * solution.coefficients)
@@ -222,15 +217,15 @@ def test_woodbury_follows_to_the_same_inverse():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
+def test_a_narrow_kernel_is_led_up_to_a_large_lam(dtype):
     """Straight there it is more than twice as many steps; a state before and one after lead to the same bits."""
-    monkeypatch.setattr(exact, "DIRECT_ROWS", 0)
+    limits = replace(FEW, direct_rows=0)
     p = small_problem(400, (1e8, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
     states: list[ExactState] = []
-    led = solve(p, 1e-3, on_state=states.append)
+    led = solve(p, 1e-3, on_state=states.append, limits=limits)
     assert_solved(p, led, 1e-3)
     for state in (states[exact.TRIED], states[exact.TRIED + 1]):
-        again = solve(p, 1e-3, resume=state)
+        again = solve(p, 1e-3, resume=state, limits=limits)
         np.testing.assert_array_equal(again.coefficients, led.coefficients)
-    monkeypatch.setattr(exact, "FAR", 1.0)
-    assert len(led.history) < 0.5 * len(solve(p, 1e-3).history)
+    straight = solve(p, 1e-3, limits=replace(limits, far=1.0))
+    assert len(led.history) < 0.5 * len(straight.history)

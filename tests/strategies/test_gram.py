@@ -57,7 +57,7 @@ def _answers(
     answers = [face.matvec(v), face.matvec(2 * v), products.cross(rest, chosen, v), products.rows(few)]
     answers += [
         products.face(chosen, double_precision=True).matvec(v),
-        products.cross(few, rest, v[: len(rest)], precise=True),
+        products.cross(few, rest, v[: len(rest)], double_precision=True),
     ]
     return [*answers, products.cross(few[:0], chosen, v), products.cross(rest, few[:0], v[:0])]
 
