@@ -18,8 +18,9 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.solvers import dual
-from dask_odm.strategies.shuffle import ShuffleSettings, partition_store
+from dask_odm.strategies.shuffle import partition_store
 from dask_odm.strategies.tree import (
     TreeSettings,
     partitions_for,
@@ -292,8 +293,8 @@ def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
     if place != "memory":
         (tmp_path / "scratch").mkdir()
         store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
-        settings, folder = ShuffleSettings(8, 8, 0), str(tmp_path / "scratch")
-        partitions = partition_store(store, Labelling(1), plain, p.kernel, settings, folder, HERE)
+        partitioner, folder = StratifiedPartitioner(p.kernel, 8, 8, 0), str(tmp_path / "scratch")
+        partitions = partition_store(store, Labelling(1), plain, partitioner, folder, HERE)
         job = replace(job, partitions=partitions, scaling=plain)
     if place == "workers":
         request.getfixturevalue("client")

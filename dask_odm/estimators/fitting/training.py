@@ -29,11 +29,11 @@ from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.given import CallableKernel, Precomputed
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.predict import Predictor
-from dask_odm.strategies.shuffle import ShuffleSettings
 from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings
 from dask_odm.typing import Array
 
@@ -140,8 +140,8 @@ class FitSettings:
             return 1.0 / (d * variance) if variance > 0 else 1.0
         return float(self.gamma)
 
-    def shuffle(self, n_partitions: int) -> ShuffleSettings:
-        return ShuffleSettings(n_partitions, self.n_landmarks or STRATA, self.solver.seed, self.dtype)
+    def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
+        return StratifiedPartitioner(kernel, self.n_landmarks or STRATA, n_partitions, self.solver.seed)
 
 
 def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:

@@ -31,11 +31,12 @@ from dask_odm.estimators.fitting.training_rows import TrainingRows
 from dask_odm.estimators.inputs.resolving import weight_per_class
 from dask_odm.estimators.odm.newton_recipe import finish_linear, report_step, start_weights
 from dask_odm.kernels.base import Kernel
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.primal import FeatureMap, LinearLoss
 from dask_odm.solvers.svrg import SVRG, StochasticProblem, SVRGState
 from dask_odm.solvers.svrg_steps import ArraySteps, CoresetSteps, draw_coreset
 from dask_odm.strategies.ring import Ring, RingJob, ring_partitions
-from dask_odm.strategies.shuffle import landmarks_path, partition_arrays, partition_store, strata_of_arrays
+from dask_odm.strategies.shuffle import groups_of_arrays, landmarks_path, partition_arrays, partition_store
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -56,7 +57,8 @@ def train_csvrg_arrays(
     """Train by CSVRG on rows in memory; parameters as `dask_odm.estimators.odm.tree_recipe.train_arrays`."""
     rows, features, kernel, scaled = _dense_rows("csvrg", X, y, weight, class_weights, settings)
     size, seed = settings.svrg.coreset_size, settings.solver.seed
-    strata, _ = strata_of_arrays(scaled, kernel, min(settings.n_landmarks or STRATA, size), seed)
+    few = min(settings.n_landmarks or STRATA, size)
+    strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
     chosen, factor = draw_coreset(strata, size, seed)
     problem = CoresetSteps(*_in_memory(rows, features, scaled, settings), chosen, factor)
     trained = _solve("csvrg", problem, features, rows, settings, biased=True)
@@ -85,7 +87,7 @@ def train_ring_arrays(
     """Train by DSVRG on rows in memory, in this process; as `dask_odm.estimators.odm.tree_recipe.train_arrays`."""
     rows, features, kernel, scaled = _dense_rows("dsvrg", X, y, weight, class_weights, settings)
     parts = ring_partitions(rows.n, settings.n_partitions)
-    partitions = partition_arrays(scaled, rows.y, rows.total_weights, kernel, settings.shuffle(parts))
+    partitions = partition_arrays(scaled, rows.y, rows.total_weights, settings.partitioner(kernel, parts))
     loss = LinearLoss(settings.odm, float(rows.total_weights.sum()))
     job = RingJob(
         partitions,
@@ -111,7 +113,8 @@ def train_ring_store(store: Store, labelling: Labelling, settings: FitSettings) 
     checkpoint = open_epochs("dsvrg", lambda: f"{parts} {store.digest} {labelling}", settings)
     logger.info("%d rows in %d partitions, DSVRG; %s", store.rows, parts, cluster)
     with scratch_folder(settings.scratch) as folder:
-        partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
+        partitioner = settings.partitioner(kernel, parts)
+        partitions = partition_store(store, labelling, scaling, partitioner, folder, cluster, settings.dtype)
         job = RingJob(
             partitions,
             None if features.scaling is None else StoredScaling(landmarks_path(folder)),

@@ -119,7 +119,7 @@ def _partitioned(
     scaled: Array | SparseRows, y: Array, weight: Array, kernel: Kernel, parts: int, settings: FitSettings
 ) -> MemoryPartitions:
     if parts > 1:
-        return partition_arrays(scaled, y, weight, kernel, settings.shuffle(parts))
+        return partition_arrays(scaled, y, weight, settings.partitioner(kernel, parts))
     # in random order, since descent goes block by block and rows often come sorted by class
     order = np.random.default_rng(settings.solver.seed).permutation(len(y))
     return MemoryPartitions(taken(scaled, order), y[order], weight[order], order, (len(y),))
@@ -139,7 +139,8 @@ def train_store(store: Store, labelling: Labelling, settings: FitSettings) -> Tr
     statistics = store_statistics(store, labelling, cluster)
     scaling, kernel = settings.scaling(statistics), settings.make_kernel(statistics)
     with scratch_folder(settings.scratch) as folder:
-        partitions = partition_store(store, labelling, scaling, kernel, settings.shuffle(parts), folder, cluster)
+        partitioner = settings.partitioner(kernel, parts)
+        partitions = partition_store(store, labelling, scaling, partitioner, folder, cluster, settings.dtype)
         job = TreeJob(partitions, scaling, kernel, settings.odm, settings.solver)
         lean = replace(job, scaling=StoredScaling(landmarks_path(folder)))
         if has_large_root(job, settings):
