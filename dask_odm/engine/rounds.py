@@ -212,8 +212,9 @@ class Rounds:
             self._cut_to(files)
 
     def _resume(self, states: Sequence[Any]) -> None:
+        """Go on from a caller's states, whose arrays are the caller's to change again."""
         if self._cluster.client is None or self._scratch is None:
-            self._cut(_restore, states)
+            self._cut(_restore, copy.deepcopy(list(states)))
         else:
             files = self._next_files(self._scratch)
             for state, file in zip(states, files, strict=True):
