@@ -170,3 +170,21 @@ def pivoted_cholesky_greedy(K, r):
         pivots.append(pivot)
         columns.append(column)
     return np.array(pivots, np.intp), np.array(columns).reshape(len(pivots), len(K)).T
+
+
+def cascade(K, y, leaves, fan_in, lam, upsilon, theta):
+    """A cascade: every ``fan_in`` nodes hand up their rows with ``s != 0``, which are solved anew, up to one node.
+
+    ``leaves`` is a list of arrays of row numbers. Returns ``s`` of shape (M,), zero in rows left behind, and the rows
+    of all nodes, level by level.
+    """
+    nodes, levels = [np.asarray(rows) for rows in leaves], []
+    while True:
+        levels.append(nodes)
+        duals = [solve_two_variable_dual(K[np.ix_(r, r)], y[r], lam, upsilon, theta)[0] for r in nodes]
+        if len(nodes) == 1:
+            s = np.zeros(len(y))
+            s[nodes[0]] = duals[0]
+            return s, levels
+        kept = [rows[dual != 0] for rows, dual in zip(nodes, duals, strict=True)]
+        nodes = [np.concatenate(kept[i : i + fan_in]) for i in range(0, len(kept), fan_in)]

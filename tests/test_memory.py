@@ -12,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.shuffle import ShuffleSettings, partition_store
+from dask_odm.strategies.shuffle import partition_store
 from dask_odm.strategies.tree import TreeJob, projected_bytes, solve_node
 from small_problems import blobs
 from small_stores import store_of
@@ -67,8 +69,8 @@ def make_job(tmp_path):
         store = store_of(tmp_path / "a.zarr", X.astype(dtype), y, chunk_rows=max(100, min(n, (4 << 20) // (8 * d))))
         (tmp_path / "scratch").mkdir()
         plain = Scaling(np.zeros(d), np.ones(d))
-        settings, folder = ShuffleSettings(parts, 8, 0), str(tmp_path / "scratch")
-        partitions = partition_store(store, TwoClasses(1), plain, kernel, settings, folder, HERE)
+        partitioner, folder = StratifiedPartitioner(kernel, 8, parts, 0), str(tmp_path / "scratch")
+        partitions = partition_store(store, TwoClasses(1), plain, partitioner, folder, HERE)
         return TreeJob(partitions, plain, kernel, ODMSettings(1e4, 0.3, 0.1), SolverSettings(tol=1e-3, max_iter=4))
 
     return make
@@ -77,7 +79,7 @@ def make_job(tmp_path):
 @pytest.fixture
 def in_a_worker(tmp_path):
     def run(job: TreeJob, memory: int, threads: int, certify: bool) -> Measured:
-        arguments = (job, (0, len(job.partitions.counts)), 0, memory, threads, certify, [])
+        arguments = (job, RowSet.whole(0, len(job.partitions.counts)), 0, memory, threads, certify, [], [])
         (tmp_path / "job.pickle").write_bytes(pickle.dumps((solve_node, arguments)))
         command = [sys.executable, "-c", WORKER, str(tmp_path / "job.pickle")]
         done = subprocess.run(command, check=True, capture_output=True, timeout=300, text=True)

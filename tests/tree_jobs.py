@@ -9,9 +9,10 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.cluster import Cluster
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays
+from dask_odm.strategies.shuffle import partition_arrays
 from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings, grow_tree
 from small_problems import SmallProblem
 
@@ -21,7 +22,7 @@ HERE = Cluster(None, 1, 2, 1 << 31, 1 << 31)
 
 def partitioned(p: SmallProblem, parts: int, seed: int = 0, n_landmarks: int = 8) -> MemoryPartitions:
     """The problem's rows in stratified partitions."""
-    return partition_arrays(p.X, p.y, p.weight, p.kernel, ShuffleSettings(parts, n_landmarks, seed))
+    return partition_arrays(p.X, p.y, p.weight, StratifiedPartitioner(p.kernel, n_landmarks, parts, seed))
 
 
 def make_job(p: SmallProblem, parts: int, *, seed: int = 0, **solver) -> TreeJob:

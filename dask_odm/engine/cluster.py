@@ -22,6 +22,7 @@ from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 from distributed import Client, get_client
+from distributed.scheduler import NoValidWorkerError
 from distributed.system import MEMORY_LIMIT
 
 import dask_odm.data.rows.stored  # noqa: F401  (part of what tasks import, and so of the baseline)
@@ -190,8 +191,8 @@ class Cluster:
         """``[function(*a) for a in arguments]``, a task each; task j prefers the same worker in every call."""
         if self.client is None:
             return run_threads(lambda a: function(*a), arguments, self.threads)
-        with cluster_errors():
-            return self._gathered(self._pinned(function, arguments, name))
+        futures = self._pinned(function, arguments, name)
+        return self.gather(futures, [future.key for future in futures])
 
     def chain(self, function: Callable[..., Any], start: Any, arguments: Sequence[tuple[Any, ...]], name: str) -> Any:
         """``start`` through ``function(x, *a)`` for each of ``arguments``, handed from worker to worker as a future.
@@ -202,34 +203,63 @@ class Cluster:
         """
         if self.client is None:
             return reduce(lambda x, a: function(x, *a), arguments, start)
-        with cluster_errors():
-            return self._gathered(self._pinned(function, arguments, name, start), last=True)
+        futures = self._pinned(function, arguments, name, start)
+        with self.cancelled_on_error(futures):
+            return self.gather(futures[-1:], [future.key for future in futures])[0]
 
     def _pinned(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *start: Any
     ) -> list[Any]:
         """Futures of tasks that prefer one worker each, and take any other if it is gone; a chain if ``start``ed."""
-        assert self.client is not None
-        workers = sorted(Watch(self.client).identity()["workers"])
-        serial, futures = f"{name}-{uuid4().hex}", []
+        places, serial, futures = self.places(), f"{name}-{uuid4().hex}", []
         for j, more in enumerate(arguments):
-            preferred = [workers[j * len(workers) // len(arguments)]] if workers else None
-            future = self.client.submit(
-                function, *start, *more, key=f"{serial}-{j}", workers=preferred, allow_other_workers=bool(workers)
-            )
-            futures.append(future)
-            start = (future,) if start else ()
+            place = places[j * len(places) // len(arguments)] if places else None
+            futures.append(self.submit(f"{serial}-{j}", place, function, *start, *more))
+            start = (futures[-1],) if start else ()
         return futures
 
-    def _gathered(self, futures: Sequence[Any], *, last: bool = False) -> Any:
-        """Results of all futures in order, or the ``last`` one's."""
+    def places(self) -> list[str]:
+        """Addresses of the workers that are there now, in a fixed order."""
         assert self.client is not None
-        with self.cancelled_on_error(futures):
-            watch, wanted = Watch(self.client), list(futures[-1:] if last else futures)
-            for _ in watch.completed(wanted):
-                pass
-            results = watch.wait(self.client.gather, wanted)
-            return results[0] if last else results
+        with cluster_errors():
+            return sorted(Watch(self.client).identity()["workers"])
+
+    def submit(self, key: str, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Future of ``function(*arguments)``, which prefers the worker at ``place``; futures among them are awaited.
+
+        Wait for it by `gather`, which knows what to do when that worker is gone.
+        """
+        assert self.client is not None
+        with cluster_errors():
+            workers = None if place is None else [place]
+            return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
+
+    def gather(self, futures: Sequence[Any], keys: Sequence[str]) -> list[Any]:
+        """Results of ``futures`` in order.
+
+        Parameters
+        ----------
+        futures : sequence of Future
+        keys : sequence of str
+            Of all tasks that prefer a worker and that the results may hang on, these and the ones before them.
+
+        Raises
+        ------
+        ClusterError
+            As for `results`.
+        """
+        assert self.client is not None
+        with cluster_errors(), self.cancelled_on_error(futures):
+            watch = Watch(self.client, keys)
+            while True:
+                for _ in watch.completed(futures):
+                    pass
+                try:
+                    return list(watch.wait(self.client.gather, list(futures)))
+                except NoValidWorkerError:
+                    # the scheduler gave up on a worker that is gone, though any other would do
+                    if not watch.free_all():
+                        raise
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
         """``[function(*a) for a in arguments]`` in order, a few items a task; reports `Progress`."""

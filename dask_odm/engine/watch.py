@@ -1,7 +1,8 @@
 """Looks after what runs on a cluster while it is waited for, and names what goes wrong there.
 
-A worker that says nothing for a minute is restarted, so that its tasks run again; a scheduler that is lost or says
-nothing, or a cluster that stays without workers, is a `ClusterError`. `cluster` is the other that meets a Client.
+A worker that says nothing for a minute is restarted, so that its tasks run again; tasks that prefer a worker which is
+gone are freed to run anywhere; a scheduler that is lost or says nothing, a cluster that stays without workers, or one
+that does nothing although it has some, is a `ClusterError`. `cluster` is the other that meets a Client.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from distributed import Client, as_completed
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 from distributed.deploy.spec import SpecCluster
-from distributed.scheduler import KilledWorker, NoWorkerError
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from dask_odm.errors import ClusterError
 
 logger = logging.getLogger("dask_odm")
 SILENCE_SECONDS = 60.0  # that a worker or the scheduler may say nothing
 WORKERLESS_SECONDS = 300.0  # that a cluster may be without workers: some take minutes to start one
+IDLE_SECONDS = 300.0  # that workers may do nothing at all, though something is waited for
 RESTART_SECONDS = 30.0  # that a nanny has for ending a silent worker, which takes it five; Dask does not take less well
 POLL_SECONDS = 5.0
 WANTED_FAILURES = 3
 WANTED_SETTINGS = "distributed: {scheduler: {allowed-failures: 3, worker-ttl: 60s, no-workers-timeout: 60s}}"
+RUNNING = {"executing", "long-running", "cancelled", "resumed"}  # states of a worker's tasks
+ABOUT_TO_RUN = {"ready", "constrained", "fetch", "flight", "waiting"}
 _WARNED: set[str] = set()  # schedulers whose settings were complained about
 LOST = "The Dask scheduler was lost; start it anew, connect to it and fit again."
 
@@ -42,26 +46,43 @@ class Watch:
     A worker that says nothing for `SILENCE_SECONDS`, or that is paused for so long although it runs nothing, is
     restarted by its nanny, or taken off the scheduler's list if it has none; its tasks run again elsewhere. Times
     are of this process: clocks of machines differ.
+
+    Dask lets a task run anywhere if the worker it prefers is gone, but only while others are there: one that became
+    ready to run when there was none waits for that very address for ever, which no worker will have again. Such
+    tasks are told to run anywhere.
+
+    Parameters
+    ----------
+    client : Client
+    preferring : sequence of str
+        Keys of tasks that prefer a worker, and that what is waited for may hang on.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, preferring: Sequence[str] = ()) -> None:
         now = time.monotonic()
         self.client = client
-        self._due, self._answered, self._inhabited = now + POLL_SECONDS, now, now
+        self._preferring, self._freed = list(preferring), False
+        self._due, self._answered, self._inhabited, self._busy = now + POLL_SECONDS, now, now, now
         self._signs: dict[str, tuple[Any, float]] = {}  # a worker's last sign of life, and since when it is the last
 
     def completed(self, futures: Sequence[Any]) -> Iterator[Any]:
         """Futures as they finish."""
         waiting = as_completed(futures)
+        self._busy = time.monotonic()
         while not waiting.is_empty():
-            yield from waiting.next_batch(block=False)
+            for future in waiting.next_batch(block=False):
+                yield future
+                self._busy = time.monotonic()
             if not waiting.has_ready() and not waiting.is_empty():
                 with waiting.thread_condition:
                     waiting.thread_condition.wait(0.1)
-                self.check()
+                self.check(tasks=True)
 
-    def wait(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Result of a method of the client's, which returns an awaitable where the client's loop calls it."""
+    def wait(self, method: Callable[..., Any], *arguments: Any, checked: bool = True, **options: Any) -> Any:
+        """Result of a method of the client's, which returns an awaitable where the client's loop calls it.
+
+        The cluster is looked after meanwhile, unless that is what is waited for.
+        """
 
         async def call() -> Any:
             return await method(*arguments, **options)
@@ -70,7 +91,8 @@ class Watch:
         future = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
         try:
             while not wait_for_one([future], POLL_SECONDS).done:
-                self.check()
+                if checked:
+                    self.check()
             return future.result()
         except BaseException:
             future.cancel()
@@ -89,8 +111,11 @@ class Watch:
             time.sleep(0.1)  # they died meanwhile
             self.check()
 
-    def check(self) -> None:
-        """Look after the cluster, if it is time to; raise ClusterError where nothing more is to be expected."""
+    def check(self, tasks: bool = False) -> None:
+        """Look after the cluster, if it is time to; raise ClusterError where nothing more is to be expected.
+
+        Workers are expected to do something if it is ``tasks`` that are waited for.
+        """
         if time.monotonic() < self._due:
             return
         workers = self.identity()["workers"]
@@ -101,6 +126,47 @@ class Watch:
         elif now - self._inhabited > WORKERLESS_SECONDS:
             raise ClusterError(f"No worker was there for {WORKERLESS_SECONDS:g} s; start some and fit again.")
         self._restart(self._silent(workers, now))
+        if workers:
+            self._again("no-worker")
+        if tasks:
+            self._notice_idleness(workers, now)
+
+    def free_all(self) -> bool:
+        """Let all tasks that prefer a worker run anywhere, and those given up again; False after the first time."""
+        freed, self._freed = self._freed, True
+        if not freed:
+            self._again("no-worker", "erred", others=True)
+        return not freed
+
+    def _again(self, *states: str, others: bool = False) -> None:
+        """Let tasks in one of ``states`` run again, and anywhere; with ``others``, those yet to come as well."""
+        if self._preferring:
+            with suppress(KeyError):  # the scheduler forgot a task meanwhile: those that are left come next time
+                self.wait(self._run_again, states, others, checked=False)
+
+    async def _run_again(self, states: tuple[str, ...], others: bool) -> None:
+        scheduler: Any = self.client.scheduler
+        found = await scheduler.get_task_status(keys=self._preferring)
+        lost = [key for key, state in found.items() if state in states]
+        freed = [key for key, state in found.items() if state is not None] if others else lost
+        if freed:
+            await scheduler.set_restrictions(worker={key: [] for key in freed})
+        if lost:
+            logger.info("%d tasks waited for a worker that is gone: they run elsewhere.", len(lost))
+            for key in await scheduler.retry(keys=lost):
+                future = self.client.futures.get(key)
+                if future is not None and future.status == "error":
+                    future.retry()
+
+    def _notice_idleness(self, workers: dict[str, dict[str, Any]], now: float) -> None:
+        """Raise ClusterError where workers are there but none did anything for long."""
+        if not workers or any(_tasks_in(worker, RUNNING | ABOUT_TO_RUN) for worker in workers.values()):
+            self._busy = now
+        elif now - self._busy > IDLE_SECONDS:
+            raise ClusterError(
+                f"No progress: none of {len(workers)} workers had anything to do for {IDLE_SECONDS:g} s, although "
+                "tasks are waited for. Restart the cluster and fit again."
+            )
 
     def identity(self) -> dict[str, Any]:
         """What the scheduler says of itself and its workers."""
@@ -124,7 +190,7 @@ class Watch:
         """Workers that gave no sign of life for too long."""
         before, self._signs = self._signs, {}
         for address, worker in workers.items():
-            stuck = worker["status"] == "paused" and not worker["metrics"].get("executing")
+            stuck = worker["status"] == "paused" and not _tasks_in(worker, RUNNING)
             sign = "paused" if stuck else worker["last_seen"]
             last = before.get(address)
             self._signs[address] = last if last is not None and last[0] == sign else (sign, now)
@@ -157,7 +223,7 @@ def cluster_errors() -> Iterator[None]:
     """Name what Dask raises when workers or the scheduler are lost."""
     try:
         yield
-    except NoWorkerError as error:
+    except (NoWorkerError, NoValidWorkerError) as error:
         raise ClusterError("No worker is left to run tasks; start some and fit again.") from error
     except KilledWorker as error:
         raise ClusterError(
@@ -209,6 +275,12 @@ def complaints_about(settings: dict[str, Any]) -> list[str]:
     if settings.get("no-workers-timeout") is None:
         found.append(f"{prefix}no-workers-timeout=None lets a prediction wait for ever once all workers are lost")
     return found
+
+
+def _tasks_in(worker: dict[str, Any], states: set[str]) -> int:
+    """Tasks of a worker that were in one of ``states`` when it last said something."""
+    counts: dict[str, int] = worker["metrics"].get("task_counts", {})
+    return sum(number for state, number in counts.items() if state in states)
 
 
 def _address(client: Client) -> str:

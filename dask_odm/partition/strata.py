@@ -1,98 +1,70 @@
-"""Stratified partitions: every stratum is permuted at random and dealt evenly to all partitions.
+"""Stratified partitions: every partition gets its share of rows from everywhere in the kernel's space.
 
-Source: SODM, section on stratified partitions. A row is known by its stratum and its rank in it, counted in
-the order of the rows; the rank goes through a seeded bijection (a Feistel network with cycle walking), so no
-permutation is ever held in memory, and rows on disk go where the same rows in memory would.
+Source: SODM, section on stratified partitions. Landmarks are chosen greedily from a sample of rows; a row's stratum is
+its nearest landmark.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
+from dask_odm.partition.dealing import EvenDealer
 from dask_odm.typing import Array
 
-_ROUNDS = 4
+SAMPLE_ROWS = 4096
+SAMPLE_BYTES = 64 << 20
 
 
-def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
-    """Image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, the shape of ``ranks``."""
-    half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
-    mask = np.uint64((1 << half) - 1)
-    keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
-    out = np.asarray(ranks, np.uint64).copy()
-    outside = np.arange(out.size)
-    while outside.size:
-        out[outside] = _feistel(out[outside], np.uint64(half), mask, keys)
-        outside = outside[out[outside] >= np.uint64(n)]
-    return out.astype(np.int64)
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Rows by their nearest landmark."""
 
+    landmarks: Landmarks
 
-def _feistel(x: Array, half: np.uint64, mask: np.uint64, keys: Array) -> Array:
-    left, right = x >> half, x & mask
-    for key in keys:
-        # a round of SplitMix64's finaliser; wrapping products are meant
-        mixed = (right + key) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        left, right = right, (left ^ (mixed ^ (mixed >> np.uint64(31)))) & mask
-    return (left << half) | right
+    @property
+    def count(self) -> int:
+        return len(self.landmarks.rows)
+
+    def __call__(self, X: Array) -> NDArray[np.int32]:
+        return self.landmarks.strata(X)
+
+    def arrays(self) -> dict[str, Array]:
+        return {"rows": self.landmarks.rows, "index": self.landmarks.index}
 
 
 @dataclass(frozen=True)
 class StratifiedPartitioner:
-    """Deals strata of known sizes to ``n_partitions``; sizes of partitions differ by at most one.
+    """Strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
 
     Parameters
     ----------
-    sizes : tuple of int
-        Rows in every stratum.
+    kernel : Kernel
+    n_landmarks : int
+        Strata at most.
     n_partitions : int
     seed : int
     """
 
-    sizes: tuple[int, ...]
+    kernel: Kernel
+    n_landmarks: int
     n_partitions: int
     seed: int
 
-    @cached_property
-    def _first(self) -> Array:
-        """Deals made before each stratum: a rotating start."""
-        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        few = min(max(SAMPLE_ROWS, 4 * self.n_landmarks), SAMPLE_BYTES // (features * itemsize))
+        return max(self.n_landmarks, few)
 
-    @cached_property
-    def counts(self) -> tuple[int, ...]:
-        """Rows in every partition."""
-        rows, parts = int(self._first[-1]), self.n_partitions
-        return tuple((rows - k + parts - 1) // parts for k in range(parts))
+    def groups(self, sample: Array) -> Strata:
+        return Strata(choose_landmarks(self.kernel, sample, self.n_landmarks))
 
-    def assign(self, strata: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Partition of every row, and its place there, from its stratum and its rank in it; (n,) each.
+    def read_groups(self, arrays: Mapping[str, Array]) -> Strata:
+        return Strata(Landmarks(self.kernel, arrays["rows"], arrays["index"]))
 
-        Places are random too: a solver visits rows block by block, and blocks of one class or one stratum,
-        as rows often come, would mislead it.
-        """
-        partition, place = np.empty(len(strata), np.int32), np.empty(len(strata), np.int64)
-        for s in np.unique(strata):
-            rows = np.flatnonzero(strata == s)
-            dealt = self._first[s] + permute(ranks[rows], self.sizes[s], self._key(0, s))
-            partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
-        for k in np.unique(partition):
-            rows = np.flatnonzero(partition == k)
-            place[rows] = permute(place[rows], self.counts[k], self._key(1, k))
-        return partition, place
-
-    def _key(self, *use: int) -> int:
-        return int(np.random.SeedSequence([self.seed, *map(int, use)]).generate_state(1)[0])
-
-
-def ranks_within(strata: Array, before: Array) -> NDArray[np.int64]:
-    """Rank of every row in its stratum, counted on from ``before`` (n_strata,), rows seen earlier; int64 (n,)."""
-    order = np.argsort(strata, kind="stable")
-    counts = np.bincount(strata, minlength=len(before))
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    ranks = np.empty(len(strata), np.int64)
-    ranks[order] = np.arange(len(strata)) - np.repeat(starts, counts) + np.repeat(before, counts)
-    return ranks
+    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
+        return EvenDealer(sizes, self.n_partitions, self.seed)

@@ -1,7 +1,7 @@
-"""From rows in any order to stratified partitions: landmarks, strata, and the one-time shuffle.
+"""From rows in any order to partitions: groups of rows, and the one-time shuffle, as a `Partitioner` has them.
 
-Source: SODM, section on stratified partitions. Chunks of a store are read three times, a few of them a task, and
-their rows moved once; rows in memory are permuted.
+Chunks of a store are read up to three times, a few of them a task, and their rows moved once; rows in memory are
+permuted.
 """
 
 from __future__ import annotations
@@ -16,39 +16,27 @@ from numpy.typing import NDArray
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
-from dask_odm.data.rows.stored import StoredPartitions, count_strata, sample_chunk, scatter, seal
+from dask_odm.data.rows.stored import (
+    StoredPartitions,
+    count_groups,
+    count_kept,
+    sample_chunk,
+    scatter,
+    seal,
+)
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
-from dask_odm.partition.strata import StratifiedPartitioner, ranks_within
+from dask_odm.partition.base import Dealer, Groups, Partitioner
+from dask_odm.partition.dealing import ranks_within
 from dask_odm.typing import Array
 
-SAMPLE_ROWS = 4096
-SAMPLE_BYTES = 64 << 20
+NO_ROWS = "no row has both a label and a positive weight."
 
 
-@dataclass(frozen=True)
-class ShuffleSettings:
-    """``n_landmarks`` strata at most, dealt to ``n_partitions`` by ``seed``; rows in ``dtype``, or as they come."""
-
-    n_partitions: int
-    n_landmarks: int
-    seed: int
-    dtype: str | None = None
-
-
-def sample_size(n_landmarks: int, features: int, itemsize: int) -> int:
-    """Rows that landmarks are chosen from."""
-    return max(n_landmarks, min(max(SAMPLE_ROWS, 4 * n_landmarks), SAMPLE_BYTES // (features * itemsize)))
-
-
-def partition_arrays(
-    X: Array | SparseRows, y: Array, weight: Array, kernel: Kernel, settings: ShuffleSettings
-) -> MemoryPartitions:
-    """Stratified partitions of scaled rows in memory.
+def partition_arrays(X: Array | SparseRows, y: Array, weight: Array, partitioner: Partitioner) -> MemoryPartitions:
+    """Partitions of scaled rows in memory.
 
     Parameters
     ----------
@@ -56,38 +44,36 @@ def partition_arrays(
         Scaled rows.
     y, weight : ndarrays of shape (n,)
         Labels ±1 and weights > 0.
+    partitioner : Partitioner
     """
-    strata, count = strata_of_arrays(X, kernel, settings.n_landmarks, settings.seed)
-    sizes = np.bincount(strata, minlength=count)
-    partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
-    partition, place = partitioner.assign(strata, ranks_within(strata, np.zeros(len(sizes), np.int64)))
+    groups, count = groups_of_arrays(X, partitioner)
+    dealer = partitioner.dealer(tuple(np.bincount(groups, minlength=count).tolist()))
+    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(count, np.int64)))
     order = np.lexsort((place, partition))
-    return MemoryPartitions(taken(X, order), y[order], weight[order], order, partitioner.counts)
+    return MemoryPartitions(taken(X, order), y[order], weight[order], order, dealer.counts)
 
 
-def strata_of_arrays(
-    X: Array | SparseRows, kernel: Kernel, n_landmarks: int, seed: int
-) -> tuple[NDArray[np.int32], int]:
-    """The stratum of every one of scaled rows ``X`` (n, d), and how many strata there are."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
-    count = min(len(X), sample_size(n_landmarks, X.shape[1], X.dtype.itemsize))
-    sample = X[np.sort(rng.choice(len(X), count, replace=False))]
-    landmarks = choose_landmarks(kernel, sample, n_landmarks)
+def groups_of_arrays(X: Array | SparseRows, partitioner: Partitioner) -> tuple[NDArray[np.int32], int]:
+    """The group of every one of scaled rows ``X`` (n, d), and how many groups there are."""
+    rng = np.random.default_rng(np.random.SeedSequence(partitioner.seed, spawn_key=(0,)))
+    count = min(len(X), partitioner.sample_rows(X.shape[1], X.dtype.itemsize))
+    groups = partitioner.groups(X[np.sort(rng.choice(len(X), count, replace=False))])
+    if groups.count == 1:
+        return np.zeros(len(X), np.int32), 1
     step = 1 << 14
-    strata = np.concatenate([landmarks.strata(X[i : i + step]) for i in range(0, len(X), step)])
-    return strata, len(landmarks.rows)
+    return np.concatenate([groups(X[i : i + step]) for i in range(0, len(X), step)]), groups.count
 
 
 def partition_store(
     store: Store,
     labelling: Targets,
     scaling: Scaling,
-    kernel: Kernel,
-    settings: ShuffleSettings,
+    partitioner: Partitioner,
     folder: str,
     cluster: Cluster,
+    dtype: str | None = None,
 ) -> StoredPartitions:
-    """Write the rows of ``store`` to ``folder`` in the order of their partitions.
+    """Write the rows of ``store`` to ``folder`` in the order of their partitions, in ``dtype`` or as they come.
 
     Raises
     ------
@@ -97,80 +83,81 @@ def partition_store(
         The store is damaged, or the folder cannot be written.
     """
     chunks = range(store.n_chunks)
-    # a chunk, its rows in another order, scaled, and packed for the landmarks
+    # a chunk, its rows in another order, scaled, and packed for its groups
     cluster.require(5 * store.chunk_nbytes, store.n_chunks, "Shuffling the store")
-    assigned = _assign_strata(store, labelling, scaling, kernel, settings, folder, cluster)
-    sizes = assigned.sum(axis=0)
-    if sizes.sum() < settings.n_partitions:
-        raise InputError(f"{sizes.sum()} rows cannot make {settings.n_partitions} partitions; use fewer.")
-    partitioner = StratifiedPartitioner(tuple(sizes.tolist()), settings.n_partitions, settings.seed)
-    partitions = StoredPartitions.plan(folder, store, partitioner.counts, settings.dtype, labelling.y_type)
-    before = np.cumsum(assigned, axis=0) - assigned
-    arguments = [(store, labelling, partitions, folder, c, Deal(partitioner), before[c]) for c in chunks]
-    written = np.zeros(settings.n_partitions, np.uint32)
+    counted = _count(store, labelling, scaling, partitioner, folder, cluster)
+    sizes, parts = counted.sum(axis=0), partitioner.n_partitions
+    if not sizes.sum():
+        raise InputError(NO_ROWS)
+    if sizes.sum() < parts:
+        raise InputError(f"{sizes.sum()} rows cannot make {parts} partitions; use fewer.")
+    dealer = partitioner.dealer(tuple(sizes.tolist()))
+    partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
+    before = np.cumsum(counted, axis=0) - counted
+    arguments = [(store, labelling, partitions, folder, c, Deal(dealer), before[c]) for c in chunks]
+    written = np.zeros(parts, np.uint32)
     for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
         written += sums
-    cluster.map_chunks(seal, [(partitions, k, int(written[k])) for k in range(settings.n_partitions)], "seal")
+    cluster.map_chunks(seal, [(partitions, k, int(written[k])) for k in range(parts)], "seal")
     return partitions
 
 
 def landmarks_path(folder: str) -> str:
-    """Where a shuffle leaves its landmarks and the scaling of the rows."""
+    """Where a shuffle leaves the scaling of the rows, and what groups are made of: landmarks."""
     return os.path.join(folder, "landmarks.npz")
 
 
 @dataclass(frozen=True)
 class Deal:
-    """Partitions and places of a chunk's rows from their strata, for `scatter`."""
+    """Partitions and places of a chunk's rows from their groups, for `scatter`."""
 
-    partitioner: StratifiedPartitioner
+    dealer: Dealer
 
-    def __call__(self, strata: Array, before: Array) -> tuple[Array, Array]:
-        return self.partitioner.assign(strata, ranks_within(strata, before))
+    def __call__(self, groups: Array, before: Array) -> tuple[Array, Array]:
+        return self.dealer.assign(groups, ranks_within(groups, before))
 
 
 @dataclass(frozen=True)
-class StrataOf:
-    """Strata of raw rows, the landmarks read from a file once a process."""
+class GroupOf:
+    """Groups of raw rows, what they are made of read from a file once a process."""
 
     path: str
-    kernel: Kernel
+    partitioner: Partitioner
 
     def __call__(self, X: Array) -> Array:
-        scaling, landmarks = _load(self.path, self.kernel)
+        scaling, groups = _read_groups(self.path, self.partitioner)
         step = max(1, (16 << 20) // X[:1].nbytes)
-        parts = [landmarks.strata(scaling(X[i : i + step])) for i in range(0, len(X), step)]
-        return np.concatenate(parts)
+        return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])
 
 
 @lru_cache(maxsize=4)
-def _load(path: str, kernel: Kernel) -> tuple[Scaling, Landmarks]:
+def _read_groups(path: str, partitioner: Partitioner) -> tuple[Scaling, Groups]:
     with np.load(path) as arrays:
-        landmarks = Landmarks(kernel, arrays["rows"], arrays["index"])
-        return Scaling(arrays["shift"], arrays["factor"]), landmarks
+        return Scaling(arrays["shift"], arrays["factor"]), partitioner.read_groups(arrays)
 
 
-def _assign_strata(
-    store: Store,
-    labelling: Targets,
-    scaling: Scaling,
-    kernel: Kernel,
-    settings: ShuffleSettings,
-    folder: str,
-    cluster: Cluster,
+def _count(
+    store: Store, labelling: Targets, scaling: Scaling, partitioner: Partitioner, folder: str, cluster: Cluster
 ) -> Array:
-    """Choose landmarks and count rows per (chunk, stratum); every row's stratum is left in ``folder``."""
-    count = sample_size(settings.n_landmarks, store.features, store.dtype.itemsize)
-    each = -(-count // store.n_chunks)
-    drawn = cluster.map_chunks(
-        sample_chunk, [(store, labelling, each, settings.seed, c) for c in range(store.n_chunks)], "landmarks"
-    )
-    sample = scaling(np.concatenate(drawn))
-    if not len(sample):
-        raise InputError("no row has both a label and a positive weight.")
-    landmarks = choose_landmarks(kernel, sample, settings.n_landmarks)
+    """Make groups and count rows per (chunk, group); every row's group is left in ``folder``."""
+    chunks = range(store.n_chunks)
+    groups = partitioner.groups(scaling(_sample(store, labelling, partitioner, cluster)))
     path = landmarks_path(folder)
-    np.savez(path, rows=landmarks.rows, index=landmarks.index, shift=scaling.shift, factor=scaling.factor)
-    strata_of = StrataOf(path, kernel)
-    arguments = [(store, labelling, strata_of, len(landmarks.rows), folder, c) for c in range(store.n_chunks)]
-    return np.array(cluster.map_chunks(count_strata, arguments, "strata"))
+    np.savez(path, shift=scaling.shift, factor=scaling.factor, **groups.arrays())  # type: ignore[arg-type]
+    if groups.count == 1:
+        return np.array(cluster.map_chunks(count_kept, [(store, labelling, c) for c in chunks], "labels"))
+    arguments = [(store, labelling, GroupOf(path, partitioner), groups.count, folder, c) for c in chunks]
+    return np.array(cluster.map_chunks(count_groups, arguments, "strata"))
+
+
+def _sample(store: Store, labelling: Targets, partitioner: Partitioner, cluster: Cluster) -> Array:
+    """Raw rows that groups are made from, about as many of every chunk."""
+    count = partitioner.sample_rows(store.features, store.dtype.itemsize)
+    if not count:
+        return np.empty((0, store.features), store.dtype)
+    each = -(-count // store.n_chunks)
+    arguments = [(store, labelling, each, partitioner.seed, c) for c in range(store.n_chunks)]
+    sample: Array = np.concatenate(cluster.map_chunks(sample_chunk, arguments, "landmarks"))
+    if not len(sample):
+        raise InputError(NO_ROWS)
+    return sample

@@ -3,6 +3,10 @@
 Source: SODM, algorithm 1. Every level is a set of `dask.delayed` tasks whose inputs are the tasks of the level
 below, so warm starts pass from worker to worker and the tree runs on any scheduler. The client only hears
 figures, and decides level by level whether to go on.
+
+A node is a set of rows: partitions merged in their order, as SODM has it, or whatever a caller makes of a level. What
+its parent gets of them is a rule: all rows, as SODM, or those that count in the child's solution, as a cascade
+(Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004).
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -20,18 +24,21 @@ from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 
 from dask_odm.data.rows.memory import Partitions
+from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.engine.cluster import ADVICE, Cluster, return_free_memory
 from dask_odm.errors import InputError
 from dask_odm.events import LevelFinished, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.low_rank import is_low_rank
-from dask_odm.problems.odm import ODMSettings, RowLosses
+from dask_odm.problems.odm import ODMSettings, Point, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
 from dask_odm.typing import Array
 
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
+PassUp = Callable[[Solution], Array | None]
+Regroup = Callable[[int], Sequence[RowSet] | None]
 ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
 
 
@@ -69,15 +76,37 @@ class TreeSettings:
         return levels
 
 
+def pass_all(solution: Solution) -> None:
+    """All rows of a node go up: SODM's rule."""
+
+
+def pass_support(solution: Solution) -> Array:
+    """Rows go up that have a dual variable other than zero: a cascade's rule."""
+    return np.asarray(solution.dual.any(axis=0))
+
+
 @dataclass(frozen=True, eq=False)
 class TreeJob:
-    """What every task of a tree is told."""
+    """What every task of a tree is told.
+
+    Parameters
+    ----------
+    partitions : Partitions
+    scaling : Scaling or StoredScaling
+    kernel : Kernel
+    odm : ODMSettings
+    solver : SolverSettings
+    pass_up : callable
+        ``pass_up(solution)``: which rows of a node the one above gets, as a mask over them, or None for all. Their
+        dual variables are its start, scaled by the weights; a row that was left out once stays out, at zero.
+    """
 
     partitions: Partitions
     scaling: Scaling | StoredScaling
     kernel: Kernel
     odm: ODMSettings
     solver: SolverSettings
+    pass_up: PassUp = pass_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +118,8 @@ class TreeResult:
     dual : ndarray of shape (n_machines, n)
         Signed dual variables of the whole problem.
     gap : float
-        Relative gap of the whole problem; nan where the tree ended above one partition.
+        Relative gap of the whole problem, or of that of the rows passed up to the root; nan where the tree ended
+        above one partition.
     history : list of dict
         One entry a level, the fields of `LevelFinished`.
     solutions : list of Solution
@@ -112,27 +142,66 @@ def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> 
 
 def solve_node(
     job: TreeJob,
-    span: tuple[int, int],
+    node: RowSet,
     seed: int,
     memory: int,
     threads: int,
     certify: bool,
+    below: Sequence[RowSet],
     children: Sequence[Solution],
 ) -> Solution:
-    """Solve the merger of leaf partitions ``span`` from its children's solutions (none: from zero)."""
-    y, weight = job.partitions.labels(*span)
+    """Solve a node from the solutions ``children`` of the nodes ``below`` it (none: from zero).
+
+    The dual variables it returns are of all rows of the node, zero where the row was not passed up.
+    """
+    dual, passed = _start(job, node, below, children)
+    if passed is not None and not passed.any():
+        nothing = Point(0.0, 0.0, 0.0)
+        return Solution(np.zeros((len(children[0].dual), len(passed))), 0.0, 0, nothing, nothing)
+    active = node if passed is None else RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
+    y, weight = active.labels(job.partitions)
     losses = RowLosses(job.odm, y, weight)
     spare = memory - projected_bytes(job, len(y), threads, certify=certify)
-    rows, held = job.partitions.rows(*span, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
-    dual = np.zeros(len(y))
-    if children:
-        dual = np.concatenate([child.rescaled(losses.total_weight)[0] for child in children])
+    rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
     settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
     resources = Resources(memory - held, threads)
-    solution = solve_partition(job.kernel, rows, losses, dual, settings, resources, certify=certify)
+    start = dual(losses.total_weight)
+    solution = solve_partition(job.kernel, rows, losses, start, settings, resources, certify=certify)
     del rows
     return_free_memory()
-    return solution
+    if passed is None:
+        return solution
+    whole = np.zeros((len(solution.dual), len(passed)))
+    whole[:, passed] = solution.dual
+    return replace(solution, dual=whole)
+
+
+def _start(
+    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution]
+) -> tuple[Callable[[float], Array], Array | None]:
+    """The start of a node of a given total weight, and which rows were passed up to it (mask, or None for all)."""
+    counts = job.partitions.counts
+    if not children:
+        n = node.size(counts)
+        return lambda weight: np.zeros(n), None
+    masks = [job.pass_up(child) for child in children]
+    if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
+        return lambda weight: np.concatenate([child.rescaled(weight)[0] for child in children]), None
+    own = node.positions(counts)
+    passed, where = np.zeros(len(own), bool), []
+    for rows, mask in zip(below, masks, strict=True):
+        positions = rows.positions(counts)
+        _, mine, theirs = np.intersect1d(own, positions, assume_unique=True, return_indices=True)
+        passed[mine] = True if mask is None else mask[theirs]
+        where.append((mine, theirs))
+
+    def start(weight: float) -> Array:
+        dual = np.zeros(len(own))
+        for (mine, theirs), child in zip(where, children, strict=True):
+            dual[mine] = child.rescaled(weight)[0][theirs]
+        return dual[passed]
+
+    return start, None if passed.all() else passed
 
 
 def grow_tree(
@@ -143,6 +212,7 @@ def grow_tree(
     resume: tuple[int, Sequence[Solution]] | None = None,
     history: Sequence[dict[str, Any]] = (),
     on_level: OnLevel = None,
+    regroup: Regroup | None = None,
 ) -> TreeResult:
     """Train on all partitions, level by level.
 
@@ -157,20 +227,33 @@ def grow_tree(
         Entries of the levels before.
     on_level : callable, optional
         Called after every level with its number, a function that fetches its solutions, and the history.
+    regroup : callable, optional
+        ``regroup(number)``: the nodes of a level above the leaves, each row in one of them, or None for those that
+        ``tree`` has there. It is asked when the level below is done.
 
     Raises
     ------
     MemoryLimitError
-        A level's tasks would not fit their workers, found out before any of them runs.
+        A level's tasks would not fit their workers: found out before any task runs, but for levels whose nodes are
+        known only when the level below is done, before those.
+    InputError
+        Nodes of a level that are not each row once.
     """
-    levels = tree.levels(len(job.partitions.counts))
-    _check_memory(job, levels, cluster)
+    counts = job.partitions.counts
+    levels = tree.levels(len(counts))
+    known = job.pass_up is pass_all and regroup is None
+    _check_memory(job, levels if known else levels[:1], cluster)
     done, states = (-1, []) if resume is None else (resume[0], [delayed(s, traverse=False) for s in resume[1]])
     history = list(history)
     ended = tree.early_stop and done > 0 and history and history[-1]["start_gap"] <= job.solver.tol
+    nodes = [] if done < 0 else _nodes(levels, done, counts, regroup)
+    passed = [] if resume is None else [read_figures(job.pass_up, solution)[1] for solution in resume[1]]
     for number in () if ended else range(done + 1, len(levels)):
-        depth = tree.depth(len(levels[number]) - 1)
-        states, solutions = _run_level(job, levels, number, depth, states, cluster)
+        below, nodes = nodes, _nodes(levels, number, counts, regroup)
+        if not known and number:
+            _check_level(job, levels, _most_rows(nodes, below, passed, counts), len(nodes), cluster)
+        depth = tree.depth(len(nodes))
+        states, solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
         event = _summary(solutions, depth)
         history.append(asdict(event))
         with cluster.cancelled_on_error(states):
@@ -180,7 +263,10 @@ def grow_tree(
         if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
             break
     final = _fetch(states, cluster)
-    return combine(final, history)
+    order = (
+        None if merged_span(nodes) == (0, len(counts)) else np.concatenate([node.positions(counts) for node in nodes])
+    )
+    return combine(final, history, order)
 
 
 def solve_whole(
@@ -191,7 +277,7 @@ def solve_whole(
     if resume is not None:
         (solution,) = resume[1]
     else:
-        solution = solve_node(job, (0, 1), job.solver.seed, *cluster.share(1), True, [])
+        solution = solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [], [])
         report(_solved(0, 0, solution))
     event = _summary([solution], 0)
     report(event)
@@ -200,46 +286,64 @@ def solve_whole(
     return combine([solution], [asdict(event)])
 
 
+def _nodes(levels: list[list[int]], number: int, counts: Sequence[int], regroup: Regroup | None) -> list[RowSet]:
+    """The nodes of a level."""
+    given = None if regroup is None or number == 0 else regroup(number)
+    if given is None:
+        return [RowSet.whole(*span) for span in pairwise(levels[number])]
+    require_each_once(given, counts, f"level {number}")
+    return list(given)
+
+
 def _run_level(
     job: TreeJob,
-    levels: list[list[int]],
+    nodes: Sequence[RowSet],
+    below: Sequence[RowSet],
     number: int,
     depth: int,
-    below: list[Delayed],
+    states: list[Delayed],
     cluster: Cluster,
-) -> tuple[list[Delayed], list[Solution]]:
-    """Start the tasks of one level and wait for their figures; the solutions stay on the workers."""
-    bounds = levels[number]
-    memory, threads = cluster.share(len(bounds) - 1)
-    certify = len(bounds) == 2
+) -> tuple[list[Delayed], list[Solution], list[int]]:
+    """Start the tasks of one level, from ``states`` of the nodes ``below``, and wait for their figures.
+
+    The solutions stay on the workers; the figures are what they say of themselves, and how many rows go up.
+    """
+    memory, threads = cluster.share(len(nodes))
+    certify = len(nodes) == 1
     solve = delayed(solve_node, pure=False)
     tasks = []
-    for i, span in enumerate(pairwise(bounds)):
-        children = [] if number == 0 else [below[c] for c in _children(levels[number - 1], span)]
+    for i, (node, children) in enumerate(zip(nodes, overlaps(nodes, below), strict=True)):
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
         # the dashboard groups by what is before the first dash
-        name = f"solve_{len(bounds) - 1}_partitions-{tokenize(job.solver, job.odm, span)}-{_serial()}"
-        tasks.append(solve(job, span, seed, memory, threads, certify, children, dask_key_name=name))
-    with cluster.cancelled_on_error(below):
-        states = cluster.persist(tasks)
-    figures: list[Any] = [None] * len(states)
-    with cluster.cancelled_on_error([*states, *below]):
-        for i, solution in cluster.results([delayed(read_figures, pure=False)(s) for s in states]):
-            figures[i] = solution
+        name = f"solve_{len(nodes)}_partitions-{tokenize(job.solver, job.odm, number, i)}-{_serial()}"
+        rows, started = [below[c] for c in children], [states[c] for c in children]
+        tasks.append(solve(job, node, seed, memory, threads, certify, rows, started, dask_key_name=name))
+    with cluster.cancelled_on_error(states):
+        solved = cluster.persist(tasks)
+    figures: list[Any] = [None] * len(solved)
+    passed = [0] * len(solved)
+    with cluster.cancelled_on_error([*solved, *states]):
+        looks = [delayed(read_figures, pure=False)(job.pass_up, s) for s in solved]
+        for i, (solution, rows_up) in cluster.results(looks):
+            figures[i], passed[i] = solution, rows_up
             report(_solved(depth, i, solution))
-    return states, figures
+    return solved, figures, passed
 
 
-def read_figures(solution: Solution) -> Solution:
-    return solution.without_dual()
+def read_figures(pass_up: PassUp, solution: Solution) -> tuple[Solution, int]:
+    """A solution without its dual variables, and how many rows of the node go up."""
+    mask = pass_up(solution)
+    return solution.without_dual(), solution.dual.shape[1] if mask is None else int(np.count_nonzero(mask))
+
+
+def _most_rows(nodes: Sequence[RowSet], below: Sequence[RowSet], passed: Sequence[int], counts: Sequence[int]) -> int:
+    """The most rows that a node can have, those below passing up so many."""
+    children = overlaps(nodes, below)
+    return max(min(node.size(counts), sum(passed[c] for c in own)) for node, own in zip(nodes, children, strict=True))
 
 
 def _serial() -> str:
     return f"{time.time_ns():x}"
-
-
-def _children(bounds: list[int], span: tuple[int, int]) -> range:
-    return range(bounds.index(span[0]), bounds.index(span[1]))
 
 
 def _fetch(states: Sequence[Delayed], cluster: Cluster) -> list[Solution]:
@@ -248,14 +352,15 @@ def _fetch(states: Sequence[Delayed], cluster: Cluster) -> list[Solution]:
 
 def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> None:
     for bounds in levels:
-        tasks = len(bounds) - 1
-        _, threads = cluster.share(tasks)
         rows = max(sum(job.partitions.counts[a:b]) for a, b in pairwise(bounds))
-        what = (
-            f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
-        )
-        advice = advice_at_root(levels) if tasks == 1 else ADVICE
-        cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what, advice)
+        _check_level(job, levels, rows, len(bounds) - 1, cluster)
+
+
+def _check_level(job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster) -> None:
+    _, threads = cluster.share(tasks)
+    what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
+    advice = advice_at_root(levels) if tasks == 1 else ADVICE
+    cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what, advice)
 
 
 def advice_at_root(levels: list[list[int]]) -> str:
@@ -293,10 +398,15 @@ def end_at_root(solution: Solution, history: Sequence[dict[str, Any]]) -> TreeRe
     return combine([solution], [*history, asdict(event)])
 
 
-def combine(solutions: list[Solution], history: list[dict[str, Any]]) -> TreeResult:
-    """The model of a level: its solutions as the start of a merger of them all."""
+def combine(solutions: list[Solution], history: list[dict[str, Any]], order: Array | None = None) -> TreeResult:
+    """The model of a level: its solutions as the start of a merger of them all.
+
+    ``order`` says where their rows, one after the other, are in the order of the partitions; without, they are in it.
+    """
     weight = math.fsum(s.weight for s in solutions)
     dual = np.concatenate([s.rescaled(weight) for s in solutions], axis=1)
+    if order is not None:
+        dual = dual[:, np.argsort(order)]
     gap = solutions[0].point.gap if len(solutions) == 1 else math.nan
     return TreeResult(dual, gap, history, [s.without_dual() for s in solutions])
 

@@ -24,11 +24,12 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.workers import local_workers
 from dask_odm.kernels.dot import Linear
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.strategies.ring import Ring, RingJob
-from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_store
+from dask_odm.strategies.shuffle import landmarks_path, partition_store
 
 
 def pass_on(w: Any) -> Any:
@@ -53,9 +54,9 @@ def measure(rows: int, partitions: int, workers: int, repeat: int, folder: Path)
     scaling = Scaling.from_statistics(store.statistics, "minmax", centre=False)
     (folder / "partitions").mkdir()
     with local_workers(workers, memory_limit="1GB"):
-        cluster, settings = Cluster.current(), ShuffleSettings(partitions, 16, 0)
+        cluster, partitioner = Cluster.current(), StratifiedPartitioner(Linear(1.0), 16, partitions, 0)
         scratch = str(folder / "partitions")
-        found = partition_store(store, TwoClasses(1), scaling, Linear(1.0), settings, scratch, cluster)
+        found = partition_store(store, TwoClasses(1), scaling, partitioner, scratch, cluster)
         features, loss = FeatureMap(store.features, 1.0), BandLoss(ODMSettings(1e3, 0.2, 0.2), float(store.rows))
         job = RingJob(found, StoredScaling(landmarks_path(scratch)), features, loss, None, 0)
         w = np.zeros(features.k)

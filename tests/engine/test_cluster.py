@@ -12,9 +12,12 @@ import pytest
 from distributed import get_task_stream, wait
 from sklearn.base import clone
 
+import place_jobs
+import ring_jobs
 from dask_odm import ODMClassifier, load_model, open_store
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.engine import watch
 from dask_odm.engine.cluster import ADVICE, USABLE, Cluster
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
@@ -300,3 +303,82 @@ def test_partitions_are_spread_over_the_workers(client, path):
     ran = [task["worker"] for task in stream.data if str(task["key"]).startswith("solve_8_partitions")]
     assert len(ran) == 8
     assert len(set(ran)) == 2, "a common input would draw all of them to the worker that holds it"
+
+
+# What prefers a worker that is gone ---------------------------------------------------------------------------
+
+HERE = Cluster(None, 1, 1, 10**9, 10**9)
+
+
+@pytest.fixture(params=[None, "3s"], ids=["no timeout", "3 s timeout"])
+def timeout(request, monkeypatch):
+    """The scheduler's; without one, waiting tasks are soon looked for, else it gives them up first."""
+    if request.param is None:
+        monkeypatch.setattr(watch, "POLL_SECONDS", 0.2)
+    return {"distributed.scheduler.no-workers-timeout": request.param}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_all_workers_killed_in_the_midst_of_pinned_tasks(start_workers, tmp_path, timeout, count):
+    """They come back under new addresses: the results are the same, or it is said that no worker came in time."""
+    with start_workers(count, **timeout) as client:
+        cluster = Cluster.current()
+        for name in ("each", "chain"):
+            (tmp_path / name).mkdir()
+            client.wait_for_workers(count)
+            deadly = (str(tmp_path / name), 1, tuple(client.run(os.getpid).values()))
+            late = ClusterError if timeout["distributed.scheduler.no-workers-timeout"] else ()
+            try:
+                found = each_or_chain(cluster, name, deadly)
+            except late as error:  # the machine is so busy that a worker takes longer to start
+                return late_worker(error)
+            assert os.listdir(tmp_path / name) == ["killed-1"]
+            assert found == each_or_chain(HERE, name, ())
+
+
+def late_worker(error: ClusterError) -> None:
+    assert "No worker is left to run tasks" in str(error)
+
+
+def each_or_chain(cluster: Cluster, name: str, deadly: tuple):
+    """Both go through `place_jobs.halves`."""
+    if name == "each":
+        return cluster.each(place_jobs.halves, [(1.0, i, *deadly) for i in range(4)], name)
+    return cluster.chain(place_jobs.halves, 1.0, [(i, *deadly) for i in range(4)], name)
+
+
+@pytest.mark.slow
+def test_no_worker_comes_back_in_time(start_workers):
+    """One error, whichever of its two the scheduler gives."""
+    with start_workers(1, **{"distributed.scheduler.no-workers-timeout": "1s"}) as client:
+        cluster = Cluster.current()
+        client.cluster.scale(0)
+        with pytest.raises(ClusterError, match="No worker is left to run tasks"):
+            cluster.chain(place_jobs.halves, 1.0, [(i,) for i in range(4)], "chain")
+
+
+def test_workers_that_do_nothing_are_told(client, monkeypatch):
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "IDLE_SECONDS", 0.5)
+    never = client.submit(abs, 1, key="never", workers=["tcp://127.0.0.1:9"])
+    with pytest.raises(ClusterError, match="No progress: none of 2 workers had anything to do for"):
+        Cluster.current().gather([never], [])
+    assert never.cancelled()
+
+
+def test_a_paused_worker_that_still_runs_something_is_not_silent(client, monkeypatch):
+    monkeypatch.setattr(watch, "SILENCE_SECONDS", 1.0)
+    busy, idle = (
+        {"status": "paused", "last_seen": 0, "metrics": {"task_counts": counts}}
+        for counts in ({"executing": 1}, {"ready": 3, "memory": 2})
+    )
+    looked = Watch(client)
+    assert looked._silent({"busy": busy, "idle": idle}, 0.0) == []
+    assert looked._silent({"busy": busy | {"last_seen": 9}, "idle": idle | {"last_seen": 9}}, 9.0) == ["idle"]
+
+
+def test_tasks_wait_for_busy_workers_in_peace(client, monkeypatch):
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "IDLE_SECONDS", 1.0)
+    assert Cluster.current().each(ring_jobs.slowly, [(1, 2.5)], "slowly") == [2]

@@ -19,6 +19,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.dot import Linear
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
@@ -26,7 +27,7 @@ from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRG, SVRGSettings
 from dask_odm.strategies import ring
 from dask_odm.strategies.ring import Ring, RingJob, ring_partitions, visits
-from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays, partition_store
+from dask_odm.strategies.shuffle import partition_arrays, partition_store
 from small_problems import blobs
 from small_stores import store_of
 
@@ -56,9 +57,9 @@ def job(store, tmp_path, monkeypatch):
 def stored_job(store, folder, monkeypatch, stage_steps=None, parts=5) -> RingJob:
     """A job over partitions on disk, of several pieces each."""
     monkeypatch.setattr("dask_odm.data.rows.stored.CHUNK_BYTES", 70 * 16)
-    settings = ShuffleSettings(parts, 8, 0)
+    partitioner = StratifiedPartitioner(Linear(1.0), 8, parts, 0)
     labelling = TwoClasses(1, 1.0, 2.0)
-    partitions = partition_store(store, labelling, SCALING, Linear(1.0), settings, str(folder), HERE)
+    partitions = partition_store(store, labelling, SCALING, partitioner, str(folder), HERE)
     total = sum(partitions.labels(0, parts)[1])
     return RingJob(partitions, SCALING, FeatureMap(4, 1.0), BandLoss(ODM, float(total)), stage_steps, 7)
 
@@ -122,7 +123,7 @@ def test_an_epoch_is_the_formula(job, store, tmp_path, monkeypatch, stage_steps)
 def test_in_memory_it_ends_where_stored_partitions_do(job, rows):
     X, y, weight = rows
     weight = weight * np.where(y > 0, 2.0, 1.0)
-    memory = partition_arrays(SCALING(X), y, weight, Linear(1.0), ShuffleSettings(5, 8, 0))
+    memory = partition_arrays(SCALING(X), y, weight, StratifiedPartitioner(Linear(1.0), 8, 5, 0))
     other = RingJob(memory, None, job.features, job.loss, None, 7)
     solver = SolverSettings(1e-10, 200)
     a, b = (SVRG("dsvrg", Ring(j, HERE), solver, SVRGSettings()).run() for j in (job, other))
@@ -149,8 +150,8 @@ def test_memory_is_as_projected(tmp_path, task):
     X, y = blobs(100_000, 18, seed=1)
     store = store_of(tmp_path / "a.zarr", X.astype(np.float32), y, chunk_rows=50_000)
     (tmp_path / "scratch").mkdir()
-    scaling, settings = Scaling(np.zeros(18), np.full(18, 0.5)), ShuffleSettings(1, 4, 0)
-    partitions = partition_store(store, TwoClasses(1), scaling, Linear(1.0), settings, str(tmp_path / "scratch"), HERE)
+    scaling, partitioner = Scaling(np.zeros(18), np.full(18, 0.5)), StratifiedPartitioner(Linear(1.0), 4, 1, 0)
+    partitions = partition_store(store, TwoClasses(1), scaling, partitioner, str(tmp_path / "scratch"), HERE)
     job = RingJob(partitions, scaling, FeatureMap(18, 1.0), BandLoss(ODM, 1e5), None, 0)
     w = np.zeros(19)
     Ring(job, HERE)  # compiles

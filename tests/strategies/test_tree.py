@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import reference
+from dask_odm.data.rows import stored
+from dask_odm.data.rows.row_sets import RowSet
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Labelling
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.solvers import dual
-from dask_odm.strategies.tree import TreeSettings, partitions_for, solve_whole
+from dask_odm.strategies.shuffle import partition_store
+from dask_odm.strategies.tree import (
+    TreeSettings,
+    partitions_for,
+    pass_all,
+    pass_support,
+    projected_bytes,
+    solve_whole,
+)
 from small_problems import SETTINGS, SmallProblem, small_problem
-from tree_jobs import grow, in_row_order, make_job, part_of
+from small_stores import store_of
+from tree_jobs import HERE, grow, in_row_order, make_job, part_of
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 TOL = 1e-6
@@ -255,3 +271,126 @@ def test_partitions_for():
     assert partitions_for(10, 10, 4, 1000) == 10
     with pytest.raises(InputError, match=r"at most the number of rows, 10\. Got 11"):
         partitions_for(10, 11, 4, 1000)
+
+
+# Nodes that hold part of the rows ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lean_stores(monkeypatch):
+    """Chunks of partitions on disk have few rows."""
+    monkeypatch.setattr(stored, "CHUNK_BYTES", 1 << 10)
+
+
+@pytest.mark.parametrize("setting", [(1e3, 0.3, 0.4), (50.0, 0.5, 0.2)], ids=str)
+@pytest.mark.parametrize("place", ["memory", "store", "workers"])
+@pytest.mark.usefixtures("lean_stores")
+def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
+    """As a slow one does, and with the optimum of the rows that came to the root."""
+    p = small_problem(240, setting)
+    job = replace(make_job(p, 8), pass_up=pass_support)
+    cluster = HERE
+    if place != "memory":
+        (tmp_path / "scratch").mkdir()
+        store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
+        partitioner, folder = StratifiedPartitioner(p.kernel, 8, 8, 0), str(tmp_path / "scratch")
+        partitions = partition_store(store, Labelling(1), plain, partitioner, folder, HERE)
+        job = replace(job, partitions=partitions, scaling=plain)
+    if place == "workers":
+        request.getfixturevalue("client")
+        cluster = Cluster.current()
+    numbers = np.split(job.partitions.row_numbers(0, 8), np.cumsum(job.partitions.counts)[:-1])
+    expected, levels = reference.cascade(p.K, p.y, numbers, 2, *setting)
+    result = grow(job, cluster, fan_in=2)
+    s = in_row_order(job, result.dual[0])
+    np.testing.assert_allclose(s, expected, atol=1e-7 * np.abs(expected).max())
+    assert [entry["rows"] for entry in result.history] == [sum(map(len, nodes)) for nodes in levels]
+    (root,) = levels[-1]
+    assert 20 < len(root) < 200, "the case is made so that rows stay behind"
+    of_root = SmallProblem(p.kernel, p.X[root], p.y[root], p.weight[root], *setting)
+    _, objective = of_root.optimum()
+    assert result.history[-1]["objective"] == pytest.approx(objective, rel=1e-9)
+    assert of_root.dual(s[root]) == pytest.approx(objective, rel=1e-9)
+    assert result.gap < 1e-8
+
+
+def test_a_cascade_goes_on_after_a_level_to_the_same_bits():
+    p, saved = small_problem(240, (1e3, 0.3, 0.4)), {}
+    job = replace(make_job(p, 8), pass_up=pass_support)
+    whole = grow(job, fan_in=2, on_level=lambda number, fetch, history: saved.update({number: (fetch(), [*history])}))
+    for number, (solutions, history) in saved.items():
+        again = grow(job, fan_in=2, resume=(number, solutions), history=history)
+        np.testing.assert_array_equal(again.dual, whole.dual)
+        assert again.gap == whole.gap
+
+
+def test_a_level_partitioned_as_before_changes_no_bit():
+    """Nodes given by row rather than by partition: the same rows and the same start."""
+    p = small_problem(240, SETTINGS[0], weighted=True)
+    job = make_job(p, 8)
+    counts = job.partitions.counts
+    bounds = [0, *np.cumsum(counts).tolist()]
+
+    def by_row(number: int) -> list[RowSet] | None:
+        spans = itertools.pairwise(TreeSettings(2).levels(8)[number])
+        return None if number == 2 else [RowSet.at(np.arange(bounds[a], bounds[b]), counts) for a, b in spans]
+
+    np.testing.assert_array_equal(grow(job, fan_in=2, regroup=by_row).dual, grow(job, fan_in=2).dual)
+
+
+@pytest.mark.parametrize("pass_up", [pass_all, pass_support])
+def test_a_level_of_other_clusters(pass_up):
+    """By a feature, across all partitions; stopped there, the model is the mean of the clusters' by weight."""
+    p = small_problem(240, (1e3, 0.3, 0.4))
+    job = replace(make_job(p, 8), pass_up=pass_up)
+    numbers = job.partitions.row_numbers(0, 8)
+    cluster_of = np.digitize(p.X[numbers, 0], np.quantile(p.X[:, 0], [0.2, 0.6]))
+    sets = [RowSet.at(np.flatnonzero(cluster_of == c), job.partitions.counts) for c in range(3)]
+    stopped = grow(job, fan_in=2, stop_at=4, regroup=lambda number: sets)
+    assert stopped.history[-1]["partitions"] == 3
+    s, leaves = in_row_order(job, stopped.dual[0]), grow(job, fan_in=2, stop_at=8)
+    passed = in_row_order(job, leaves.dual[0]) != 0 if pass_up is pass_support else np.ones(240, bool)
+    for c in range(3):
+        rows = np.sort(numbers[cluster_of == c])
+        assert (s[rows][~passed[rows]] == 0).all()
+        rows = rows[passed[rows]]
+        own = SmallProblem(p.kernel, p.X[rows], p.y[rows], p.weight[rows], p.lam, p.upsilon, p.theta)
+        np.testing.assert_allclose(s[rows], own.optimum()[0] * len(rows) / passed.sum(), atol=1e-7 * np.abs(s).max())
+    root = grow(job, fan_in=2, regroup=lambda number: sets if number == 1 else None)
+    assert root.gap < 1e-8
+    if pass_up is pass_all:
+        _, objective = p.optimum()
+        assert p.dual(in_row_order(job, root.dual[0])) == pytest.approx(objective, rel=1e-8)
+
+
+def test_a_node_that_gets_nothing_has_nothing():
+    p = small_problem(60, (1e3, 0.3, 0.4))
+    job = replace(make_job(p, 2), pass_up=pass_support)
+    leaves = grow(job, fan_in=2, stop_at=2)
+    left, kept = (np.flatnonzero((leaves.dual[0] != 0) == kept) for kept in (False, True))
+    sets = [RowSet.at(positions, job.partitions.counts) for positions in (left, kept)]
+    result = grow(job, fan_in=2, regroup=lambda number: sets)
+    assert [s.rows for s in result.solutions] == [0, len(kept)]
+    assert (result.dual[0][left] == 0).all()
+
+
+def test_nodes_have_each_row_once():
+    job = make_job(small_problem(40, SETTINGS[0]), 2)
+    sets = [RowSet.whole(0, 1), RowSet.at(np.array([3, 30]), job.partitions.counts)]
+    with pytest.raises(InputError, match=r"level 1 must have each of 40 rows once: 19 are in none and 1 in several"):
+        grow(job, fan_in=2, regroup=lambda number: sets)
+
+
+def test_memory_of_a_cascade_is_that_of_the_rows_passed_up():
+    """All rows do not fit into one node, those that count do; with fewer bytes a level is refused when it is due."""
+    job, heard = make_job(small_problem(240, (1e3, 0.3, 0.4)), 8), []
+    few, enough = (projected_bytes(job, rows, 1, certify=True) for rows in (30, 200))
+    for pass_up, memory, what in (
+        (pass_all, enough, "1 partition of up to 240 rows"),
+        (pass_support, few, "4 partitions"),
+    ):
+        heard.clear()
+        with listen(heard.append), pytest.raises(MemoryLimitError, match=what):
+            grow(replace(job, pass_up=pass_up), Cluster(None, 1, 1, memory, memory), fan_in=2)
+        assert bool(heard) == (pass_up is pass_support)
+    assert grow(replace(job, pass_up=pass_support), Cluster(None, 1, 1, enough, enough), fan_in=2).gap < 1e-8

@@ -1,10 +1,10 @@
 """Rows in the order of their partitions on disk, after a one-time shuffle of bounded memory.
 
-The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a
-strategy runs: `count_strata`, then `scatter`, then `seal`. Every destination is known before a row is moved,
-so a task may run twice, or on another worker, without harm. What `scatter` wrote is added up, word by word, and
-`seal` finds the same sum or raises: on some network file systems, workers that write one file at the same time
-undo each other's rows.
+The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a strategy
+runs: `count_groups`, or `count_kept` where no group is asked for, then `scatter`, then `seal`. Every destination is
+known before a row is moved, so a task may run twice, or on another worker, without harm. What `scatter` wrote is
+added up, word by word, and `seal` finds the same sum or raises: on some network file systems, workers that write one
+file at the same time undo each other's rows.
 """
 
 from __future__ import annotations
@@ -205,15 +205,24 @@ def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: i
     return block.X[np.sort(rng.choice(keep, min(count, len(keep)), replace=False))].copy()
 
 
-def count_strata(
-    store: Store, targets: Targets, strata_of: Callable[[Array], Array], n_strata: int, folder: str, chunk: int
+def count_groups(
+    store: Store, targets: Targets, group_of: Callable[[Array], Array], n_groups: int, folder: str, chunk: int
 ) -> Array:
-    """Rows of a chunk per stratum, (n_strata,); each row's stratum, or −1 for a dropped one, is left in ``folder``."""
+    """Rows of a chunk per group, (n_groups,); each row's group, or −1 for a dropped one, is left in ``folder``."""
     block = store.read(chunk)
     keep, _, _ = targets(block)
-    strata = np.where(keep, strata_of(block.X), -1).astype(np.int32)
-    _save(os.path.join(folder, f"strata-{chunk}.npy"), strata)
-    return np.bincount(strata[strata >= 0], minlength=n_strata)
+    groups = np.where(keep, group_of(block.X), -1).astype(np.int32)
+    _save(_groups_path(folder, chunk), groups)
+    return np.bincount(groups[groups >= 0], minlength=n_groups)
+
+
+def count_kept(store: Store, targets: Targets, chunk: int) -> Array:
+    """Rows of a chunk that are kept, (1,): of one group of all rows, for which no features are read."""
+    return np.array([np.count_nonzero(targets(store.read_columns(chunk))[0])])
+
+
+def _groups_path(folder: str, chunk: int) -> str:
+    return os.path.join(folder, f"groups-{chunk}.npy")
 
 
 def scatter(
@@ -227,14 +236,14 @@ def scatter(
 ) -> Array:
     """Write the rows of a chunk to their places; returns, per partition, the sum of what was written, for `seal`.
 
-    ``assign(strata, before)`` gives partitions and places of rows of known strata, ``before`` of each seen
-    in earlier chunks.
+    ``assign(groups, before)`` gives partitions and places of rows of known groups, ``before`` of each seen
+    in earlier chunks; where there is but one group, `count_groups` need not have run.
     """
     block = store.read(chunk)
-    _, y, weight = targets(block)
-    strata = np.load(os.path.join(folder, f"strata-{chunk}.npy"))
-    kept = np.flatnonzero(strata >= 0)
-    partition, place = assign(strata[kept], before)
+    keep, y, weight = targets(block)
+    groups = np.load(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
+    kept = np.flatnonzero(groups >= 0)
+    partition, place = assign(groups[kept], before)
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
     order = np.argsort(target, kind="stable")
     rows, place, target = kept[order], place[order] % partitions.chunk_rows, target[order]

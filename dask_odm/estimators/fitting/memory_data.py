@@ -27,12 +27,13 @@ from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.given import CallableKernel, Precomputed
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
+from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import block_rows, group_count
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, ThreadPasses
 from dask_odm.problems.span import SpanProblem, SpanQuery
-from dask_odm.strategies.shuffle import ShuffleSettings, partition_arrays
+from dask_odm.strategies.shuffle import partition_arrays
 from dask_odm.typing import Array
 
 CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
@@ -175,10 +176,10 @@ class MemoryKernelData:
             yield WeightedProducts(products, held.y, held.total_weights)
 
     @contextmanager
-    def partitions(self, settings: ShuffleSettings, *, always: bool = False) -> Iterator[MemoryPartitioned]:
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
         y, weight = self.data.held.y, self.data.held.total_weights
-        if always or settings.n_partitions > 1:
-            found = partition_arrays(self.scaled, y, weight, self.kernel, settings)
+        if always or partitioner.n_partitions > 1:
+            found = partition_arrays(self.scaled, y, weight, partitioner)
         else:
             # in random order, since descent goes block by block and rows often come sorted by class
             order = np.random.default_rng(self.data.run.seed).permutation(len(y))

@@ -27,13 +27,14 @@ from dask_odm.estimators.fitting.scratch import scratch_folder
 from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes
 from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.strategies.gram import write_rows
 from dask_odm.strategies.pivot_passes import StorePivots
-from dask_odm.strategies.shuffle import ShuffleSettings, landmarks_path, partition_store
+from dask_odm.strategies.shuffle import landmarks_path, partition_store
 from dask_odm.typing import Array
 
 COPIED_ROWS = 8192  # of partitions, read at a time on their way to a file of all rows
@@ -186,10 +187,10 @@ class StoredKernelData:
                 yield WeightedProducts(products, y, weight)
 
     @contextmanager
-    def partitions(self, settings: ShuffleSettings, *, always: bool = False) -> Iterator[StoredPartitioned]:
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
         data = self.data
         with scratch_folder(data.run.scratch) as folder:
-            asked = data.store, data.targets, self.scaling, self.kernel, settings, folder, data.cluster
+            asked = data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
             yield StoredPartitioned(self, partition_store(*asked), folder)
 
     def places(self, pivots: Array) -> Array:

@@ -22,11 +22,11 @@ from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import PivotRows
+from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, Passes
 from dask_odm.problems.span import SpanProblem
-from dask_odm.strategies.shuffle import ShuffleSettings
 from dask_odm.typing import Array
 
 
@@ -156,10 +156,10 @@ class KernelData(Protocol):
         """Products with the kernel matrix of all rows that take part."""
         ...
 
-    def partitions(self, settings: ShuffleSettings, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
         """The rows in the order of their partitions; on disk, they are there within the ``with`` block only.
 
-        One partition in memory is in a random order, unless strata are dealt ``always``.
+        One partition in memory is in a random order, unless rows are ``always`` dealt by the partitioner.
         """
         ...
 

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.kernels.base import Kernel
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRGSettings
-from dask_odm.strategies.shuffle import ShuffleSettings
 from dask_odm.strategies.tree import TreeSettings
 from dask_odm.typing import Array
 
@@ -78,8 +79,9 @@ class ODMFit:
         del plain["solver"]["seed"]
         return plain | {"dtype": self.run.dtype}
 
-    def shuffle(self, n_partitions: int) -> ShuffleSettings:
-        return ShuffleSettings(n_partitions, self.n_landmarks or STRATA, self.run.seed, self.run.dtype)
+    def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
+        """How rows are dealt to partitions: stratified by landmarks of the kernel."""
+        return StratifiedPartitioner(kernel, self.n_landmarks or STRATA, n_partitions, self.run.seed)
 
     def loss(self, data: TrainingData) -> BandLoss:
         """The loss of a row of ``data`` by its score."""

@@ -23,12 +23,13 @@ from dask_odm.estimators.odm.finishing import finish_weights
 from dask_odm.estimators.odm.newton_recipe import start_weights
 from dask_odm.estimators.odm.settings import STRATA, ODMFit
 from dask_odm.kernels.base import Kernel
+from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.solvers.svrg import SVRG, StochasticProblem, SVRGState
 from dask_odm.solvers.svrg_steps import ArraySteps, CoresetSteps, draw_coreset
 from dask_odm.strategies.ring import Ring, RingJob, ring_partitions
-from dask_odm.strategies.shuffle import strata_of_arrays
+from dask_odm.strategies.shuffle import groups_of_arrays
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -45,7 +46,8 @@ def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by CSVRG on dense rows in memory."""
     held, features, kernel, scaled = _dense_rows("csvrg", data, fit)
     size, seed = fit.svrg.coreset_size, fit.run.seed
-    strata, _ = strata_of_arrays(scaled, kernel, min(fit.n_landmarks or STRATA, size), seed)
+    few = min(fit.n_landmarks or STRATA, size)
+    strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
     chosen, factor = draw_coreset(strata, size, seed)
     problem = CoresetSteps(**_in_memory(held, features, scaled, fit), chosen=chosen, factor=factor)
     trained = _run("csvrg", problem, features, fit, held.fingerprint, biased=True)
@@ -68,7 +70,7 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
     scaling = None if fit.kernel.scale is None else seen.scaling
     features = FeatureMap(data.features, fit.kernel.bias, scaling)
     logger.info("%d rows in %d partitions, DSVRG; %s", data.rows, parts, data.cluster)
-    with seen.partitions(fit.shuffle(parts), always=True) as rows:
+    with seen.partitions(fit.partitioner(seen.kernel, parts), always=True) as rows:
         job = RingJob(
             rows.partitions,
             None if data.in_memory or scaling is None else rows.scaling,

@@ -49,7 +49,7 @@ def train_tree(data: TrainingData, fit: ODMFit) -> Trained:
     parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, WHOLE_ROWS if data.in_memory else LEAF_ROWS)
     checkpoint = open_tree(lambda: f"{parts} {data.fingerprint()}", fit)
     seen = data.seen_by(fit.kernel)
-    with seen.partitions(fit.shuffle(parts)) as rows:
+    with seen.partitions(fit.partitioner(seen.kernel, parts)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver)
         if has_large_root(job, fit):
             result = _grow_to_root(job, rows, fit, checkpoint)

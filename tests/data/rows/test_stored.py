@@ -12,7 +12,7 @@ import pytest
 
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import StoredPartitions, count_strata, sample_chunk, scatter, seal
+from dask_odm.data.rows.stored import StoredPartitions, count_groups, count_kept, sample_chunk, scatter, seal
 from dask_odm.data.rows.targets import ManyClasses, RealValues, Targets, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
@@ -46,7 +46,7 @@ class Shuffle:
 
     def strata(self) -> np.ndarray:
         arguments = (self.store, self.labelling, lambda X: X[:, 0].astype(np.int64) % 5, 5, self.folder)
-        return np.array([count_strata(*arguments, c) for c in range(self.store.n_chunks)])
+        return np.array([count_groups(*arguments, c) for c in range(self.store.n_chunks)])
 
     def plan(self, counts: tuple[int, ...]) -> StoredPartitions:
         planned = StoredPartitions.plan(self.folder, self.store, counts, y_type=self.labelling.y_type)
@@ -263,3 +263,11 @@ def test_partitions_in_memory():
     np.testing.assert_array_equal(p.row_numbers(2, 3), np.arange(15)[::-1])
     assert [len(a) for a in p.labels(0, 1)] == [5, 5]
     assert len(p.row_numbers(1, 2)) == 0
+
+
+def test_kept_rows_are_counted_without_their_features(tmp_path):
+    s = shuffled(tmp_path, 200, 3)
+    expected = s.strata().sum(axis=1)
+    for chunk in range(s.store.n_chunks):
+        Path(s.store.path, s.store.layout.X.chunk_key(chunk)).unlink()
+    assert [count_kept(s.store, s.labelling, c).tolist() for c in range(s.store.n_chunks)] == expected[:, None].tolist()

@@ -1,4 +1,4 @@
-"""Stratified dealing: a bijection, every row once, every stratum and every class spread evenly."""
+"""Dealing: a bijection, every row once, every group and every class spread evenly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_odm.partition.strata import StratifiedPartitioner, permute, ranks_within
+from dask_odm.partition.dealing import EvenDealer, permute, ranks_within
 
 
 @given(n=st.integers(1, 3000), key=st.integers(0, 2**32 - 1))
@@ -52,11 +52,9 @@ def test_permute_looks_random():
         assert np.abs(np.bincount(dealt, minlength=16) - n / 32).max() < 60
 
 
-def deal(
-    sizes: list[int], parts: int, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, StratifiedPartitioner]:
+def deal(sizes: list[int], parts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, EvenDealer]:
     strata = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    partitioner = StratifiedPartitioner(tuple(sizes), parts, seed)
+    partitioner = EvenDealer(tuple(sizes), parts, seed)
     partition, place = partitioner.assign(strata, ranks_within(strata, np.zeros(len(sizes), np.int64)))
     return strata, partition, place, partitioner
 
@@ -112,7 +110,7 @@ def test_seed_decides():
 
 def test_strata_are_not_permuted_alike():
     """Equal keys for all strata would put equal ranks of all strata together."""
-    partitioner = StratifiedPartitioner((64, 64), 4, 0)
+    partitioner = EvenDealer((64, 64), 4, 0)
     first, second = (partitioner.assign(np.full(64, s), np.arange(64))[0] for s in (0, 1))
     assert 4 < np.count_nonzero(first == second) < 32
 
@@ -121,7 +119,7 @@ def test_strata_are_not_permuted_alike():
 def test_class_sorted_rows_come_out_balanced(parts):
     n = 61 * 200
     y = np.repeat([0, 1], [n // 3, n - n // 3])
-    partitioner = StratifiedPartitioner((n,), parts, 11)
+    partitioner = EvenDealer((n,), parts, 11)
     partition, place = partitioner.assign(np.zeros(n, int), np.arange(n))
     for k in range(0, parts, 7):
         own = np.flatnonzero(partition == k)

@@ -1,0 +1,194 @@
+"""Sets of rows of partitions, and such rows read by range: what a node of a tree is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.data.rows.memory import MemoryRows, PartitionRows, Partitions
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.errors import InputError
+from dask_odm.typing import Array
+
+Piece = tuple[int, int, Array | None]
+
+
+@dataclass(frozen=True, eq=False)
+class RowSet:
+    """Rows of a few partitions, in the order of all rows.
+
+    Parameters
+    ----------
+    pieces : tuple of (first, last, chosen)
+        All rows of partitions ``first:last``, where ``chosen`` is None; else those at ascending positions ``chosen``
+        within. Pieces ascend. Whole partitions take no memory, however many rows they have.
+    """
+
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def whole(cls, first: int, last: int) -> RowSet:
+        """All rows of partitions ``first:last``."""
+        return cls(((first, last, None),))
+
+    @classmethod
+    def at(cls, positions: Array, counts: Sequence[int]) -> RowSet:
+        """The rows at ascending ``positions`` among all rows of partitions of ``counts`` rows."""
+        bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        cuts = np.searchsorted(positions, bounds)
+        pieces: list[Piece] = []
+        for k in np.flatnonzero(np.diff(cuts)).tolist():
+            if cuts[k + 1] - cuts[k] < counts[k]:
+                pieces.append((k, k + 1, positions[cuts[k] : cuts[k + 1]] - bounds[k]))
+            elif pieces and pieces[-1][1] == k and pieces[-1][2] is None:
+                pieces[-1] = (pieces[-1][0], k + 1, None)
+            else:
+                pieces.append((k, k + 1, None))
+        return cls(tuple(pieces))
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Consecutive partitions that this is all rows of, or None."""
+        if len(self.pieces) == 1 and self.pieces[0][2] is None:
+            return self.pieces[0][:2]
+        return None
+
+    def size(self, counts: Sequence[int]) -> int:
+        """Rows, where partitions have ``counts``."""
+        return sum(sum(counts[a:b]) if chosen is None else len(chosen) for a, b, chosen in self.pieces)
+
+    def positions(self, counts: Sequence[int]) -> NDArray[np.int64]:
+        """Where the rows are among all rows of partitions of ``counts`` rows, ascending; int64."""
+        found = []
+        for a, b, chosen in self.pieces:
+            start = sum(counts[:a])
+            found.append(np.arange(start, start + sum(counts[a:b])) if chosen is None else chosen + start)
+        return np.concatenate(found).astype(np.int64) if found else np.empty(0, np.int64)
+
+    def labels(self, partitions: Partitions) -> tuple[Array, Array]:
+        """Labels and weights of the rows, as `Partitions.labels` gives them."""
+        if self.span:
+            return partitions.labels(*self.span)
+        columns = [
+            [c if chosen is None else c[chosen] for c in partitions.labels(a, b)] for a, b, chosen in self.pieces
+        ]
+        y, weight = zip(*columns, strict=True)
+        return np.concatenate(y), np.concatenate(weight)
+
+    def rows(self, partitions: Partitions, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
+        """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
+        if self.span:
+            return partitions.rows(*self.span, scaling, memory)
+        parts = []
+        for a, b, chosen in self.pieces:
+            rows, _ = partitions.rows(a, b, scaling, 0)
+            parts.append(rows if chosen is None else PickedRows(rows, chosen))
+        joined = JoinedRows(tuple(parts))
+        nbytes = joined.n * joined.d * joined.dtype.itemsize
+        return (joined, 0) if nbytes > memory else (MemoryRows(joined.read(0, joined.n)), nbytes)
+
+
+def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
+    """Partitions that ``sets``, one after the other, are all rows of, if these are consecutive; None else."""
+    first = end = None
+    for rows in sets:
+        if rows.span is None or end not in (None, rows.span[0]):
+            return None
+        first, end = rows.span[0] if first is None else first, rows.span[1]
+    return None if first is None or end is None else (first, end)
+
+
+def overlaps(sets: Sequence[RowSet], others: Sequence[RowSet]) -> list[list[int]]:
+    """For each of ``sets`` the numbers of ``others`` that have a partition in common: the rest share no row."""
+    firsts = np.array([other.pieces[0][0] for other in others])
+    lasts = np.array([other.pieces[-1][1] for other in others])
+
+    def meet(a: RowSet, b: RowSet) -> bool:
+        return any(x[0] < y[1] and y[0] < x[1] for x in a.pieces for y in b.pieces)
+
+    found = []
+    for rows in sets:
+        near = np.flatnonzero((firsts < rows.pieces[-1][1]) & (rows.pieces[0][0] < lasts)).tolist()
+        found.append([c for c in near if meet(rows, others[c])])
+    return found
+
+
+def require_each_once(sets: Sequence[RowSet], counts: Sequence[int], where: str) -> None:
+    """InputError unless ``sets`` have each row of partitions of ``counts`` rows once, and each at least one."""
+    seen = np.zeros(sum(counts), np.int64)
+    for rows in sets:
+        seen[rows.positions(counts)] += 1
+    if (seen != 1).any():
+        raise InputError(
+            f"nodes of {where} must have each of {len(seen)} rows once: {np.count_nonzero(seen == 0)} are in none "
+            f"and {np.count_nonzero(seen > 1)} in several."
+        )
+    if not all(rows.pieces for rows in sets):
+        raise InputError(f"nodes of {where} must have a row each.")
+
+
+@dataclass(frozen=True, eq=False)
+class PickedRows:
+    """The rows at ascending positions ``chosen`` of others."""
+
+    among: PartitionRows
+    chosen: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def d(self) -> int:
+        return self.among.d
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.among.dtype
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
+        at = start
+        while at < stop:  # as many at a time as were asked for, so that memory stays of that order
+            first = int(self.chosen[at])
+            upto = at + int(np.searchsorted(self.chosen[at:stop], first + (stop - start)))
+            block = self.among.read(first, int(self.chosen[upto - 1]) + 1)
+            out[at - start : upto - start] = block[self.chosen[at:upto] - first]
+            at = upto
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedRows:
+    """Rows of several, one after the other."""
+
+    parts: tuple[PartitionRows, ...]
+
+    @cached_property
+    def _starts(self) -> Array:
+        return np.concatenate([[0], np.cumsum([part.n for part in self.parts])]).astype(np.int64)
+
+    @property
+    def n(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def d(self) -> int:
+        return self.parts[0].d
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[0].dtype
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
+        for part, first in zip(self.parts, self._starts.tolist(), strict=False):
+            a, b = max(start, first), min(stop, first + part.n)
+            if a < b:
+                out[a - start : b - start] = part.read(a - first, b - first)
+        return out

@@ -1,0 +1,98 @@
+"""Dealing groups of rows evenly: each is permuted at random and dealt to all partitions.
+
+Source: SODM, section on stratified partitions. The rank of a row in its group goes through a seeded bijection (a
+Feistel network with cycle walking), so no permutation is ever held in memory, and rows on disk go where the same rows
+in memory would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.typing import Array
+
+_ROUNDS = 4
+
+
+def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
+    """Image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, the shape of ``ranks``."""
+    half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
+    mask = np.uint64((1 << half) - 1)
+    keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
+    out = np.asarray(ranks, np.uint64).copy()
+    outside = np.arange(out.size)
+    while outside.size:
+        out[outside] = _feistel(out[outside], np.uint64(half), mask, keys)
+        outside = outside[out[outside] >= np.uint64(n)]
+    return out.astype(np.int64)
+
+
+def _feistel(x: Array, half: np.uint64, mask: np.uint64, keys: Array) -> Array:
+    left, right = x >> half, x & mask
+    for key in keys:
+        # a round of SplitMix64's finaliser; wrapping products are meant
+        mixed = (right + key) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        left, right = right, (left ^ (mixed ^ (mixed >> np.uint64(31)))) & mask
+    return (left << half) | right
+
+
+@dataclass(frozen=True)
+class EvenDealer:
+    """Deals groups of known sizes to ``n_partitions``; sizes of partitions differ by at most one.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Rows in every group.
+    n_partitions : int
+    seed : int
+    """
+
+    sizes: tuple[int, ...]
+    n_partitions: int
+    seed: int
+
+    @cached_property
+    def _first(self) -> Array:
+        """Deals made before each group: a rotating start."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Rows in every partition."""
+        rows, parts = int(self._first[-1]), self.n_partitions
+        return tuple((rows - k + parts - 1) // parts for k in range(parts))
+
+    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Partition of every row, and its place there, from its group and its rank in it; (n,) each.
+
+        Places are random too: a solver visits rows block by block, and blocks of one class or one group,
+        as rows often come, would mislead it.
+        """
+        partition, place = np.empty(len(groups), np.int32), np.empty(len(groups), np.int64)
+        for g in np.unique(groups):
+            rows = np.flatnonzero(groups == g)
+            dealt = self._first[g] + permute(ranks[rows], self.sizes[g], self._key(0, g))
+            partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
+        for k in np.unique(partition):
+            rows = np.flatnonzero(partition == k)
+            place[rows] = permute(place[rows], self.counts[k], self._key(1, k))
+        return partition, place
+
+    def _key(self, *use: int) -> int:
+        return int(np.random.SeedSequence([self.seed, *map(int, use)]).generate_state(1)[0])
+
+
+def ranks_within(groups: Array, before: Array) -> NDArray[np.int64]:
+    """Rank of every row in its group, counted on from ``before`` (n_groups,), rows seen earlier; int64 (n,)."""
+    order = np.argsort(groups, kind="stable")
+    counts = np.bincount(groups, minlength=len(before))
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    ranks = np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - np.repeat(starts, counts) + np.repeat(before, counts)
+    return ranks
