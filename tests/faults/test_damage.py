@@ -147,7 +147,7 @@ def test_commands_on_a_damaged_store(folder, how, kind):
 
 
 @pytest.mark.parametrize("i", [0, 1, 3], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("name", ["support_vectors", "dual_coef"])
+@pytest.mark.parametrize("name", ["support_vectors", "coefficients"])
 @pytest.mark.parametrize("how", HOWS)
 def test_a_damaged_chunk_of_a_model(folder, how, name, i):
     path = folder / "model.zarr"
@@ -262,9 +262,9 @@ LIES = {
     "size": lambda m: m["chunks"]["X"].__setitem__(0, [10**12, 0]),
 }
 MODEL_LIES = {
-    "model's rows": lambda m: m["arrays"]["dual_coef"].update(shape=[10**12, 1]),
-    "model's zero rows": lambda m: m["arrays"]["dual_coef"].update(shape=[0, 10**18]),
-    "model's dtype": lambda m: m["arrays"]["dual_coef"].update(dtype="float32"),
+    "model's rows": lambda m: m["arrays"]["coefficients"].update(shape=[10**12, 1]),
+    "model's zero rows": lambda m: m["arrays"]["coefficients"].update(shape=[0, 10**18]),
+    "model's dtype": lambda m: m["arrays"]["coefficients"].update(dtype="float32"),
     "model's path": lambda m: m["arrays"].update({"../x": {"shape": [1], "dtype": "int8", "chunk_rows": 1}}),
 }
 

@@ -10,10 +10,7 @@ import pytest
 
 from dask_odm import StoreError
 from dask_odm.estimators.fitting.checkpoints import open_steps
-from dask_odm.estimators.fitting.training import FitSettings
-from dask_odm.problems.odm import ODMSettings
-from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.tree import TreeSettings
+from dask_odm.estimators.fitting.run import FitRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +25,19 @@ class ToyState:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def settings(path: str, *, resume: bool) -> FitSettings:
-    return FitSettings(
-        "rbf", 1.0, 3, 1.0, 1.0, None, ODMSettings(1.0, 0.1, 0.2), SolverSettings(), TreeSettings(), None, None, None,
-        None, None, path, resume,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class ToyFit:
+    """Settings of a fit that differ by what ``more`` holds."""
+
+    run: FitRun
+    more: int = 0
+
+    def identity(self) -> dict[str, Any]:
+        return {"more": self.more}
+
+
+def settings(path: str | None, *, resume: bool) -> ToyFit:
+    return ToyFit(FitRun(0, checkpoint=path, resume=resume))
 
 
 @pytest.mark.parametrize("known", [None, 1 / 3])
@@ -81,7 +86,7 @@ def test_without_a_checkpoint_nothing_is_read_and_nothing_saved(tmp_path):
     def data() -> str:
         raise AssertionError("a pass over the rows for nothing")
 
-    start, save = open_steps("toy", data, settings(None, resume=False), ToyState)  # type: ignore[arg-type]
+    start, save = open_steps("toy", data, settings(None, resume=False), ToyState)
     assert start is None
     save(ToyState(*[np.empty(0)] * 4, None, 0, False))
     assert not list(tmp_path.iterdir())
