@@ -76,8 +76,10 @@ def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change, data):
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["none", "generator"])
 def test_resume_without_a_fixed_seed(rows, tmp_path, random_state):
     settings = {**SETTINGS, "n_partitions": 4, "random_state": random_state, "checkpoint": str(tmp_path / "c.zarr")}
-    ODMClassifier(**settings).fit(*rows)
-    ODMClassifier(**settings, resume=True).fit(*rows)
+    first = ODMClassifier(**settings).fit(*rows)
+    again = ODMClassifier(**settings, resume=True).fit(*rows)
+    np.testing.assert_array_equal(again.dual_coef_, first.dual_coef_)
+    np.testing.assert_array_equal(again.support_, first.support_)
 
 
 def test_resume_without_a_checkpoint_starts(rows, tmp_path):
