@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError
+from dask_odm.errors import InputError, StoreError
 from dask_odm.models.base import Model
 from dask_odm.models.saved import ModelFile
 from dask_odm.typing import Array
@@ -14,7 +19,9 @@ from dask_odm.typing import Array
 
 def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
     """Values of chunk ``i`` of a store, as `values_of_block` gives them: the task behind lazy predictions."""
-    return values_of_block(model, store.read_chunk(store.layout.X, i))
+    with _seen_from_here(f"store '{store.path}'", store.path, "Put it where every worker sees it under this path"):
+        X = store.read_chunk(store.layout.X, i)
+    return values_of_block(model, X)
 
 
 def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
@@ -27,8 +34,28 @@ def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
 
 def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Array:
     """A model's values of raw rows (n, d), finite: (n,) of one output, else (n, outputs)."""
-    found = model.load() if isinstance(model, ModelFile) else model
+    found = _loaded(model) if isinstance(model, ModelFile) else model
     return finite_values(found.values(np.ascontiguousarray(X), threads))
+
+
+def _loaded(file: ModelFile) -> Model:
+    way = "Choose a folder (scratch=) that every worker sees, or save the model to one and load it from there"
+    with _seen_from_here(f"model '{file.path}'", file.path, way):
+        return file.load()
+
+
+@contextmanager
+def _seen_from_here(what: str, path: str, way_out: str) -> Iterator[None]:
+    """Tell a file that this process does not see at all, perhaps a worker's on another machine, from a damaged one."""
+    try:
+        yield
+    except StoreError as error:
+        if os.path.isdir(path):
+            raise
+        raise StoreError(
+            f"{what} is not there for the process that predicts, on host {socket.gethostname()}. {way_out}, and "
+            "predict again."
+        ) from error
 
 
 def finite_values(values: Array) -> Array:

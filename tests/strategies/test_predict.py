@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dask_odm.data.store.records import read_record, write_record
+from dask_odm.errors import StoreError
 from dask_odm.models.saved import ModelFile
 from dask_odm.strategies.predict import label_block, values_of_chunk
 from models.made import make, rows
@@ -20,6 +22,17 @@ def test_a_chunk_of_a_store(tmp_path):
         for each in (model, ModelFile.of(read_record(path, "model"))):
             found = np.concatenate([values_of_chunk(each, store, i) for i in range(4)])
             np.testing.assert_allclose(found, model.values(X).squeeze(), atol=1e-12)
+
+
+@pytest.mark.parametrize("gone", ["store", "model"])
+def test_what_a_prediction_lacks_is_named(tmp_path, gone):
+    """As on a worker that does not see the folder of the one who asks."""
+    store, model = store_of(tmp_path / "store", rows(100), None, chunk_rows=30), make()
+    write_record(tmp_path / "model", "model", model.arrays(), {"model": model.description()})
+    file = ModelFile.of(read_record(tmp_path / "model", "model"))
+    (tmp_path / gone).rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=rf"{gone} '.*{gone}' is not there for the process that predicts, on host"):
+        values_of_chunk(file, store, 1)
 
 
 def test_labels_of_scores():
