@@ -13,25 +13,11 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from dask_odm.data.store.files import left_aside
-from dask_odm.data.store.records import Record, RowSource, check_target, read_kind, read_record, write_record
+from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
 from dask_odm.typing import Array
-
-__all__ = [
-    "Record",
-    "RowSource",
-    "check_target",
-    "load_checkpoint",
-    "load_state",
-    "read_kind",
-    "read_record",
-    "save_checkpoint",
-    "save_state",
-    "solutions_of",
-    "write_record",
-]
 
 
 def save_checkpoint(path: str | os.PathLike[str], solutions: Sequence[Solution], attributes: Mapping[str, Any]) -> None:

@@ -20,11 +20,11 @@ from sklearn.metrics import accuracy_score
 
 import dask_odm
 from dask_odm.cli import PARAMETERS, main
+from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
-from dask_odm.persistence import read_record
 
 COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "demo")
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")

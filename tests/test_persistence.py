@@ -21,18 +21,11 @@ import pytest
 import zarr
 
 from dask_odm.data.store import records
+from dask_odm.data.store.records import read_kind, read_record, write_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
-from dask_odm.persistence import (
-    load_checkpoint,
-    load_state,
-    read_kind,
-    read_record,
-    save_checkpoint,
-    save_state,
-    write_record,
-)
+from dask_odm.persistence import load_checkpoint, load_state, save_checkpoint, save_state
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
 
@@ -107,7 +100,7 @@ def test_rows_are_streamed_in_and_out(tmp_path):
     code = """
 import re, sys
 import numpy as np
-from dask_odm.persistence import read_record, write_record
+from dask_odm.data.store.records import read_record, write_record
 
 class Rows:
     shape, dtype = (400_000, 256), np.dtype(np.float32)
@@ -395,7 +388,7 @@ def test_a_disk_that_is_full_in_mid_chunk(tmp_path):
 import resource, sys
 import numpy as np
 from dask_odm.errors import StoreError
-from dask_odm.persistence import write_record
+from dask_odm.data.store.records import write_record
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 try:
     write_record(sys.argv[1], "model", {"small": np.zeros(9), "x": np.zeros(1_000_000)}, {})

@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dask_odm.data.store.files import reason
+from dask_odm.data.store.records import check_target
 from dask_odm.errors import InputError, StoreError
-from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
+from dask_odm.persistence import load_state, save_checkpoint, save_state, solutions_of
 from dask_odm.solvers.base import Solution
 
 S = TypeVar("S")
