@@ -1,13 +1,15 @@
 """The public names of dask_odm, each loaded on first use (PEP 562).
 
 ``import dask_odm`` itself loads nothing but this file: a worker that only needs a kernel or a store must
-not pay for scikit-learn, pandas and xarray.
+not pay for scikit-learn, pandas and xarray. The estimators' names come from their registry, which loads none of them.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from dask_odm.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     import dask_odm.datasets  # noqa: F401 (the public name of a module)
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
-    from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+    from dask_odm.estimators.odm.odm_classifier import ODMClassifier as ODMClassifier
     from dask_odm.estimators.saving import load_model
 
     __version__: str
@@ -26,7 +28,6 @@ __all__ = [
     "DaskODMError",
     "InputError",
     "MemoryLimitError",
-    "ODMClassifier",
     "ProgressBars",
     "Store",
     "StoreError",
@@ -35,6 +36,7 @@ __all__ = [
     "ingest",
     "load_model",
     "open_store",
+    *ESTIMATORS,
 ]
 
 _HOME = {
@@ -42,13 +44,13 @@ _HOME = {
     "DaskODMError": "dask_odm.errors",
     "InputError": "dask_odm.errors",
     "MemoryLimitError": "dask_odm.errors",
-    "ODMClassifier": "dask_odm.estimators.odm.odm_classifier",
     "ProgressBars": "dask_odm.diagnostics.progress",
     "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
     "ingest": "dask_odm.data.readers.ingest",
     "load_model": "dask_odm.estimators.saving",
     "open_store": "dask_odm.data.store.interchange",
+    **{entry.name: entry.module for entry in ESTIMATORS.values()},
 }
 
 _MODULES = ("datasets",)

@@ -16,51 +16,15 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import click
 
+from dask_odm.cli_options import EstimatorCommand, parameters_of
 from dask_odm.errors import DaskODMError
-
-# Name of the ODMClassifier parameter, its type on the command line, its default, and what it is.
-PARAMETERS: tuple[tuple[str, Any, Any, str], ...] = (
-    ("kernel", click.Choice(["rbf", "laplacian", "linear", "poly"]), "rbf", "Similarity of two rows."),
-    ("gamma", str, "scale", "Kernel coefficient: a number, scale or auto."),
-    ("degree", int, 3, "Degree of the poly kernel."),
-    ("coef0", float, 1.0, "Constant of the poly kernel."),
-    ("lam", float, 1e4, "Weight of the loss; larger fits the training rows more closely."),
-    ("upsilon", float, 0.2, "Weight of margins above the band against those below, in [0, 1]."),
-    ("theta", float, 0.2, "Half the width of the band of margins that cost nothing, in [0, 1)."),
-    (
-        "solver",
-        click.Choice(["auto", "exact", "landmark", "sodm", "newton", "dsvrg", "svrg", "csvrg"]),
-        "auto",
-        "How the problem is solved.",
-    ),
-    ("tol", float, 1e-3, "Relative duality gap to reach."),
-    ("max_iter", int, 200, "Most sweeps over a partition, steps or epochs."),
-    ("n_partitions", int, None, "Partitions the tree starts from.  [default: from the data's size]"),
-    ("fan_in", int, 4, "Partitions that are merged into one."),
-    ("n_landmarks", int, None, "Landmarks.  [default: 64 to balance partitions, 1000 for landmark]"),
-    ("landmarks", click.Choice(["support", "uniform", "rp"]), "support", "How landmarks are drawn."),
-    ("certify", bool, False, "Hold the model of landmarks against the kernel itself: a pass over all pairs of rows."),
-    ("step_size", str, "auto", "Step of the svrg solvers: a number, auto or bb."),
-    ("stage_steps", int, None, "Steps of one hop of dsvrg.  [default: all rows of a partition]"),
-    ("coreset_size", int, 1024, "Rows that csvrg's snapshots are made of."),
-    ("stop_at", int, 1, "End the tree at the first level of at most so many partitions."),
-    ("early_stop", bool, False, "End the tree where merging changes nothing any more."),
-    ("scale", click.Choice(["minmax", "standard"]), None, "Scaling of features kept in the model.  [default: none]"),
-    ("fit_intercept", bool, True, "Whether the model has a (regularised) intercept."),
-    ("class_weight", str, None, "balanced: weigh classes by their share.  [default: none]"),
-    ("random_state", int, None, "Seed; same seed, same bits.  [default: another each time]"),
-    ("dtype", click.Choice(["float32", "float64"]), None, "Number type of the model.  [default: the store's]"),
-    ("memory_limit", str, None, "Memory a worker may use, such as 2GB.  [default: its own limit]"),
-    ("scratch", click.Path(), None, "Folder for temporary data, seen by all workers."),
-    ("checkpoint", click.Path(), None, "Folder written after every level of the tree."),
-    ("resume", bool, False, "Go on from the checkpoint if it is of this fit."),
-)
+from dask_odm.estimators.registry import by_word
 
 
 class Commands(click.Group):
@@ -171,7 +135,8 @@ def info(path: str, as_json: bool) -> None:
 
     if read_kind(path) == "model":
         facts = model_facts(_load(path), path)
-        _emit(as_json, facts, f"{listing(facts)}\n\n{_levels(facts['history'])}")
+        levels = f"\n\n{_levels(facts['history'])}" if facts["history"] else ""
+        _emit(as_json, facts, f"{listing(facts)}{levels}")
     else:
         facts = store_facts(Store.open(path))
         _emit(as_json, facts, listing(facts))
@@ -195,22 +160,9 @@ def verify(path: str, as_json: bool) -> None:
     _emit(as_json, result, f"{path}: sound, {size_text(nbytes)} read.")
 
 
-def _parameters(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every parameter of the classifier as an option."""
-    for name, kind, default, text in reversed(PARAMETERS):
-        option = f"--{name.replace('_', '-')}"
-        flags = f"{option}/--no-{option[2:]}" if kind is bool else option
-        kind = None if kind is bool else kind
-        command = click.option(flags, name, type=kind, default=default, show_default=default is not None, help=text)(
-            command
-        )
-    return command
-
-
-@main.command()
+@main.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
-@_parameters
 @click.option("--scheduler", metavar="ADDRESS", help="Train on the Dask cluster there, such as tcp://host:8786.")
 @click.option(
     "--workers",
@@ -222,8 +174,8 @@ def _parameters(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced.")
 @overwrite_option
 @json_option
-def fit(store: str, model: str, scheduler: str | None, workers: int | None, threads: int | None,
-        worker_memory: str | None, overwrite: bool, as_json: bool, **parameters: Any) -> None:  # fmt: skip
+def fit(store: str, model: str, estimator: str, scheduler: str | None, workers: int | None, threads: int | None,
+        worker_memory: str | None, overwrite: bool, as_json: bool, **given: Any) -> None:  # fmt: skip
     """Learn from a STORE and write the MODEL.
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
@@ -231,20 +183,21 @@ def fit(store: str, model: str, scheduler: str | None, workers: int | None, thre
     from dask_odm.data.store.records import check_target
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.facts import model_facts
-    from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 
     cluster = _cluster(scheduler, workers, threads, worker_memory)
     check_target(model, "model", overwrite=overwrite)
     source, started = Store.open(store), time.perf_counter()
-    classifier = ODMClassifier(**parameters | {name: _number(parameters[name]) for name in ("gamma", "step_size")})
-    with _resumable(classifier.checkpoint), cluster, _progress():
-        classifier.fit(source.path)
+    kind = by_word(estimator).load()
+    learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
+    with _resumable(getattr(learner, "checkpoint", None)), cluster, _progress():
+        learner.fit(source.path)
         seconds = time.perf_counter() - started
-        classifier.save(model, overwrite=overwrite)
-    facts = {**model_facts(classifier, model), "rows": source.rows, "seconds": seconds}
+        learner.save(model, overwrite=overwrite)
+    facts = {**model_facts(learner, model), "rows": source.rows, "seconds": seconds}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
-    text = "" if shown else f"{_levels(facts['history'])}\n\n"
-    _emit(as_json, facts, f"{text}gap {_gap(facts['dual_gap'])}, {seconds:.2f} s, model written to {model}")
+    text = f"{_levels(facts['history'])}\n\n" if facts["history"] and not shown else ""
+    gap = "" if facts["dual_gap"] is None else f"gap {_gap(facts['dual_gap'])}, "
+    _emit(as_json, facts, f"{text}{gap}{seconds:.2f} s, model written to {model}")
 
 
 @main.command()
@@ -315,7 +268,6 @@ def _cluster(
 
 
 def _load(path: str) -> Any:
-    import dask_odm.estimators.odm.odm_classifier  # noqa: F401 — a model may be of any of its classes
     from dask_odm.estimators.saving import load_model
 
     return load_model(path)
@@ -368,13 +320,6 @@ def _gap(gap: float) -> str:
         if math.isfinite(gap)
         else "unknown (of landmarks without --certify, of a tree that ended above one partition)"
     )
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -174,7 +174,7 @@ def _facts(model: Any, found: Evaluation, train: odm.Store, say: Say, started: f
 
 def _plot(path: str, found: Evaluation, say: Say) -> str | None:
     try:
-        axes = plot_margin_distribution(np.concatenate(found.margins or []), found.theta)
+        axes = plot_margin_distribution(np.concatenate(found.margins or []), found.theta or 0.0)
     except PlottingUnavailableError as error:
         say(f"no plot: {error}")
         return None

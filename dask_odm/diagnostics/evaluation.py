@@ -18,6 +18,7 @@ from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
+from dask_odm.strategies.predict import label_block
 from dask_odm.typing import Array
 
 KIND = "prediction"
@@ -30,10 +31,10 @@ class Evaluation:
     Attributes
     ----------
     classes : list
-        The model's two labels.
-    theta : float
-        Half the width of the model's band.
-    confusion : int ndarray of shape (2, 2)
+        The model's labels.
+    theta : float or None
+        Half the width of the model's band; None where it has none.
+    confusion : int ndarray of shape (n_classes, n_classes)
         Rows by true and predicted class.
     other : int
         Rows with a label that the model does not know; they count as wrong.
@@ -44,12 +45,13 @@ class Evaluation:
     band : int ndarray of shape (3,)
         Rows with a margin below, within and above 1 ± theta.
     margins : list of ndarray, or None
-        Margins ``y f(x)`` of the rows with one of the two labels; a list passed to the constructor is filled.
+        Margins of the rows with one of the labels: ``y f(x)`` of two classes with one score; with a score a class, that
+        of a row's own class less the largest other. A list passed to the constructor is filled.
     """
 
     classes: list[Any]
-    theta: float
-    confusion: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, 2), dtype=np.int64))
+    theta: float | None
+    confusion: NDArray[np.int64] = field(init=False)
     other: int = 0
     unlabelled: int = 0
     right_weight: float = 0.0
@@ -57,6 +59,9 @@ class Evaluation:
     band: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
     margins: list[Array] | None = None
     _statistics: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
+
+    def __post_init__(self) -> None:
+        self.confusion = np.zeros((len(self.classes),) * 2, dtype=np.int64)
 
     @property
     def rows(self) -> int:
@@ -69,20 +74,21 @@ class Evaluation:
         return float(np.trace(self.confusion)) / self.rows
 
     def add(self, true: Array, scores: Array, weight: Array | None) -> None:
-        """Add rows: ``true`` 0 or 1, -1 without label, -2 with another one; the scores of the model; row weights."""
+        """Add rows: ``true`` numbers of classes, -1 without label, -2 with another one; the model's scores; weights."""
         self.unlabelled += int((true == -1).sum())
         self.other += int((true == -2).sum())
-        known, predicted = true >= 0, (scores > 0).astype(np.int64)
+        known, predicted = true >= 0, label_block(scores, np.arange(len(self.classes)))
         np.add.at(self.confusion, (true[known], predicted[known]), 1)
         weight = np.ones(len(true)) if weight is None else weight
         self.weight += float(weight[true != -1].sum())
         self.right_weight += float(weight[true == predicted].sum())
-        margins = np.where(true[known] == 1, 1.0, -1.0) * scores[known]
+        margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])
         if self.margins is not None:
             self.margins.append(margins)
-        sides = np.searchsorted([1.0 - self.theta, 1.0 + self.theta], margins)
-        self.band += np.bincount(sides, minlength=3)
+        if self.theta is not None:
+            sides = np.searchsorted([1.0 - self.theta, 1.0 + self.theta], margins)
+            self.band += np.bincount(sides, minlength=3)
 
     def facts(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -97,10 +103,11 @@ class Evaluation:
         }
         if self._statistics.count:
             found = self._statistics.result()
-            facts["margins"] = {
-                **{name: float(getattr(found, name)[0]) for name in ("minimum", "mean", "variance", "maximum")},
-                **dict(zip(("below_band", "in_band", "above_band"), self.band.tolist(), strict=True)),
-            }
+            names = ("minimum", "mean", "variance", "maximum")
+            facts["margins"] = {name: float(getattr(found, name)[0]) for name in names}
+            if self.theta is not None:
+                sides = ("below_band", "in_band", "above_band")
+                facts["margins"] |= dict(zip(sides, self.band.tolist(), strict=True))
         return facts
 
     def table(self) -> str:
@@ -111,6 +118,14 @@ class Evaluation:
         for name, counts in zip(names, self.confusion.tolist(), strict=True):
             lines.append(" ".join([name.ljust(16), *(str(count).rjust(width) for count in counts)]))
         return "\n".join(lines)
+
+
+def _margins(true: Array, scores: Array) -> Array:
+    if scores.ndim == 1:
+        return np.where(true == 1, 1.0, -1.0) * scores
+    own = np.arange(scores.shape[1]) == true[:, None]
+    margins: Array = scores[own] - np.where(own, -np.inf, scores).max(axis=1)
+    return margins
 
 
 def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation:
@@ -131,7 +146,8 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
             f"none of the labels of store '{store.path}', {list(store.classes)[:10]}, is the model's: {list(code)}."
         )
     table = np.array([*(code.get(label, -2) for label in store.classes), -1])
-    found = Evaluation(model.classes_.tolist(), float(getattr(model, "theta", 0.0)))
+    theta = getattr(model, "theta", None)
+    found = Evaluation(model.classes_.tolist(), None if theta is None else float(theta))
     found.margins = [] if keep_margins else None
     for i, scores in enumerate(blocks(model.decision_function(store.path), "evaluate")):
         weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
@@ -173,8 +189,9 @@ def write_predictions(
     model : fitted classifier
     store : Store
     out : path
-        ``.csv``: one column, ``label`` or ``score``. ``.zarr``: array ``score``, or array ``y`` of codes, indices
-        into ``classes`` of the group's attribute ``content``. Written aside and renamed into place.
+        ``.csv``: one column, ``label`` or ``score``; a column ``score LABEL`` each where a row has a score a class.
+        ``.zarr``: array ``score``, or array ``y`` of codes, indices into ``classes`` of the group's attribute
+        ``content``. Written aside and renamed into place.
     scores : bool
         The decision function instead of labels.
     overwrite : bool
@@ -189,28 +206,30 @@ def write_predictions(
     """
     check_predictions(out, overwrite=overwrite)
     path = os.path.abspath(out)
-    found = blocks((model.decision_function if scores else model.predict)(store.path), "predict")
+    lazy = (model.decision_function if scores else model.predict)(store.path)
+    found = blocks(lazy, "predict")
     if path.endswith(".csv"):
-        _write_csv(path, found, "score" if scores else "label")
+        each = [f"score {label}" for label in model.classes_.tolist()]
+        _write_csv(path, found, each if lazy.ndim == 2 else ["score" if scores else "label"])
     elif scores:
-        rows = _Stream(found, store.rows, store.dtype)
+        rows = _Stream(found, (store.rows, *lazy.shape[1:]), store.dtype)
         write_record(path, KIND, {"score": rows}, {"classes": model.classes_.tolist()}, overwrite=overwrite)
     else:
         codes = (np.searchsorted(model.classes_, labels) for labels in found)
-        rows = _Stream(codes, store.rows, np.dtype(np.int8))
+        rows = _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
         write_record(path, KIND, {"y": rows}, {"classes": model.classes_.tolist()}, overwrite=overwrite)
     return store.rows
 
 
-def _write_csv(path: str, found: Iterator[Array], title: str) -> None:
+def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
     new = aside(path)
     try:
         with open(new, "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([title])
+            writer.writerow(titles)
             for values in found:
                 words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
-                writer.writerows([word] for word in words.tolist())
+                writer.writerows(words.reshape(len(words), -1).tolist())
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
@@ -224,9 +243,9 @@ def _write_csv(path: str, found: Iterator[Array], title: str) -> None:
 class _Stream:
     """Values that arrive block by block, as a `RowSource` that can be read once, from start to end."""
 
-    def __init__(self, found: Iterator[Array], rows: int, dtype: np.dtype[Any]) -> None:
-        self.shape, self.dtype = (rows,), dtype
-        self._found, self._left = found, np.empty(0, dtype=dtype)
+    def __init__(self, found: Iterator[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._found, self._left = found, np.empty((0, *shape[1:]), dtype=dtype)
 
     def __getitem__(self, rows: slice) -> Array:
         count = min(rows.stop, self.shape[0]) - rows.start

@@ -42,17 +42,21 @@ def store_facts(store: Store) -> dict[str, Any]:
 
 
 def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return kernel, parameters, support, gap and history of a model saved at ``path`` as plain values."""
+    """Return parameters, classes, support, gap and history of a model saved at ``path`` as plain values.
+
+    What an estimator of its kind does not have is None.
+    """
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
+    classes, support = getattr(model, "classes_", None), getattr(model, "support_", None)
     return {
         "kind": "model",
         "path": os.path.abspath(path),
         "estimator": type(model).__name__,
         "kernel": parameters.get("kernel"),
         "parameters": parameters,
-        "classes": model.classes_.tolist(),
+        "classes": None if classes is None else classes.tolist(),
         "features": model.n_features_in_,
-        "support_rows": len(model.support_),
+        "support_rows": None if support is None else len(support),
         "solver": _solver(model),
         "dual_gap": getattr(model, "dual_gap_", None),
         "history": getattr(model, "history_", []),

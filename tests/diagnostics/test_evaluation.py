@@ -40,6 +40,15 @@ class FirstFeature:
         )
 
 
+class EveryFeature(FirstFeature):
+    """A model of three classes, whose scores are the features; it has no band."""
+
+    theta = None
+
+    def decision_function(self, path: str) -> da.Array:
+        return open_store(path)["X"].data
+
+
 def rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return rng.normal(size=(ROWS, 3)).astype(np.float32), rng.integers(0, 3, ROWS), rng.uniform(size=ROWS)
@@ -84,6 +93,23 @@ def test_labels_are_matched_by_value_and_others_are_wrong(tmp_path):
     assert found.accuracy == accuracy_score(labels, predicted)
     assert found.other == (labels == 7).sum()
     assert found.margins is None
+
+
+def test_a_score_a_class(tmp_path):
+    X, codes, _ = rows()
+    store = write(tmp_path / "a.zarr", codes)
+    model = EveryFeature("no", "yes", "maybe")
+    found = evaluate(model, store, keep_margins=True)
+    np.testing.assert_array_equal(found.confusion, confusion_matrix(codes, X.argmax(axis=1)))
+    others = [max(value for j, value in enumerate(row) if j != code) for row, code in zip(X, codes, strict=True)]
+    np.testing.assert_array_equal(np.concatenate(found.margins), X[np.arange(ROWS), codes] - others)
+    assert set(found.facts()["margins"]) == {"minimum", "mean", "variance", "maximum"}
+    write_predictions(model, store, tmp_path / "s.csv", scores=True)
+    title, *lines = csv.reader((tmp_path / "s.csv").read_text().splitlines())
+    assert title == ["score no", "score yes", "score maybe"]
+    np.testing.assert_array_equal(np.array(lines, dtype=np.float32), X)
+    write_predictions(model, store, tmp_path / "s.zarr", scores=True)
+    np.testing.assert_array_equal(read_record(tmp_path / "s.zarr", "prediction").array("score"), X)
 
 
 def test_the_confusion_table(tmp_path):

@@ -46,6 +46,12 @@ def test_a_model(tmp_path):
     assert facts["parameters"] == {"kernel": "rbf", "gamma": 0.5}
 
 
+def test_a_model_without_kernel_support_or_classes(tmp_path):
+    facts = plain(model_facts(SimpleNamespace(get_params=lambda deep: {}, n_features_in_=3), tmp_path))
+    assert [facts[name] for name in ("kernel", "classes", "support_rows", "dual_gap", "solver")] == [None] * 5
+    assert "support" not in listing(facts)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -38,14 +38,14 @@ class ODMClassifier(StoreClassifier):
     Parameters
     ----------
     kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
-        "laplacian" is exp(−gamma ‖x − z‖₁). "precomputed": `fit` takes kernel values of shape (n, n), `predict`
-        of shape (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m). Both for rows in
-        memory only.
+        How alike two rows are. "laplacian" is exp(−gamma ‖x − z‖₁). "precomputed": `fit` takes kernel values of shape
+        (n, n), `predict` of shape (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m). Both
+        for rows in memory only.
     gamma : {"scale", "auto"} or float, default="scale"
-        Kernel coefficient of "rbf", "laplacian" and "poly": ``"scale"`` is 1 / (n_features · variance of scaled rows),
-        ``"auto"`` 1 / n_features.
+        Coefficient of the kernels "rbf", "laplacian" and "poly". ``"scale"`` is 1 / (n_features · variance of scaled
+        rows), ``"auto"`` 1 / n_features.
     degree : int, default=3
-        Of the "poly" kernel.
+        Degree of the "poly" kernel.
     coef0 : float, default=1.0
         Constant of the "poly" kernel.
     lam : float, default=1e4
@@ -55,12 +55,12 @@ class ODMClassifier(StoreClassifier):
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
     solver : {"auto", "exact", "landmark", "sodm", "newton", "dsvrg", "svrg", "csvrg"}, default="auto"
-        "exact" is Newton over all rows, to a certified gap. "landmark" is Newton over the span of ``n_landmarks`` rows:
-        much faster, near the optimum. "sodm" solves stratified partitions and merges them in a tree. The others are for
-        the linear kernel: "newton" minimises the primal in the weights of the features; "svrg" does so by stochastic
-        steps, for rows in memory; "dsvrg" hands them round the workers, partition by partition; "csvrg" takes its
-        snapshots from a coreset, and ends near the optimum only. "auto" is the first of these that fits, by the data
-        and ``memory_limit`` alone, never by the workers:
+        How the problem is solved. "exact" is Newton over all rows, to a certified gap. "landmark" is Newton over the
+        span of ``n_landmarks`` rows: much faster, near the optimum. "sodm" solves stratified partitions and merges them
+        in a tree. The others are for the linear kernel: "newton" minimises the primal in the weights of the features;
+        "svrg" does so by stochastic steps, for rows in memory; "dsvrg" hands them round the workers, partition by
+        partition; "csvrg" takes its snapshots from a coreset, and ends near the optimum only. "auto" is the first of
+        these that fits, by the data and ``memory_limit`` alone, never by the workers:
 
         ========= ==================================================================================================
         newton    the kernel is linear
@@ -81,15 +81,16 @@ class ODMClassifier(StoreClassifier):
     fan_in : int, default=4
         Partitions that are merged into one.
     n_landmarks : int or None, default=None
-        Of "landmark": rows whose kernel functions span the model. Else the most landmarks, and so strata, that
+        Rows whose kernel functions span the model of "landmark", else the most landmarks, and so strata, that
         partitions are balanced by. None: 1,000, and 64.
     landmarks : {"support", "uniform", "rp"}, default="support"
-        How "landmark" draws them. "support": a quarter of them alike among all rows, the others in proportion to the
-        dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by randomly
-        pivoted Cholesky among twenty times as many rows, each in proportion to what those before leave of its κ(x, x).
+        How "landmark" draws its landmarks. "support": a quarter of them alike among all rows, the others in proportion
+        to the dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by
+        randomly pivoted Cholesky among twenty times as many rows, each in proportion to what those before leave of its
+        κ(x, x).
     certify : bool, default=False
-        After "landmark", find ``dual_gap_`` by a pass over the kernel of all active rows in float64, O(n²), spread over
-        the workers. Other solvers certify anyway.
+        Find ``dual_gap_`` after "landmark", by a pass over all pairs of rows. It takes the kernel of all active rows in
+        float64, O(n²), and is spread over the workers. Other solvers certify anyway.
     step_size : {"auto", "bb"} or float, default="auto"
         Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
         c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
@@ -106,8 +107,10 @@ class ODMClassifier(StoreClassifier):
     fit_intercept : bool, default=True
         Adds 1 to the kernel: a regularised intercept. The papers have none.
     class_weight : dict, "balanced" or None, default=None
+        What the weights of a class's rows are multiplied by; "balanced" gives all classes the same weight. A class that
+        the dict does not name keeps its own.
     dtype : {"float32", "float64"} or None, default=None
-        What to compute in; None keeps the rows' own type. The gap is always held against float64.
+        Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     warm_start : bool, default=False
         Start from the last fit's weights. Linear solvers only.
     random_state : int, RandomState instance or None, default=None
@@ -190,6 +193,8 @@ class ODMClassifier(StoreClassifier):
         "warm_start": ["boolean"],
         **RUN_CONSTRAINTS,
     }
+    # Words of parameters for rows in memory only: no store, and so no command, can take them.
+    _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
     _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_")
 
     def __init__(

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 import dask_odm as odm
-from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, load_model
+from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.estimators.odm import exact_recipe as exact
 from dask_odm.events import IterationFinished
 
@@ -63,22 +63,6 @@ def test_a_precomputed_kernel_is_that_of_the_rows():
     np.testing.assert_allclose(called.decision_function(X), rows.decision_function(X), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("small", [True, False], ids=["in memory", "from a file"])
-def test_from_a_store_saved_and_loaded(tmp_path, monkeypatch, small):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {} if small else {"read-into-memory": 0})
-    X, y = rings()
-    store = odm.ingest((X, y), tmp_path / "a.zarr", dtype="float64")
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    model = ODMClassifier(**SETTINGS, scale="minmax", scratch=str(scratch)).fit(store)
-    same = ODMClassifier(**SETTINGS, scale="minmax").fit(X, y)
-    np.testing.assert_allclose(model.decision_function(X), same.decision_function(X), rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(model.support_, same.support_)
-    assert list(scratch.iterdir()) == []
-    model.save(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(load_model(tmp_path / "model.zarr").decision_function(X), model.decision_function(X))
-
-
 def test_memory_changes_no_bit():
     X, y = rings()
     assert bits(ODMClassifier(**SETTINGS, memory_limit="60MB").fit(X, y)) == bits(ODMClassifier(**SETTINGS).fit(X, y))
@@ -86,26 +70,6 @@ def test_memory_changes_no_bit():
 
 class LostError(Exception):
     pass
-
-
-def test_a_lost_fit_goes_on_to_the_same_bits(tmp_path):
-    X, y = rings(3000)
-    settings = SETTINGS | {"lam": 1e6, "checkpoint": str(tmp_path / "c.zarr")}
-    whole = ODMClassifier(**settings).fit(X, y)
-    assert whole.n_iter_ >= 3
-
-    def lose(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == 2:
-            raise LostError
-
-    with pytest.raises(LostError):
-        ODMClassifier(**settings, callbacks=[lose]).fit(X, y)
-    heard: list[object] = []
-    resumed = ODMClassifier(**settings, resume=True, callbacks=[heard.append]).fit(X, y)
-    assert bits(resumed) == bits(whole)
-    assert [e.iteration for e in heard if isinstance(e, IterationFinished)] == list(range(2, whole.n_iter_ + 1))
-    with pytest.raises(StoreError, match="is of another fit"):
-        ODMClassifier(**settings | {"gamma": 1.0}, resume=True).fit(X, y)
 
 
 def test_an_early_end_is_a_warning():

@@ -9,8 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
-import dask_odm as odm
-from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, load_model
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError
 from dask_odm.estimators.odm import landmark_recipe as landmark
 from dask_odm.estimators.odm.landmark_recipe import solver_bytes
 from dask_odm.events import IterationFinished
@@ -62,16 +61,6 @@ def test_weights_sparse_rows_and_float32():
     np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), rtol=0, atol=1e-6)
     single = ODMClassifier(**options | {"tol": 1e-4}).fit(X.astype(np.float32), y)
     assert single.history_[-1]["gap"] <= 1e-4
-
-
-def test_from_a_store_saved_and_loaded(tmp_path):
-    X, y = rings()
-    store = odm.ingest((X, y), tmp_path / "a.zarr", dtype="float64")
-    model = ODMClassifier(solver="landmark", **SETTINGS).fit(store)
-    same = ODMClassifier(solver="landmark", **SETTINGS).fit(X, y)
-    np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))
-    model.save(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(load_model(tmp_path / "model.zarr").decision_function(X), same.decision_function(X))
 
 
 def test_steps_are_events_and_an_early_end_is_a_warning():

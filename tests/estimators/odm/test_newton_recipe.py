@@ -9,12 +9,11 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
-from dask_odm import ODMClassifier, load_model
+from dask_odm import ODMClassifier
 from dask_odm.errors import InputError
 from dask_odm.events import IterationFinished
 from dask_odm.problems.primal import EXACT_FEATURES
 from small_problems import blobs
-from small_stores import store_of
 
 ODM = {"lam": 100.0, "upsilon": 0.3, "theta": 0.1}
 FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
@@ -121,25 +120,6 @@ def test_running_out_of_steps_warns(rows):
         model = ODMClassifier("linear", lam=1e6, max_iter=1, tol=1e-12).fit(*rows)
     assert model.dual_gap_ > 1e-12
     assert np.isfinite(model.decision_function(rows[0])).all()
-
-
-@pytest.mark.parametrize("scale", [None, "minmax"])
-def test_save_and_load(rows, tmp_path, scale):
-    model = ODMClassifier("linear", scale=scale).fit(*rows)
-    model.save(tmp_path / "m.zarr")
-    loaded = load_model(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(loaded.decision_function(rows[0]), model.decision_function(rows[0]))
-    np.testing.assert_array_equal(loaded.coef_, model.coef_)
-    assert loaded.history_ == model.history_
-    assert loaded.dual_gap_ == model.dual_gap_
-    assert loaded.n_iter_ == model.n_iter_
-
-
-def test_a_small_store_gives_the_model_of_its_rows(rows, tmp_path):
-    X, y = rows[0].astype(np.float32), (rows[1] > 0).astype(int)
-    stored = ODMClassifier("linear", tol=1e-9, scale="standard").fit(store_of(tmp_path / "a.zarr", X, y).path)
-    memory = ODMClassifier("linear", tol=1e-9, scale="standard").fit(X, y)
-    np.testing.assert_allclose(stored.coef_, memory.coef_, rtol=1e-5)
 
 
 @FORMS

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import ODMClassifier
-from dask_odm.errors import DaskODMError, InputError, MemoryLimitError
+from dask_odm.errors import DaskODMError, InputError
 from dask_odm.events import LevelFinished, PartitionSolved
 from estimators.odm.models import LABELS, SETTINGS
 from small_problems import blobs
@@ -265,12 +265,6 @@ def test_not_converging_warns():
 def test_more_partitions_than_rows(rows):
     with pytest.raises(InputError, match=r"n_partitions must be at most the number of rows, 90\. Got 91"):
         ODMClassifier(n_partitions=91).fit(*rows)
-
-
-@pytest.mark.parametrize("limit", ["1 kB", 1000])
-def test_too_little_memory(rows, limit):
-    with pytest.raises(MemoryLimitError, match=r"needs .*kiB per task, but only 0.98 kiB"):
-        ODMClassifier(memory_limit=limit).fit(*rows)
 
 
 @pytest.mark.parametrize("limit", ["many", "-1 GB", "2 GBB"])

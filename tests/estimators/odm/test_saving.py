@@ -11,41 +11,7 @@ import pytest
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError, StoreError
-from dask_odm.events import LevelFinished
 from estimators.odm.models import LABELS, SETTINGS
-
-
-class InterruptError(Exception):
-    pass
-
-
-def stop_after(level: int):
-    def callback(event):
-        if isinstance(event, LevelFinished) and event.level < level:
-            raise InterruptError
-
-    return callback
-
-
-@pytest.mark.parametrize("level", [2, 1])
-def test_resume_gives_the_same_bits(rows, tmp_path, level):
-    settings = {**SETTINGS, "n_partitions": 8, "fan_in": 2, "random_state": 0}
-    whole = ODMClassifier(**settings).fit(*rows)
-    path = str(tmp_path / "checkpoint.zarr")
-    with pytest.raises(InterruptError):
-        ODMClassifier(**settings, checkpoint=path, callbacks=[stop_after(level)]).fit(*rows)
-    heard: list = []
-    resumed = ODMClassifier(**settings, checkpoint=path, resume=True, callbacks=[heard.append]).fit(*rows)
-    np.testing.assert_array_equal(resumed.dual_coef_, whole.dual_coef_)
-    np.testing.assert_array_equal(resumed.support_, whole.support_)
-    assert resumed.dual_gap_ == whole.dual_gap_
-    assert [e.level for e in heard if isinstance(e, LevelFinished)] == list(range(level))[::-1]
-    figures = ("level", "partitions", "objective", "gap")
-    assert [[e[k] for k in figures] for e in resumed.history_] == [[e[k] for k in figures] for e in whole.history_]
-    # without resume it starts afresh
-    again: list = []
-    ODMClassifier(**settings, checkpoint=path, callbacks=[again.append]).fit(*rows)
-    assert len([e for e in again if isinstance(e, LevelFinished)]) == 4
 
 
 def other_rows(X, y):
@@ -59,12 +25,9 @@ def other_rows(X, y):
         ({"n_partitions": 16}, None),
         ({"gamma": 0.4}, None),
         ({"random_state": 1}, None),
-        ({}, lambda X, y: (X[:-1], y[:-1])),
         ({}, other_rows),
-        ({}, lambda X, y: (X + 1.0, y)),
-        ({}, lambda X, y: (X, -y)),
     ],
-    ids=["lam", "n_partitions", "gamma", "seed", "fewer rows", "other order", "other rows", "other labels"],
+    ids=["lam", "n_partitions", "gamma", "seed", "other order"],
 )
 def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change, data):
     settings = {**SETTINGS, "n_partitions": 8, "fan_in": 2, "random_state": 0, "checkpoint": str(tmp_path / "c.zarr")}

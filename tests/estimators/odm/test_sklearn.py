@@ -1,9 +1,8 @@
-"""scikit-learn's own checks, without exceptions, and the parts of it people put a classifier into."""
+"""The parts of scikit-learn that people put a classifier into, and parameters refused in its words."""
 
 from __future__ import annotations
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -11,58 +10,12 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics.pairwise import linear_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError
-
-
-@pytest.mark.filterwarnings("default")
-@parametrize_with_checks([ODMClassifier()])
-def test_scikit_learn_compatible(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"kernel": "linear"},
-        {"kernel": "linear", "scale": "standard"},
-        {"kernel": "linear", "solver": "sodm"},
-        {"kernel": "laplacian"},
-        pytest.param({"kernel": linear_kernel}, id="a function"),
-        {"dtype": "float64"},
-        {"kernel": "poly"},
-        {"kernel": "poly", "scale": "minmax"},
-        {"scale": "minmax"},
-        {"n_partitions": 2},
-        {"class_weight": "balanced"},
-    ],
-    ids=str,
-)
-def test_other_settings_are_compatible(parameters):
-    assert failed_checks(ODMClassifier(**parameters)) == {}
-
-
-def test_precomputed_is_compatible_but_for_rows_that_are_no_kernel():
-    """Two checks pass any numbers off as kernel values: of a negative diagonal, or of another width."""
-    failed = failed_checks(ODMClassifier("precomputed"))
-    assert set(failed) == {"check_positive_only_tag_during_fit", "check_estimators_nan_inf"}
-    assert "negative diagonal" in failed["check_positive_only_tag_during_fit"]
-    assert "is expecting 10 features" in failed["check_estimators_nan_inf"]
-
-
-def failed_checks(estimator) -> dict[str, str]:
-    """Names of scikit-learn's checks that fail, with what was raised within."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        results = check_estimator(estimator, on_skip=None, on_fail=None)
-    failed = [r for r in results if r["status"] not in ("passed", "skipped")]
-    return {r["check_name"]: str(r["exception"].__cause__ or r["exception"]) for r in failed}
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +129,3 @@ def test_parameters_are_finite(rings, name, value):
     with pytest.raises(ValueError, match=name) as error:
         ODMClassifier(kernel="poly", **{name: value}).fit(*rings)
     assert isinstance(error.value, DaskODMError)
-
-
-def test_every_parameter_is_constrained():
-    assert set(ODMClassifier._parameter_constraints) == set(ODMClassifier().get_params())

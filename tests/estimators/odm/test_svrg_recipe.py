@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
-from dask_odm import ODMClassifier, load_model
+from dask_odm import ODMClassifier
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.events import IterationFinished
 from small_problems import blobs
@@ -161,10 +161,9 @@ class InterruptError(Exception):
 
 
 @ALL
-@pytest.mark.parametrize("step_size", ["auto", "bb"])
 @pytest.mark.parametrize("kind", ["arrays", "store"])
-def test_resume_gives_the_same_bits(rows, tmp_path, solver, step_size, kind):
-    settings = {"step_size": step_size, "scale": "minmax", "tol": 1e-5, "coreset_size": 400, "stage_steps": 40}
+def test_resume_with_steps_of_barzilai_and_borwein_gives_the_same_bits(rows, tmp_path, solver, kind):
+    settings = {"step_size": "bb", "scale": "minmax", "tol": 1e-5, "coreset_size": 400, "stage_steps": 40}
     data = rows if kind == "arrays" else (store_of(tmp_path / "a.zarr", *rows, chunk_rows=64).path,)
     whole = made(solver, **settings).fit(*data)
     path, stop = str(tmp_path / "checkpoint.zarr"), 3
@@ -201,14 +200,6 @@ def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change):
         ODMClassifier(**{**settings, **change, "resume": True}).fit(*rows)
     with pytest.raises(StoreError, match="is of another fit"):
         ODMClassifier(**{**settings, **change, "solver": "sodm", "resume": True}).fit(*rows)
-
-
-def test_models_are_saved(rows, tmp_path):
-    model = made("dsvrg", scale="minmax", tol=1e-3).fit(*rows)
-    model.save(tmp_path / "m.zarr")
-    loaded = load_model(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(loaded.decision_function(rows[0]), model.decision_function(rows[0]))
-    assert loaded.history_ == model.history_
 
 
 # What is refused ---------------------------------------------------------------------------------------------

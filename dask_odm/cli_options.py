@@ -1,0 +1,207 @@
+"""The options of ``dask-odm fit``, made from an estimator's own constraints, signature and docstring.
+
+A parameter is written once, in its estimator. `_parameter_constraints` says which values its option takes, the
+signature its default, the first sentence of its entry under "Parameters" the help. What a shell cannot give, such as a
+function, has no option. Whether a value is in its range is judged by the estimator, in its own words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from inspect import getdoc, signature
+from numbers import Integral
+from typing import Any
+
+import click
+
+from dask_odm.estimators.registry import ESTIMATORS, by_word
+
+NO_OPTION = {"warm_start": "a command has no fit before it"}
+DEFAULT = "odm"
+_OPTIONS = "dask_odm.estimator_options"
+
+
+class EstimatorCommand(click.Command):
+    """A command with an option ``--estimator``, and with those of the parameters of the estimator that it names."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        chosen = _estimator_option()
+        entry = by_word(chosen.type_cast_value(ctx, _named(args)))
+        ctx.meta[_OPTIONS] = [chosen, *options_of(entry.load())]
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        arguments = [each for each in params if isinstance(each, click.Argument)]
+        return [*arguments, *ctx.meta.get(_OPTIONS, ()), *(each for each in params if each not in arguments)]
+
+
+def _estimator_option() -> click.Option:
+    words = [entry.word for entry in ESTIMATORS.values()]
+    return click.Option(
+        ["--estimator"],
+        type=click.Choice(words),
+        default=DEFAULT,
+        show_default=True,
+        help="What is learned; the options of its parameters follow.",
+    )
+
+
+def _named(args: Sequence[str]) -> str:
+    """The last word that arguments give for ``--estimator``."""
+    found = DEFAULT
+    for i, each in enumerate(args):
+        if each == "--":
+            break
+        if each.startswith("--estimator="):
+            found = each.partition("=")[2]
+        elif each == "--estimator":
+            found = "".join(args[i + 1 : i + 2])
+    return found
+
+
+def options_of(estimator: type[Any]) -> list[click.Option]:
+    """An option for every parameter of an estimator's class that a shell can give, in the order of the signature."""
+    helps = help_texts(getdoc(estimator) or "")
+    found = []
+    for name, parameter in signature(estimator).parameters.items():
+        kind = kind_of(estimator, name)
+        if kind is not None:
+            found.append(_option(name, kind, parameter.default, helps.get(name)))
+    return found
+
+
+def _option(name: str, kind: click.ParamType, default: Any, text: str | None) -> click.Option:
+    flag = f"--{name.replace('_', '-')}"
+    shown: dict[str, Any] = {"default": default, "show_default": default is not None, "help": text}
+    if kind is click.BOOL:
+        return click.Option([f"{flag}/--no-{flag[2:]}", name], **shown)
+    if isinstance(kind, WordOrPair):
+        return click.Option([flag, name], type=kind, multiple=True, help=text)
+    return click.Option([flag, name], type=kind, **shown)
+
+
+def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
+    """What an option takes for a parameter, by the parameter's constraints; None where a shell can give nothing."""
+    constraints = estimator._parameter_constraints.get(name, [])
+    if name in NO_OPTION:
+        return None
+    if "boolean" in constraints:
+        return click.BOOL
+    if "random_state" in constraints:
+        return click.INT  # a seed; a generator is an object
+    needs_memory = getattr(estimator, "_needs_memory", {}).get(name, ())
+    words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
+    numbers = [each.type for each in constraints if hasattr(each, "closed")]
+    if dict in constraints:
+        return WordOrPair(words)
+    if os.PathLike in constraints:
+        return click.Path()
+    if numbers and (words or str in constraints):
+        return WordOrNumber(words, whole=all(each is Integral for each in numbers))
+    if numbers:
+        return click.INT if all(each is Integral for each in numbers) else click.FLOAT
+    if str in constraints:
+        return click.STRING
+    return click.Choice(words) if words else None
+
+
+class WordOrNumber(click.ParamType):
+    """A number where the text is one, else the text itself, which the estimator knows as a word or refuses.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The words it knows; none where it reads any text.
+    whole : bool
+        Only whole numbers are numbers.
+    """
+
+    name = "text"
+
+    def __init__(self, words: Sequence[str], *, whole: bool) -> None:
+        self.words, self.whole = words, whole
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return int(value) if self.whole else float(value)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        return f"[{'|'.join([*self.words, 'INTEGER' if self.whole else 'FLOAT'])}]" if self.words else "TEXT"
+
+
+class WordOrPair(click.ParamType):
+    """A word, or ``LABEL=NUMBER`` as often as there are labels; `pairs_of` makes one value of them."""
+
+    name = "text"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        return "|".join([*self.words, "LABEL=NUMBER"])
+
+
+def parameters_of(
+    estimator: type[Any], given: Mapping[str, Any], labels: Callable[[], Sequence[Any]]
+) -> dict[str, Any]:
+    """The parameters of an estimator, of what its options were given.
+
+    Parameters
+    ----------
+    estimator : class
+    given : mapping of str to value
+        What click read, by the parameter's name.
+    labels : callable
+        The labels of the training data, to tell the number 1 from the word "1".
+    """
+    defaults = {name: each.default for name, each in signature(estimator).parameters.items()}
+    return {
+        name: value if not isinstance(value, tuple) else pairs_of(value, labels) if value else defaults[name]
+        for name, value in given.items()
+    }
+
+
+def pairs_of(texts: Sequence[str], labels: Callable[[], Sequence[Any]]) -> dict[Any, Any] | str:
+    """Numbers by label of texts ``LABEL=NUMBER``; one text that is no pair is itself."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    known, found = labels(), {}
+    for text in texts:
+        label, _, number = text.rpartition("=")
+        found[label_of(label, known)] = WordOrNumber((), whole=False).convert(number, None, None)
+    return found
+
+
+def label_of(text: str, labels: Sequence[Any]) -> Any:
+    """The one of ``labels`` that a text stands for, by its text or its value; the text itself if none does."""
+    for label in labels:
+        if text == str(label):
+            return label
+    with suppress(ValueError):
+        return next((label for label in labels if not isinstance(label, str) and label == float(text)), text)
+    return text
+
+
+def help_texts(docstring: str) -> dict[str, str]:
+    """First sentence of every parameter of a numpydoc docstring."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", docstring, re.M | re.S)
+    return dict(_entries(section[1] if section else ""))
+
+
+def _entries(section: str) -> Iterator[tuple[str, str]]:
+    for names, text in re.findall(r"^(\S[^:\n]*?)(?: *:[^\n]*)?\n((?:[ \t]+[^\n]*\n|\n)*)", section + "\n", re.M):
+        sentence = _first_sentence(" ".join(text.split()))
+        if sentence:
+            yield from ((name.strip(), sentence) for name in names.split(","))
+
+
+def _first_sentence(text: str) -> str:
+    """The text up to the first full stop before a new sentence, without marks of markup."""
+    found = re.match(r'.*?[.!?](?=\s+["`(]*[A-Z]|$|\s+["`]+\w)', text)
+    return (found[0] if found else text).replace("`", "")

@@ -1,0 +1,178 @@
+"""The estimators that the contracts hold, with quick settings and rows; a family joins by a line in `CASES`.
+
+A contract that an estimator cannot keep is named in ``without``, with the reason, and is then skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import linear_kernel
+
+from contracts.toy_family import CentroidClassifier
+from dask_odm import ODMClassifier
+from dask_odm.data.store.store import Store
+from dask_odm.estimators.registry import register
+from dask_odm.events import Event, PartitionSolved, Progress
+from small_problems import blobs
+from small_stores import store_of
+
+Rows = tuple[np.ndarray, np.ndarray]
+CHUNKS = 5  # of a store, the last of them smaller
+
+
+def two_classes(n: int = 200) -> Rows:
+    """Rows of three features in float64, labels "no" and "yes"."""
+    X, y = blobs(n, 3, seed=5)
+    return X, np.where(y > 0, "yes", "no")
+
+
+def three_classes() -> Rows:
+    """Rows of three features, labels 0, 1 and 2."""
+    X, y = blobs(200, 3, seed=7)
+    third = np.arange(200) % 3 == 0
+    return X + 3.0 * third[:, None], np.where(third, 2, (y > 0).astype(int))
+
+
+@dataclass(frozen=True)
+class Case:
+    """An estimator as the contracts take it.
+
+    Attributes
+    ----------
+    name : str
+    kind : class
+        The estimator's.
+    word : str
+        What the command line calls it.
+    settings : mapping
+        Parameters of a quick fit that gets near enough to the optimum for ``tol``.
+    other : mapping
+        Parameters that make another fit of it, for a checkpoint to refuse.
+    rows : callable
+        Makes rows and labels.
+    tol : float
+        How far scores may be from those of the same rows in another form, as a share of the largest.
+    without : mapping of str to str
+        Contracts that it cannot keep, and why: "sparse", "passes", "checkpoint", "events", "memory limit",
+        "cluster".
+    """
+
+    name: str
+    kind: type[Any]
+    word: str
+    settings: Mapping[str, Any]
+    other: Mapping[str, Any]
+    rows: Callable[[], Rows] = two_classes
+    tol: float = 1e-4
+    without: Mapping[str, str] = field(default_factory=dict)
+
+    def make(self, **changes: Any) -> Any:
+        """A new estimator."""
+        return self.kind(**{**self.settings, **changes})
+
+    def fit(self, *data: Any, **changes: Any) -> Any:
+        """A new estimator that has learned from ``data``, by default from its rows in memory."""
+        return self.make(**changes).fit(*(data or self.rows()))
+
+    def store(self, folder: Path) -> Store:
+        """Its rows as a store."""
+        X, y = self.rows()
+        return store_of(folder / "rows.zarr", X, y, chunk_rows=len(y) // CHUNKS + 1)
+
+    def require(self, contract: str) -> None:
+        """Skip the test where the estimator cannot keep the contract."""
+        if contract in self.without:
+            pytest.skip(f"{self.name}, {contract}: {self.without[contract]}")
+
+    def same(self, found: Any, expected: Any) -> None:
+        """Fail unless two sets of scores are equal but for the tolerance."""
+        np.testing.assert_allclose(found, expected, rtol=0, atol=self.tol * np.abs(expected).max())
+
+
+def scores(model: Any, X: Any) -> np.ndarray:
+    """A model's scores, or values where it is a regressor."""
+    return np.asarray(getattr(model, "decision_function", model.predict)(X))
+
+
+def fitted(model: Any) -> dict[str, Any]:
+    """The fitted attributes of a model, without what a clock says."""
+    found = {name: value for name, value in vars(model).items() if name.endswith("_") and not name.startswith("_")}
+    if "history_" in found:
+        found["history_"] = [{k: v for k, v in record.items() if k != "seconds"} for record in found["history_"]]
+    return found
+
+
+def assert_equal(one: Any, another: Any) -> None:
+    """Fail unless two models have the same fitted attributes, bit for bit."""
+    assert set(fitted(one)) == set(fitted(another))
+    for name, value in fitted(one).items():
+        np.testing.assert_array_equal(getattr(value, "dtype", None), getattr(fitted(another)[name], "dtype", None))
+        np.testing.assert_array_equal(value, fitted(another)[name], err_msg=name)
+
+
+def steps(heard: list[Event]) -> list[Event]:
+    """The events that end a step, a level or an epoch."""
+    return [event for event in heard if not isinstance(event, Progress | PartitionSolved)]
+
+
+register("CentroidClassifier", "contracts.toy_family", "centroids")  # all that a family outside this package takes
+DENSE = {"sparse": "stochastic steps take dense rows only"}
+MEMORY = {
+    "passes": "it refuses a store that is not read into memory",
+    "cluster": "it runs in memory only",
+    "memory limit": "it needs nothing beside the rows, which are there",
+}
+LAM = {"lam": 7.0}
+odm = partial(Case, kind=ODMClassifier, word="odm", other=LAM)
+kernel = {"gamma": 0.5, "lam": 100.0, "tol": 1e-8, "random_state": 0}
+linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
+
+CASES = [
+    odm("exact", settings={"solver": "exact", **kernel}, rows=partial(two_classes, 1100)),  # fewer take one step
+    odm("landmark", settings={"solver": "landmark", "n_landmarks": 200, **kernel}),
+    odm("sodm", settings={"solver": "sodm", "n_partitions": 4, "fan_in": 2, **kernel}),
+    odm("newton", settings={"solver": "newton", **linear}),
+    odm("dsvrg", settings={"solver": "dsvrg", "n_partitions": 4, **linear}, tol=1e-3, without=DENSE),
+    odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=DENSE | MEMORY),
+    Case(
+        "centroids",
+        CentroidClassifier,
+        "centroids",
+        settings={},
+        other={},
+        rows=three_classes,
+        without={"checkpoint": "it takes one pass"},
+    ),
+    odm("csvrg", settings={"solver": "csvrg", "coreset_size": 1000, **linear}, tol=1e-3, without=DENSE | MEMORY),
+]
+# Settings that scikit-learn's checks run in, each with the checks that fail in it and what they say.
+CHECKED: list[tuple[Any, dict[str, str]]] = [
+    (CentroidClassifier(), {}),
+    (ODMClassifier(), {}),
+    (ODMClassifier("linear"), {}),
+    (ODMClassifier("linear", scale="standard"), {}),
+    (ODMClassifier("linear", solver="sodm"), {}),
+    (ODMClassifier("laplacian"), {}),
+    (ODMClassifier(linear_kernel), {}),
+    (ODMClassifier(dtype="float64"), {}),
+    (ODMClassifier("poly"), {}),
+    (ODMClassifier("poly", scale="minmax"), {}),
+    (ODMClassifier(scale="minmax"), {}),
+    (ODMClassifier(n_partitions=2), {}),
+    (ODMClassifier(class_weight="balanced"), {}),
+    (
+        ODMClassifier("precomputed"),
+        {  # both pass any numbers off as kernel values
+            "check_positive_only_tag_during_fit": "negative diagonal",
+            "check_estimators_nan_inf": "is expecting 10 features",
+        },
+    ),
+]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

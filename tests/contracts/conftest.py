@@ -1,0 +1,44 @@
+"""Fixtures of the contracts: Dask configurations, and models that several tests only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+import pytest
+
+from contracts.cases import Case
+
+
+@pytest.fixture(scope="session")
+def model_of() -> Callable[[Case], Any]:
+    """``model_of(case)``: the model of its rows in memory, fitted once; for reading only."""
+    kept: dict[str, Any] = {}
+
+    def fit(case: Case) -> Any:
+        if case.name not in kept:
+            kept[case.name] = case.fit()
+        return kept[case.name]
+
+    return fit
+
+
+@pytest.fixture(scope="session")
+def path_of(tmp_path_factory) -> Callable[[Case], str]:
+    """``path_of(case)``: the store of its rows, written once."""
+    kept: dict[str, str] = {}
+
+    def write(case: Case) -> str:
+        if case.name not in kept:
+            kept[case.name] = case.store(tmp_path_factory.mktemp(case.name)).path
+        return kept[case.name]
+
+    return write
+
+
+@pytest.fixture
+def over_passes() -> Iterator[None]:
+    """No store is small enough to be read into memory."""
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        yield

@@ -1,0 +1,127 @@
+"""Every estimator: one model from every form of its rows, predictions of the form's type, lazy ones; weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy.sparse import csr_array
+
+from contracts.cases import Case, each_case, scores
+from dask_odm import Store, open_store
+
+
+def dataset(X: np.ndarray, y: np.ndarray) -> xr.Dataset:
+    return xr.Dataset({"X": (("sample", "feature"), X), "y": ("sample", y)})
+
+
+def arrays(X: np.ndarray, y: np.ndarray, *, turned: bool = False) -> tuple[xr.DataArray, xr.DataArray]:
+    found = dataset(X, y).chunk(sample=60)
+    return found["X"].T if turned else found["X"], found["y"]
+
+
+FORMS = {
+    "float32": lambda X, y, path: (X.astype(np.float32), y),
+    "csr": lambda X, y, path: (csr_array(X), y),
+    "pandas": lambda X, y, path: (pd.DataFrame(X), pd.Series(y)),
+    "dask array": lambda X, y, path: (da.from_array(X, chunks=(70, 2)), da.from_array(y, chunks=30)),
+    "dask frame": lambda X, y, path: (
+        dd.from_pandas(pd.DataFrame(X), npartitions=3),
+        dd.from_pandas(pd.Series(y), npartitions=3),
+    ),
+    "Dataset": lambda X, y, path: (dataset(X, y),),
+    "turned Dataset": lambda X, y, path: (dataset(X, y).transpose("feature", "sample"),),
+    "DataArray": lambda X, y, path: arrays(X, y),
+    "turned DataArray": lambda X, y, path: arrays(X, y, turned=True),
+    "path": lambda X, y, path: (path,),
+    "open store": lambda X, y, path: (Store.open(path),),
+    "store as Dataset": lambda X, y, path: (open_store(path),),
+}
+IN_MEMORY = {"float32", "csr", "pandas"}
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+@pytest.fixture
+def given(path_of) -> Callable[[Case, str], tuple[Any, ...]]:
+    """``given(case, form)``: the rows of a case in a form, as `fit` takes them."""
+
+    def make(case: Case, form: str) -> tuple[Any, ...]:
+        if form == "csr":
+            case.require("sparse")
+        return FORMS[form](*case.rows(), path_of(case))
+
+    return make
+
+
+@each_form
+@each_case
+def test_every_form_gives_the_same_model(case, form, model_of, given):
+    X = case.rows()[0]
+    model = case.fit(*given(case, form))
+    case.same(scores(model, X), scores(model_of(case), X))
+    if form != "float32":
+        np.testing.assert_array_equal(model.predict(X), model_of(case).predict(X))
+
+
+class TooLazyError(Exception):
+    pass
+
+
+def never(*_args: Any, **_options: Any) -> None:
+    raise TooLazyError("something was computed")
+
+
+@each_form
+@each_case
+def test_predictions_are_of_the_form_and_lazy(case, form, model_of, given):
+    X = given(case, form)[0]
+    model = model_of(case)
+    with dask.config.set(scheduler=never):
+        lazy = model.predict(X)
+    if form in IN_MEMORY:
+        assert type(lazy) is np.ndarray
+    else:
+        assert type(lazy) is (xr.DataArray if isinstance(X, xr.Dataset | xr.DataArray) else da.Array)
+        if isinstance(lazy, da.Array) or form in ("DataArray", "turned DataArray", "store as Dataset"):
+            with dask.config.set(scheduler=never), pytest.raises(TooLazyError):
+                lazy.compute()
+    if form != "dask frame":  # whose lengths Dask does not know
+        assert lazy.shape == (len(case.rows()[0]),)
+    expected = model.predict(case.rows()[0])
+    assert lazy.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(lazy), expected)
+
+
+@each_case
+def test_a_score_of_every_form_is_that_of_memory(case, model_of, given):
+    X, y = case.rows()
+    expected = model_of(case).score(X, y)
+    for form in ("dask array", "Dataset", "path"):
+        assert model_of(case).score(*given(case, form)) == pytest.approx(expected, rel=1e-12), form
+
+
+@pytest.mark.usefixtures("over_passes")
+@each_case
+def test_a_store_over_passes_gives_the_model_of_memory(case, model_of, path_of, tmp_path):
+    case.require("passes")
+    X = case.rows()[0]
+    scratch = {"scratch": str(tmp_path)} if "scratch" in case.make().get_params() else {}
+    model = case.fit(path_of(case), **scratch)
+    case.same(scores(model, X), scores(model_of(case), X))
+    assert list(tmp_path.iterdir()) == [], "the scratch folder is left empty"
+
+
+@each_case
+def test_a_weight_of_two_is_a_repeated_row_and_of_zero_none(case):
+    X, y = case.rows()
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
+    weighted = case.fit(X, y, weight.astype(float))
+    repeated = case.fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    case.same(scores(weighted, X), scores(repeated, X))

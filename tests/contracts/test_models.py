@@ -1,0 +1,89 @@
+"""Every estimator: saved, pickled, cloned, written into, and at the command line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from contracts.cases import Case, assert_equal, each_case, scores
+from dask_odm import Store, load_model
+from dask_odm.cli import main
+from dask_odm.estimators.registry import by_word
+
+
+@each_case
+def test_is_registered(case):
+    assert by_word(case.word).load() is case.kind
+
+
+@each_case
+def test_a_saved_model_is_the_same(case, model_of, tmp_path):
+    X, model = case.rows()[0], model_of(case)
+    model.save(tmp_path / "m.zarr")
+    again = load_model(tmp_path / "m.zarr")
+    assert type(again) is case.kind
+    assert again.get_params() == model.get_params()
+    assert_equal(again, model)
+    assert scores(again, X).tobytes() == scores(model, X).tobytes()
+    for path in (tmp_path / "m.zarr").rglob("*"):
+        assert path.is_dir() or not path.read_bytes().startswith(b"\x80"), f"{path} is a pickle"
+        assert path.suffix not in (".pkl", ".pickle", ".joblib")
+
+
+@each_case
+def test_pickle_and_clone(case, model_of):
+    X, model = case.rows()[0], model_of(case)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.get_params() == model.get_params()
+    assert_equal(again, model)
+    assert scores(again, X).tobytes() == scores(model, X).tobytes()
+    fresh = clone(model)
+    assert fresh.get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+@each_case
+def test_writing_into_a_fitted_array_changes_no_prediction(case):
+    X, model = case.rows()[0], case.fit()
+    before = scores(model, X)
+    for name, value in vars(model).items():
+        if name.endswith("_") and isinstance(value, np.ndarray) and value.flags.writeable and value.dtype.kind in "if":
+            value[:] = 0
+    assert scores(model, X).tobytes() == before.tobytes()
+
+
+def run(*arguments: object) -> dict[str, Any]:
+    result = CliRunner().invoke(main, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def options(case: Case) -> list[str]:
+    """What the command line takes for the settings of a case."""
+    found = []
+    for name, value in case.settings.items():
+        flag = name.replace("_", "-")
+        found += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}={value}"]
+    return found
+
+
+@each_case
+def test_the_command_line_fits_predicts_and_evaluates(case, path_of, tmp_path):
+    store, model, out = Store.open(path_of(case)), tmp_path / "m.zarr", tmp_path / "p.csv"
+    facts = run("fit", store.path, model, "--estimator", case.word, *options(case))
+    assert (facts["estimator"], facts["rows"]) == (case.kind.__name__, store.rows)
+    expected = case.fit(store.path)
+    assert_equal(load_model(model), expected)
+    assert run("info", model)["features"] == store.features
+    assert run("predict", model, store.path, out)["rows"] == store.rows
+    assert out.read_text().split()[1:] == [str(label) for label in expected.predict(store.path).compute()]
+    assert run("predict", model, store.path, tmp_path / "s.csv", "--decision-function")["rows"] == store.rows
+    assert run("evaluate", model, store.path)["accuracy"] == expected.score(store.path)
