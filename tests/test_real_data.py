@@ -89,9 +89,9 @@ def test_class_sorted_rows_through_sixteen_partitions(union, tmp_path):
     assert np.mean(whole.predict(Z) == model.predict(Z)) > 0.99
 
 
-@pytest.mark.parametrize("parts", [None, 8])
-def test_linear_on_phishing_is_as_good_as_logistic_regression(union, parts):
+@pytest.mark.parametrize("how", [{}, {"solver": "sodm", "n_partitions": 8}], ids=["newton", "sodm"])
+def test_linear_on_phishing_is_as_good_as_logistic_regression(union, how):
     X, y, Z, z = split(*union("phishing"))
-    model = ODMClassifier("linear", scale="minmax", n_partitions=parts, random_state=0).fit(X, y)
+    model = ODMClassifier("linear", scale="minmax", random_state=0, **how).fit(X, y)
     assert model.dual_gap_ <= 1e-3
     assert model.score(Z, z) >= LogisticRegression(max_iter=1000).fit(X, y).score(Z, z) - 0.01
