@@ -1,6 +1,8 @@
-"""The estimators that the contracts hold, with quick settings and rows; a family joins by a line in `CASES`.
+"""The estimators that the contracts hold, with quick settings and rows.
 
-A contract that an estimator cannot keep is named in ``without``, with the reason, and is then skipped.
+A family joins by a line in `CASES` for each way it learns, and one in `CHECKED`. A contract that an estimator cannot
+keep is named in ``without``, with the reason, and is then skipped. What only some estimators have (a kernel, a solver,
+a dual gap, support, one score a row) is asked for nowhere.
 """
 
 from __future__ import annotations

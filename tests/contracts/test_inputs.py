@@ -53,6 +53,8 @@ def given(path_of) -> Callable[[Case, str], tuple[Any, ...]]:
     """``given(case, form)``: the rows of a case in a form, as `fit` takes them."""
 
     def make(case: Case, form: str) -> tuple[Any, ...]:
+        if form == "csr" and not case.make().__sklearn_tags__().input_tags.sparse:
+            pytest.skip(f"{case.name} takes dense rows only, as its tags say")
         if form == "csr":
             case.require("sparse")
         return FORMS[form](*case.rows(), path_of(case))

@@ -71,50 +71,12 @@ def test_csv_to_store(tmp_path):
     assert store.feature_names == ("a", "b", "c", "d")
 
 
-def test_every_kind_of_source_gives_the_same_rows(tmp_path):
-    X, y = _table()
-    _write_libsvm(tmp_path / "a.svm", X, y)
-    np.savetxt(tmp_path / "a.csv", np.column_stack([X, y]), delimiter=",", fmt="%.17g")
-    np.save(tmp_path / "X.npy", X)
-    np.save(tmp_path / "y.npy", y)
-    np.savez(tmp_path / "a.npz", X=X, y=y)
-    sources = [
-        ("a.svm", {}),
-        ("a.csv", {}),
-        ("X.npy", {"label": str(tmp_path / "y.npy")}),
-        ("a.npz", {}),
-    ]
-    stores = [ingest(tmp_path / name, tmp_path / f"{name}.zarr", **options) for name, options in sources]
-    stores.append(ingest((X, y), tmp_path / "arrays.zarr"))
-    for store in stores:
-        rows, labels = _rows(store)
-        np.testing.assert_array_equal(rows, X.astype(np.float32), strict=True)
-        np.testing.assert_array_equal(labels, y, strict=True)
-        assert store.classes == (-1, 1)
-
-
 def test_several_files_are_one_data_set(tmp_path):
     (X1, y1), (X2, y2) = _table(seed=1), _table(rows=130, seed=2)
     paths = [_write_libsvm(tmp_path / "1.svm", X1, y1), _write_libsvm(tmp_path / "2.svm", X2, y2)]
     X, y = _rows(ingest(paths, tmp_path / "a.zarr"))
     np.testing.assert_array_equal(X, np.vstack([X1, X2]).astype(np.float32))
     np.testing.assert_array_equal(y, np.concatenate([y1, y2]))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kind", ["svm", "csv"])
-def test_the_store_does_not_depend_on_block_sizes(tmp_path, dtype, kind):
-    X, y = _table()
-    path = tmp_path / f"a.{kind}"
-    if kind == "svm":
-        _write_libsvm(path, X, y)
-    else:
-        np.savetxt(path, np.column_stack([X, y]), delimiter=",", fmt="%.6g")
-    stores = [
-        ingest(path, tmp_path / f"{size}.zarr", dtype=dtype, chunk_rows=77, block_bytes=size)
-        for size in (1, 100, 1013, 10**7)
-    ]
-    assert len({store.digest for store in stores}) == 1
 
 
 # Labels --------------------------------------------------------------------------------------------------
