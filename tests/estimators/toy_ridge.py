@@ -1,0 +1,64 @@
+"""A toy regressor: ridge without an intercept by its normal equations, summed in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.faces import StoreRegressor
+from dask_odm.estimators.fitting.recipe import Choice, Recipe
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.models.linear import LinearModel
+from dask_odm.problems.row_passes import RowBlock
+
+
+@dataclass(frozen=True)
+class RidgeFit:
+    run: FitRun
+
+
+@dataclass(frozen=True)
+class NormalEquations:
+    """``Σ c x xᵀ`` and, last, ``Σ c y x``."""
+
+    def sums(self, blocks: Iterable[RowBlock], d: int) -> np.ndarray:
+        total = np.zeros((d + 1, d))
+        for block in blocks:
+            X = np.asarray(block.X.toarray() if hasattr(block.X, "toarray") else block.X, np.float64)
+            weighted = X * (block.weight[:, None] if block.weight.size else 1.0)
+            total[:d] += weighted.T @ X
+            total[d] += weighted.T @ block.y
+        return total
+
+
+def train_ridge(data: TrainingData, fit: RidgeFit) -> Trained:
+    d = data.features
+    total = data.passes(d).run(NormalEquations(), NormalEquations.sums, d)
+    weights = np.linalg.solve(total[:d] + np.eye(d), total[d])
+    return Trained(LinearModel(weights[None], np.zeros(1)), {"n_iter_": 1})
+
+
+class ToyRidge(StoreRegressor):
+    """Ridge of penalty 1."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"scratch": RUN_CONSTRAINTS["scratch"]}
+
+    def __init__(self, *, scratch=None) -> None:
+        self.scratch = scratch
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _settings(self, run: FitRun, **more: Any) -> RidgeFit:
+        return RidgeFit(run)
+
+    def _choose(self, fit: RidgeFit, rows: int, features: int) -> Choice[RidgeFit]:
+        return Choice("normal equations", "the only one", Recipe(train_ridge))
