@@ -121,8 +121,8 @@ class ODMClassifier(StoreClassifier):
         Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
         directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every level of the tree, step or epoch, and after a solve without any. It replaces a
-        checkpoint of the same fit; one of other data or parameters is an error.
+        Folder written after every level of the tree, step or epoch. It replaces a checkpoint of the same fit; one of
+        other data or parameters is an error. "exact" solves up to about 1,000 rows in one go and leaves none.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None
