@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from inspect import signature
 from numbers import Integral, Real
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -90,7 +91,8 @@ class ToyEstimator(BaseEstimator):
         self.n_features_in_ = 2
         self.fitted.append(self)
 
-    def save(self, path, *, overwrite=False): ...
+    def save(self, path, *, overwrite=False):
+        Path(path).mkdir(exist_ok=True)
 
 
 @pytest.fixture
@@ -147,7 +149,9 @@ def test_values_reach_the_estimator(toy, store, tmp_path):
         "--place": "y", "--class-weight": "-1=0.5", "--random-state": 7,
     }  # fmt: skip
     options = [each for pair in given.items() for each in pair]
-    result = run("fit", "--estimator", "toy", store, tmp_path / "m", *options, "--twice", "--no-thrice", "--json")
+    result = run(
+        "fit", "--overwrite", "--estimator", "toy", store, tmp_path / "m", *options, "--twice", "--no-thrice", "--json"
+    )
     default, chosen = (each.get_params() for each in toy)
     assert default == ToyEstimator().get_params()
     expected = {
@@ -160,8 +164,8 @@ def test_values_reach_the_estimator(toy, store, tmp_path):
 
 
 def test_words_and_numbers(toy, store, tmp_path):
-    run("fit", store, tmp_path / "m", "--estimator", "toy", "--width", "auto", "--budget", 100)
-    run("fit", store, tmp_path / "m", "--estimator", "toy", "--width", "wide", "--budget", 1.5)
+    run("fit", store, tmp_path / "m", "--overwrite", "--estimator", "toy", "--width", "auto", "--budget", 100)
+    run("fit", store, tmp_path / "m", "--overwrite", "--estimator", "toy", "--width", "wide", "--budget", 1.5)
     assert [(each.width, each.budget) for each in toy] == [("auto", 100), ("wide", "1.5")]  # the estimator judges them
     assert "'given' is not one of 'far', 'near'" in run(
         "fit", store, tmp_path / "m", "--estimator", "toy", "--metric", "given", status=2
