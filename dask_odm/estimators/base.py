@@ -30,6 +30,7 @@ from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.checkpoints import sole_writer
 from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.recipe import Choice, StoreShape
 from dask_odm.estimators.fitting.run import FitRun, read_limit
@@ -152,7 +153,7 @@ class StoreEstimator(BaseEstimator):
         callbacks = getattr(self, "callbacks", None)
         check_callbacks(callbacks)
         resolved = resolve(X, y, sample_weight)
-        with listen(*(callbacks or ())):
+        with listen(*(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
 

@@ -16,6 +16,7 @@ import xarray as xr
 from dask_odm.data.store import records
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.estimators.fitting.checkpoints import sole_writer
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from faults.table import Fault, check_fault, each_way, raises, refused, run, tree
@@ -116,6 +117,26 @@ def test_a_store_that_was_replaced(folder):
     raises("Store replaced in the meantime", opened.verify)
 
 
+@pytest.mark.parametrize("name", ["model", "checkpoint"])
+def test_a_record_that_was_replaced(folder, name):
+    path = folder / f"{name}.zarr"
+    opened = records.read_record(path, name)
+    records.write_record(path, name, {"other": X}, {}, overwrite=True)
+    raises("Model or checkpoint replaced in the meantime", opened.verify)
+
+
+def test_a_checkpoint_that_another_fit_writes(folder):
+    path = folder / "checkpoint.zarr"
+    command = ("fit", folder / "plain.zarr", folder / "new.zarr", *FLAGS, "--checkpoint", path, "--resume")
+    with sole_writer(path):
+        before = tree(folder)
+        second = ODMClassifier(**TREE, checkpoint=path, resume=True)
+        raises("Checkpoint of a fit that lives", lambda: second.fit(str(folder / "plain.zarr")))
+        refused("Checkpoint of a fit that lives", *command)
+        assert tree(folder) == before
+    run(*command)
+
+
 def test_real_targets_are_no_classes(tmp_path):
     with StoreWriter(tmp_path / "a.zarr") as writer:
         writer.append(X, np.linspace(0, 1, ROWS))
@@ -147,7 +168,7 @@ def test_commands_on_a_damaged_store(folder, how, kind):
 
 
 @pytest.mark.parametrize("i", [0, 1, 3], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("name", ["support_vectors", "dual_coef"])
+@pytest.mark.parametrize("name", ["support_vectors", "coefficients"])
 @pytest.mark.parametrize("how", HOWS)
 def test_a_damaged_chunk_of_a_model(folder, how, name, i):
     path = folder / "model.zarr"
@@ -262,9 +283,9 @@ LIES = {
     "size": lambda m: m["chunks"]["X"].__setitem__(0, [10**12, 0]),
 }
 MODEL_LIES = {
-    "model's rows": lambda m: m["arrays"]["dual_coef"].update(shape=[10**12, 1]),
-    "model's zero rows": lambda m: m["arrays"]["dual_coef"].update(shape=[0, 10**18]),
-    "model's dtype": lambda m: m["arrays"]["dual_coef"].update(dtype="float32"),
+    "model's rows": lambda m: m["arrays"]["coefficients"].update(shape=[10**12, 1]),
+    "model's zero rows": lambda m: m["arrays"]["coefficients"].update(shape=[0, 10**18]),
+    "model's dtype": lambda m: m["arrays"]["coefficients"].update(dtype="float32"),
     "model's path": lambda m: m["arrays"].update({"../x": {"shape": [1], "dtype": "int8", "chunk_rows": 1}}),
 }
 

@@ -6,13 +6,15 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from dask_odm.data.store.files import reason
+from dask_odm.data.store.locks import FileLock, take_lock
 from dask_odm.errors import InputError, StoreError
 from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
 from dask_odm.solvers.base import Solution
@@ -72,6 +74,44 @@ def check_checkpoint(path: str | None, *, resume: bool) -> None:
         raise InputError(f"checkpoint '{path}' cannot be read: {reason(error)}.") from error
     if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
         raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
+
+
+@contextmanager
+def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Hold a checkpoint for one fit, as long as it and its process live.
+
+    Raises
+    ------
+    InputError
+        Another fit, of this process or another one, holds it.
+    """
+    folder, name = ("", "") if path is None else os.path.split(os.path.abspath(path))
+    if path is None or not os.access(folder, os.W_OK | os.X_OK):
+        yield  # what is wrong with the folder `check_checkpoint` says
+        return
+    lock = _hold(os.path.join(folder, f".{name}.lock"), path)
+    try:
+        yield
+    finally:
+        lock.remove()
+
+
+def _hold(file: str, checkpoint: str | os.PathLike[str]) -> FileLock:
+    try:
+        lock = take_lock(file)
+    except OSError as error:
+        raise InputError(f"checkpoint '{os.fspath(checkpoint)}' cannot be written: {reason(error)}.") from error
+    except BaseException:  # an interrupt leaves no file
+        left = take_lock(file)
+        if left is not None:
+            left.remove()
+        raise
+    if lock is None:
+        raise InputError(
+            f"checkpoint '{os.fspath(checkpoint)}' is written by another fit; wait until that has ended, or choose "
+            f"another path. If there is none, on any machine, remove '{file}'."
+        )
+    return lock
 
 
 def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:

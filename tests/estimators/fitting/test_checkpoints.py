@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dask_odm import StoreError
-from dask_odm.estimators.fitting.checkpoints import open_steps
-from dask_odm.estimators.fitting.training import FitSettings
-from dask_odm.problems.odm import ODMSettings
-from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.tree import TreeSettings
+from dask_odm import InputError, ODMClassifier, StoreError
+from dask_odm.estimators.fitting.checkpoints import open_steps, sole_writer
+from dask_odm.estimators.fitting.run import FitRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +28,16 @@ class ToyState:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def settings(path: str, *, resume: bool) -> FitSettings:
-    return FitSettings(
-        "rbf", 1.0, 3, 1.0, 1.0, None, ODMSettings(1.0, 0.1, 0.2), SolverSettings(), TreeSettings(), None, None, None,
-        None, None, path, resume,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class ToyFit:
+    run: FitRun
+
+    def identity(self) -> dict[str, Any]:
+        return {"lam": 1.0}
+
+
+def settings(path: str | None, *, resume: bool) -> ToyFit:
+    return ToyFit(FitRun(0, checkpoint=path, resume=resume))
 
 
 @pytest.mark.parametrize("known", [None, 1 / 3])
@@ -81,7 +86,53 @@ def test_without_a_checkpoint_nothing_is_read_and_nothing_saved(tmp_path):
     def data() -> str:
         raise AssertionError("a pass over the rows for nothing")
 
-    start, save = open_steps("toy", data, settings(None, resume=False), ToyState)  # type: ignore[arg-type]
+    start, save = open_steps("toy", data, settings(None, resume=False), ToyState)
     assert start is None
     save(ToyState(*[np.empty(0)] * 4, None, 0, False))
     assert not list(tmp_path.iterdir())
+
+
+# One writer -------------------------------------------------------------------------------------------------
+
+CLIENT = """
+import sys
+import numpy as np
+import dask_odm as odm
+from dask_odm.events import LevelFinished
+
+def stop(event):
+    if isinstance(event, LevelFinished):
+        print("writes", flush=True)
+        sys.stdin.read()
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+odm.ODMClassifier(n_partitions=4, random_state=0, checkpoint=sys.argv[1], callbacks=[stop]).fit(X, X[:, 0] > 0)
+"""
+
+
+def test_a_second_fit_is_refused_while_the_first_lives(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    path = tmp_path / "c.zarr"
+    model = ODMClassifier(n_partitions=4, random_state=0, checkpoint=path, resume=True)
+    command = [sys.executable, "-c", CLIENT, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "writes\n"
+        for name in (path, tmp_path / "." / "c.zarr"):
+            with pytest.raises(InputError, match=r"checkpoint '.*c\.zarr' is written by another fit; wait until"):
+                model.set_params(checkpoint=name).fit(X, X[:, 0] > 0)
+        ODMClassifier(n_partitions=4, checkpoint=tmp_path / "other.zarr").fit(X, X[:, 0] > 0)
+        first.kill()
+    model.fit(X, X[:, 0] > 0)
+    assert sorted(os.listdir(tmp_path)) == ["c.zarr", "other.zarr"]
+
+
+def test_two_fits_of_one_process(tmp_path):
+    with sole_writer(tmp_path / "c"):
+        with pytest.raises(InputError, match="is written by another fit"), sole_writer(str(tmp_path / "c")):
+            pass
+        with sole_writer(tmp_path / "d"):
+            pass
+    with sole_writer(tmp_path / "c"):
+        pass
+    assert not os.listdir(tmp_path)
