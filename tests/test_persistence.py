@@ -38,7 +38,13 @@ from dask_odm.persistence import (
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
 
-ATTRIBUTES = {"gamma": 0.1, "classes": ["nein", "ja"], "nested": {"n": 3, "none": None}}
+ATTRIBUTES = {
+    "estimator": "ODMClassifier",
+    "model": {"kind": "linear"},
+    "parameters": {"gamma": 0.1, "nested": {"n": 3, "none": None}},
+    "schema": {"n_features": 7, "classes": ["nein", "ja"]},
+    "fitted": {},
+}
 
 
 def made_up_arrays() -> dict[str, np.ndarray]:
@@ -294,7 +300,7 @@ def test_what_reads_something_else_is_said(tmp_path):
         ("model", r"dask_odm\.load_model"),
         ("odd", "another version"),
     ):
-        write_record(tmp_path / kind, kind, {"y": np.arange(3)}, {})
+        write_record(tmp_path / kind, kind, {"y": np.arange(3)}, {"classes": [0, 1]})
         with pytest.raises(StoreError, match=rf"is a {kind}, not a store; check the path \({reader}.* reads it\)"):
             Store.open(tmp_path / kind)
     assert read_record(tmp_path / "prediction", "prediction").verify() > 0

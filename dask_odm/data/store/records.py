@@ -38,6 +38,7 @@ from dask_odm.data.store.layout import (
     seal,
     with_digest,
 )
+from dask_odm.data.store.schemas import SCHEMAS, anything
 from dask_odm.data.store.storage import Storage, new_storage, storage_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
@@ -124,8 +125,25 @@ class Record:
             out[first - start : last - start] = self._chunk(layout, i, buffer)[first - i * size : last - i * size]
         return out
 
+    def check(self) -> None:
+        """Raise StoreError where the attributes are not those of its kind, though every checksum is right."""
+        try:
+            SCHEMAS.get(self.kind, anything)(self.attributes, "")
+        except ValueError as error:
+            raise self.lies(error) from error
+
+    def lies(self, what: object) -> StoreError:
+        """The error of a record that is whole, and yet holds what its kind cannot."""
+        return StoreError(f"{self.kind} '{self.path}' is not what a {self.kind} is: {what}; {self.repair}.")
+
+    @property
+    def repair(self) -> str:
+        """The way out where it is damaged."""
+        return _wording(self.kind).repair
+
     def verify(self) -> int:
-        """Check every chunk, and return how many bytes were read; StoreError names the first damaged one."""
+        """Check attributes and every chunk, and return how many bytes were read; StoreError names what is damaged."""
+        self.check()
         for layout in self.arrays.values():
             for i in range(layout.n_chunks):
                 self._chunk(layout, i, None)

@@ -14,6 +14,7 @@ import pytest
 from dask_odm import InputError, ODMClassifier, StoreError
 from dask_odm.estimators.fitting.checkpoints import open_steps, sole_writer
 from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.solvers.step_log import step_record
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ def test_a_state_comes_back_as_it_was(tmp_path, known):
         known,
         4,
         True,
-        [{"gap": 0.1}],
+        [step_record(0, 0.1, 1.0, 1.0, 0.5)],
     )
     start, save = open_steps("toy", lambda: "rows", settings(path, resume=False), ToyState)
     assert start is None
@@ -75,7 +76,7 @@ def test_a_state_of_other_fields_is_named_and_so_is_the_way_out(tmp_path):
 
     path = str(tmp_path / "c")
     _, save = open_steps("toy", lambda: "rows", settings(path, resume=False), Older)
-    save(Older(np.ones(3), 1, []))
+    save(Older(np.ones(3), 1, [step_record(0, 0.1, 1.0, 1.0, 0.5)]))
     with pytest.raises(
         StoreError, match=r"checkpoint '.*c' holds no state of this solver .*; remove it to start afresh"
     ):
