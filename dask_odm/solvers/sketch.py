@@ -23,7 +23,7 @@ from dask_odm.typing import Array
 SKETCH = 3  # rows of the sample for each landmark
 ROWS = 256  # of the sample, whose kernel values a thread computes at a time
 COLUMNS = 256  # of the matrix, that a thread sums up at a time
-DROWNED = 1e2  # times the rounding of the trace: a pivot of the factor below it has few digits, or none
+DROWNED = 1.0  # times the rounding of the trace: a pivot of the factor below it has no digits left
 
 
 class SketchedHessian:
