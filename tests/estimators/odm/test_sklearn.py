@@ -78,7 +78,7 @@ def test_not_fitted(method, tmp_path):
 WRONG = {
     "kernel": ("sigmoid", "a str among {'laplacian', 'linear', 'poly', 'precomputed', 'rbf'} or a callable"),
     "gamma": (-1.0, "a str among {'auto', 'scale'} or a float in the range (0.0, inf)"),
-    "degree": (0, "an int in the range [1, inf)"),
+    "degree": (0, "an int in the range [1, 1000]"),
     "coef0": (-1.0, "a float in the range [0.0, inf)"),
     "lam": (0.0, "a float in the range (0.0, inf)"),
     "upsilon": (1.5, "a float in the range [0.0, 1.0]"),
