@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
     from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+    from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
     from dask_odm.estimators.saving import load_model
 
     __version__: str
@@ -28,6 +29,7 @@ __all__ = [
     "MemoryLimitError",
     "ODMClassifier",
     "ProgressBars",
+    "SaddleSVC",
     "Store",
     "StoreError",
     "__version__",
@@ -44,6 +46,7 @@ _HOME = {
     "MemoryLimitError": "dask_odm.errors",
     "ODMClassifier": "dask_odm.estimators.odm.odm_classifier",
     "ProgressBars": "dask_odm.diagnostics.progress",
+    "SaddleSVC": "dask_odm.estimators.saddle.saddle_svc",
     "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
     "ingest": "dask_odm.data.readers.ingest",

@@ -12,6 +12,7 @@ optimization*, 2017, section 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,11 @@ CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
 ROUNDING = 1e-10  # of the rows' scale: two hulls that are nearer touch, as far as float64 can tell
 HELD_PIECES = 16  # of looks, whose rows near the threshold are then sorted together
 KEPT_BYTES = 4 << 20  # of rows near the threshold, that a pass over a store brings back
+
+
+def hull_pass_bytes(d: int) -> PassBytes:
+    """What a task of a pass over rows of ``d`` features holds."""
+    return PassBytes(2 * (KEPT_BYTES + 8 * d), 64, (6 + HELD_PIECES) * BLOCK_BYTES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,6 +293,12 @@ class HullProblem:
             e[members] = factor if weight is None else factor * weight
         return e
 
+    def with_alpha(self, alpha: float) -> HullProblem:
+        """The hulls of the same rows for other caps."""
+        other = copy(self)
+        other.alpha = alpha
+        return other
+
     def separating_alpha(self, w: Array) -> float | None:
         """An alpha whose reduced hulls are apart along ``w`` (d,); None where even 1 is not enough."""
         least, low, high = float(self.totals.weight.min()), self.alpha or 0.0, 1.0
@@ -296,10 +308,6 @@ class HullProblem:
             middle = 0.5 * (low + high)
             low, high = (low, middle) if self._apart(w, middle * least) else (middle, high)
         return high
-
-    def pass_bytes(self) -> PassBytes:
-        """What a task of a pass holds."""
-        return PassBytes(2 * (KEPT_BYTES + 8 * self.d), 64, (6 + HELD_PIECES) * BLOCK_BYTES)
 
     def _apart(self, w: Array, mass: float) -> bool:
         self._last = None

@@ -25,6 +25,7 @@ from dask_odm.problems.hulls import ROUNDING, HullProblem, RowSets, Vertex
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
+ANY_BOUND = 1 - 1e-9  # of a run that ends as soon as a lower bound is above zero
 DEPENDENT = 1e-13  # of a point's square: what is left of it beside the corral's, where it is of their affine hull
 DROPPED = 1e-14  # a weight that is zero but for rounding
 
@@ -155,6 +156,19 @@ def find_nearest_point(
         Given the state after every iteration.
     """
     return _NearestPoint(problem, tol, StepLog(on_step), on_state).run(max_iter, resume)
+
+
+def apart_alpha(problem: HullProblem, max_iter: int) -> float | None:
+    """An alpha above the problem's for which its hulls are apart; None where none up to 1 was found.
+
+    The smallest one that parts them along the class means, else along where a run of at most ``max_iter`` iterations
+    finds the smallest hulls of all apart.
+    """
+    alpha = problem.separating_alpha(problem.start.difference)
+    if alpha is None:
+        found = find_nearest_point(problem.with_alpha(1.0), tol=ANY_BOUND, max_iter=max_iter)
+        alpha = None if found.overlap else problem.separating_alpha(found.direction)
+    return alpha
 
 
 class _NearestPoint:
