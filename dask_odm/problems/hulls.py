@@ -28,8 +28,8 @@ from dask_odm.typing import Array
 
 CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
 ROUNDING = 1e-10  # of the rows' scale: two hulls that are nearer touch, as far as float64 can tell
-HELD_PIECES = 16  # of looks, whose rows near the threshold are then sorted together
-KEPT_BYTES = 4 << 20  # of rows near the threshold, that a pass over a store brings back
+HELD_PIECES = 8  # of looks, whose rows near the threshold are then sorted together
+KEPT_BYTES = 2 << 20  # of rows near the threshold, that a pass over a store brings back
 
 
 def hull_pass_bytes(d: int) -> PassBytes:
