@@ -137,6 +137,10 @@ class HullQuery:
         """``w·x`` of every row, (n,) of each block."""
         return [self.features.scores(self._features_of(block.X), w) for block in blocks]
 
+    def dense(self, blocks: Iterable[RowBlock]) -> list[Array]:
+        """Features of every block, dense."""
+        return [np.array(self.features.dense(self._features_of(block.X))) for block in blocks]
+
     def points(self, blocks: Iterable[RowBlock], entries: tuple[Array, Array]) -> Array:
         """``Σ e_i x_i`` of either class, (2, d), of its entries of all rows (n,)."""
         total = np.zeros((2, self.features.d))
@@ -283,15 +287,46 @@ class HullProblem:
 
     def entries(self, rows: RowSets) -> Array:
         """η and ξ of a vertex, (n,), one after the other in the rows' order."""
-        assert self._state is not None
-        full = np.unpackbits(rows.full, count=self._state.rows).astype(bool)
-        tied = np.zeros(self._state.rows, dtype=bool)
+        full = np.unpackbits(rows.full, count=self._held.rows).astype(bool)
+        tied = np.zeros(self._held.rows, dtype=bool)
         tied[rows.tied] = True
-        e = np.zeros(self._state.rows)
-        for k, (members, weight) in enumerate(zip(self._state.members, self._state.weights, strict=True)):
+        e = np.zeros(self._held.rows)
+        for k, (members, weight) in enumerate(zip(self._held.members, self._held.weights, strict=True)):
             factor = np.where(full[members], rows.factors[k, 0], np.where(tied[members], rows.factors[k, 1], 0.0))
             e[members] = factor if weight is None else factor * weight
         return e
+
+    @property
+    def members(self) -> tuple[Array, Array]:
+        """Numbers of the rows of the positive and of the negative class, of rows at hand."""
+        return self._held.members
+
+    @property
+    def weights(self) -> Array:
+        """Weights of rows at hand, (n,)."""
+        found = np.ones(self._held.rows)
+        for members, weight in zip(self._held.members, self._held.weights, strict=True):
+            found[members] = 1.0 if weight is None else weight
+        return found
+
+    def signed_rows(self) -> Array:
+        """Features of rows at hand, those of the negative class times −1, dense (n, d)."""
+        rows = np.concatenate(self._run(HullQuery.dense, counted=False))
+        rows[self._held.members[1]] *= -1.0
+        return rows
+
+    def points(self, entries: Array) -> Array:
+        """Points (2, d) of both hulls, of η and ξ as `entries` gives them."""
+        of_class = []
+        for members in self._held.members:
+            of_class.append(np.zeros(self._held.rows))
+            of_class[-1][members] = entries[members]
+        return np.asarray(self._run(HullQuery.points, tuple(of_class)))
+
+    @property
+    def _held(self) -> HullState:
+        assert self._state is not None, "the rows are not at hand"
+        return self._state
 
     def with_alpha(self, alpha: float) -> HullProblem:
         """The hulls of the same rows for other caps."""

@@ -55,7 +55,7 @@ def tell(record: Record) -> None:
 
 def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit: SaddleFit) -> Trained:
     """The model of the hulls' nearest points; of hulls that overlap, that of the class means."""
-    iterations = len(solution.history)
+    iterations = int(solution.history[-1].get("sweeps", len(solution.history)))
     if solution.overlap:
         model, margin = model_of(problem, problem.start.points, None, fit.offset), 0.0
     else:
@@ -66,7 +66,7 @@ def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit
         "dual_gap_": 1.0 if solution.overlap else solution.gap,
         "margin_": margin,
         "nu_": 2.0 * (problem.mass or 1.0) / float(problem.totals.weight.sum()),
-        "n_iter_": iterations,
+        "n_iter_": max(1, iterations),
         "history_": solution.history,
     }
     if solution.entries is not None and isinstance(data, MemoryData):

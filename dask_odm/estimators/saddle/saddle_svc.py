@@ -31,8 +31,11 @@ class SaddleSVC(StoreClassifier):
     alpha : float or None, default=0.85
         In (0, 1]: the share of the smaller class that its point of the hull is a mean of, at least. The larger, the
         smaller are the hulls, and the farther apart. None: the whole hulls, the hard margin.
-    solver : {"auto", "mnp"}, default="auto"
-        "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "auto" is "mnp".
+    solver : {"auto", "mnp", "saddle", "gilbert"}, default="auto"
+        "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "saddle" is the paper's: random blocks of
+        coordinates and multiplicative weights of the rows; for dense rows in memory. "gilbert" is Gilbert's algorithm,
+        a pass an iteration too, and many of them. "auto" is "mnp", which took the fewest passes and seconds of the
+        three wherever they were measured.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero: half way between the scores at which the caps of the two classes are used up, as the
         conditions of optimality have it, or half way between the nearest points, as the paper has it; the two are one
@@ -40,9 +43,9 @@ class SaddleSVC(StoreClassifier):
     tol : float, default=1e-3
         Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach.
     max_iter : int, default=10000
-        Most iterations.
+        Most iterations; of "saddle", sweeps over all coordinates.
     block_size : int or None, default=None
-        Coordinates that a step of "saddle" moves.
+        Coordinates that a step of "saddle" moves: 1 is the paper's, None moves all of them at once.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model.
     class_weight : dict, "balanced" or None, default=None
@@ -51,7 +54,7 @@ class SaddleSVC(StoreClassifier):
     dtype : {"float32", "float64"} or None, default=None
         What rows are kept in; None keeps their own type. Sums are in float64.
     random_state : int, RandomState instance or None, default=None
-        Seed of the solvers that draw coordinates.
+        Seed of the coordinates that "saddle" draws.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     scratch : str or None, default=None
@@ -82,11 +85,12 @@ class SaddleSVC(StoreClassifier):
     dual_gap_ : float
         Relative gap of the bounds; 1 where the hulls overlap.
     support_ : ndarray of shape (n_support,)
-        Rows with a share in the nearest points. Of rows in memory only.
+        Rows with a share in the nearest points: of "saddle" nearly all. Not of "gilbert", nor of stores.
     n_iter_ : int
+        Iterations, or sweeps.
     history_ : list of dict
-        One entry per iteration: iteration, gap, objective (the upper bound), lower (the lower bound), passes over the
-        rows and seconds so far. The first also has the solver, and why.
+        One entry per iteration, of "saddle" per 16 sweeps: iteration, gap, objective (the upper bound), lower (the
+        lower bound), passes over the rows and seconds so far. The first also has the solver, and why.
 
     Warns
     -----

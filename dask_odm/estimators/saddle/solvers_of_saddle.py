@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dask_odm.estimators.fitting.recipe import Choice, Recipe
+from dask_odm.estimators.saddle.first_order_recipes import train_gilbert, train_saddle_point
 from dask_odm.estimators.saddle.nearest_recipe import train_nearest_point
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
-    "mnp": Recipe(train_nearest_point, linear=True, unused=frozenset({"block_size", "random_state"})),
+    "mnp": Recipe(train_nearest_point, linear=True, unused=frozenset({"block_size"})),
+    "saddle": Recipe(train_saddle_point, linear=True),
+    "gilbert": Recipe(train_gilbert, linear=True, unused=frozenset({"block_size"})),
 }
 
 
