@@ -23,7 +23,7 @@ from dask_odm.problems.caps import Cut, cut_scores
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import BLOCK_BYTES, block_rows
 from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock
-from dask_odm.problems.threshold import ClassLook, Look, Looked, settle
+from dask_odm.problems.threshold import Look, Looked, settle
 from dask_odm.typing import Array
 
 CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
@@ -159,12 +159,8 @@ class HullQuery:
         """Weights and sums of the rows by their scores, near the thresholds that ``look`` guesses."""
         parts: list[Looked] = []
         for X, sign, weight in self._pieces(blocks):
-            rows, scores = _Rows(self.features, X), self.features.scores(X, w)
-            positive, negative = (
-                ClassLook.of(rows, each * scores, np.where(sign == each, weight, 0.0), guess, look.most)
-                for each, guess in zip(CLASSES, look.guesses, strict=True)
-            )
-            parts.append(Looked((positive, negative)))
+            gathers = [parts[0].classes[k].near is not None for k in range(2)] if parts else [True, True]
+            parts.append(Looked.of(_Rows(self.features, X), self.features.scores(X, w), sign, weight, look, gathers))
             if len(parts) == HELD_PIECES:
                 parts = [Looked.total(parts)]
         return Looked.total(parts)
@@ -204,6 +200,10 @@ class HullQuery:
 class _Rows:
     features: FeatureMap
     X: Any
+
+    @property
+    def d(self) -> int:
+        return self.features.d
 
     def weighted_sum(self, r: Array) -> Array:
         return self.features.weighted_sum(self.X, r)
@@ -377,7 +377,7 @@ class HullProblem:
 
     def _looked_up(self, w: Array, mass: float) -> Vertex:
         most = max(64, KEPT_BYTES // (8 * (self.d + 2)))
-        look = Look.first(w, self.scale, most, self._last)
+        look = Look.first(w, self.scale, most, self.passes.rows, self._last)
         while True:
             looked: Looked = self._run(HullQuery.look, w, look)
             found, look = settle(looked, look, mass)

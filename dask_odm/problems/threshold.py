@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numba
 import numpy as np
 
 from dask_odm.problems.caps import Cut, cut_at
@@ -28,6 +29,8 @@ Found = tuple[Cut, Array, float]
 class Gathered(Protocol):
     """Features of some rows."""
 
+    @property
+    def d(self) -> int: ...
     def weighted_sum(self, r: Array) -> Array:
         """Σ r x, (d,)."""
 
@@ -53,14 +56,14 @@ class Look:
     most: int
 
     @classmethod
-    def first(cls, w: Array, scale: float, most: int, last: Last | None) -> Look:
+    def first(cls, w: Array, scale: float, most: int, rows: int, last: Last | None) -> Look:
         """The first one at ``w`` (d,): near the ``last`` w's thresholds, in signed scores, and as wide as told there.
 
-        ``scale`` is the largest norm of a row.
+        ``scale`` is the largest norm of a row. Of many ``rows`` none is brought back before anything is known.
         """
         reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), LEAST_RANGE)
         if last is None:
-            return cls((Guess(-reach, reach, -reach, reach),) * 2, most)
+            return cls((Guess(-reach, reach, -reach, reach if rows <= most else -reach),) * 2, most)
         moved = scale * float(np.linalg.norm(w - last[0])) + 1e-6 * reach
         guesses = []
         for threshold, width in zip(last[1], last[2], strict=True):
@@ -116,24 +119,6 @@ class ClassLook:
     near: Near | None
     above: int
     most: int
-
-    @classmethod
-    def of(cls, rows: Gathered, scores: Array, weight: Array, guess: Guess, most: int) -> ClassLook:
-        """Of some rows: signed ``scores`` (n,) and weights (n,), zero of rows that are of the other class."""
-        below = np.where(scores < guess.low, weight, 0.0)
-        taking_part = weight > 0
-        inside = taking_part & (scores >= guess.start) & (scores < guess.stop)
-        at = ((scores[inside] - guess.start) * (BINS / (guess.stop - guess.start))).astype(np.int64)
-        near = np.flatnonzero(taking_part & (scores >= guess.low) & (scores < guess.high))
-        return cls(
-            float(weight[scores < guess.start].sum()),
-            np.bincount(np.minimum(at, BINS - 1), weight[inside], BINS),
-            float(below.sum()),
-            rows.weighted_sum(below),
-            _near(rows, scores, weight, near, most),
-            int(np.count_nonzero(taking_part & (scores >= guess.high))),
-            most,
-        )
 
     @classmethod
     def total(cls, parts: Sequence[ClassLook]) -> ClassLook:
@@ -194,6 +179,29 @@ class Looked:
     classes: tuple[ClassLook, ClassLook]
 
     @classmethod
+    def of(
+        cls, rows: Gathered, scores: Array, sign: Array, weight: Array, look: Look, gathers: Sequence[bool]
+    ) -> Looked:
+        """Of some rows: scores w·x (n,), signs (n,), zero of rows that take no part, and weights (n,).
+
+        ``gathers`` tells of either class whether rows within the window are still brought back.
+        """
+        n = len(scores)
+        below, near = np.zeros((2, n)), np.empty((2, n), dtype=np.int64)
+        bins, figures = np.zeros((2, BINS)), np.zeros((2, 4))
+        edges = np.array([[each.start, each.stop, each.low, each.high] for each in look.guesses])
+        deal_rows(scores, sign, weight, edges, below, near, bins, figures)
+        classes = []
+        for k in range(2):
+            before, mass, above, count = figures[k]
+            taken = near[k, : int(count)]
+            signed = scores[taken] if k == 0 else -scores[taken]
+            kept = _near(rows, signed, weight[taken], taken, look.most) if gathers[k] else None
+            below_sum = rows.weighted_sum(below[k]) if mass > 0 else np.zeros(rows.d)
+            classes.append(ClassLook(before, bins[k], mass, below_sum, kept, int(above), look.most))
+        return cls((classes[0], classes[1]))
+
+    @classmethod
     def total(cls, parts: Sequence[Looked]) -> Looked:
         positive, negative = (ClassLook.total([part.classes[k] for part in parts]) for k in range(2))
         return cls((positive, negative))
@@ -215,6 +223,39 @@ def settle(looked: Looked, look: Look, mass: float) -> tuple[tuple[Found, Found]
 
 
 def _near(rows: Gathered, scores: Array, weight: Array, taken: Array, most: int) -> Near | None:
-    if len(taken) > most and len(np.unique(scores[taken])) > most:
+    if len(taken) > most and len(np.unique(scores)) > most:
         return None
-    return Near.merged(scores[taken], weight[taken], weight[taken, None] * rows.rows(taken))
+    return Near.merged(scores, weight, weight[:, None] * rows.rows(taken))
+
+
+@numba.njit(nogil=True, cache=True)
+def deal_rows(
+    scores: Array, sign: Array, weight: Array, edges: Array, below: Array, near: Array, bins: Array, figures: Array
+) -> None:
+    """Weights of rows below the window, their numbers within it, and by bins, of both classes.
+
+    Parameters
+    ----------
+    edges : ndarray of shape (2, 4)
+        start, stop, low and high of the guesses.
+    figures : ndarray of shape (2, 4)
+        To add to: weight before the range and below the window, rows above it and within it.
+    """
+    for i in range(scores.size):
+        if sign[i] == 0.0:
+            continue
+        k = 0 if sign[i] > 0 else 1
+        s, c = sign[i] * scores[i], weight[i]
+        start, stop, low, high = edges[k]
+        if s < start:
+            figures[k, 0] += c
+        elif s < stop:
+            bins[k, min(BINS - 1, int((s - start) * (BINS / (stop - start))))] += c
+        if s < low:
+            below[k, i] = c
+            figures[k, 1] += c
+        elif s < high:
+            near[k, int(figures[k, 3])] = i
+            figures[k, 3] += 1
+        else:
+            figures[k, 2] += 1
