@@ -39,6 +39,7 @@ def register(name: str, module: str, word: str) -> None:
 
 
 register("ODMClassifier", "dask_odm.estimators.odm.odm_classifier", "odm")
+register("SaddleSVC", "dask_odm.estimators.saddle.saddle_svc", "saddle")
 
 
 def by_word(word: str) -> Entry:

@@ -19,6 +19,7 @@ import out_of_core
 import pytest
 import real_data
 import ring
+import saddle_rivals
 import stress
 from fuzz_cases import make_case
 
@@ -192,6 +193,17 @@ def test_landmarks_of_every_kind_are_measured(data_dir: Path, capsys: pytest.Cap
     assert set(found) == {"support", "uniform", "rp"}
     assert found["rp"]["share"] < found["uniform"]["share"]
     assert all(row["gap"] <= 1e-3 and row["accuracy"] > 0.95 for row in found.values())
+
+
+def test_saddle_rivals_solve_the_same_problem(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["svmguide1", "--data", str(data_dir), "--alphas", "0.85", "--json"]
+    saddle_rivals.main(options)
+    found = {row["rival"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert set(found) == {"LinearSVC", "SaddleSVC mnp", "NuSVC"}
+    assert found["SaddleSVC mnp"]["gap"] <= 1e-3
+    assert abs(found["SaddleSVC mnp"]["accuracy"] - found["NuSVC"]["accuracy"]) < 0.005
+    saddle_rivals.main([*options[:-1], "--limit", "0"])
+    assert "over 0 s" in capsys.readouterr().out
 
 
 def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import pytest
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import Event, PartitionSolved, Progress
@@ -40,6 +40,12 @@ def three_classes() -> Rows:
     X, y = blobs(200, 3, seed=7)
     third = np.arange(200) % 3 == 0
     return X + 3.0 * third[:, None], np.where(third, 2, (y > 0).astype(int))
+
+
+def apart() -> Rows:
+    """Rows of two classes whose reduced hulls do not meet."""
+    X, y = blobs(200, 3, seed=5, distance=4.0)
+    return X, np.where(y > 0, "yes", "no")
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,17 @@ CASES = [
     odm("newton", settings={"solver": "newton", **linear}),
     odm("dsvrg", settings={"solver": "dsvrg", "n_partitions": 4, **linear}, tol=1e-3),
     odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=MEMORY),
+    Case("nearest point", SaddleSVC, "saddle", settings={"tol": 1e-9}, other={"alpha": 0.95}, rows=apart, tol=1e-3),
+    Case(
+        "saddle point",
+        SaddleSVC,
+        "saddle",
+        settings={"solver": "saddle", "tol": 1e-4, "random_state": 0},
+        other={"alpha": 0.95},
+        rows=apart,
+        tol=1e-2,
+        without=MEMORY | {"sparse": "its steps take dense rows only"},
+    ),
     Case(
         "centroids",
         CentroidClassifier,
@@ -156,6 +173,8 @@ CASES = [
 # Settings that scikit-learn's checks run in, each with the checks that fail in it and what they say.
 CHECKED: list[tuple[Any, dict[str, str]]] = [
     (CentroidClassifier(), {}),
+    # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
+    (SaddleSVC(), {"check_class_weight_classifiers": ""}),
     (ODMClassifier(), {}),
     (ODMClassifier("linear"), {}),
     (ODMClassifier("linear", scale="standard"), {}),

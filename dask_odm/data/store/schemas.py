@@ -108,7 +108,7 @@ def anything(value: Any, name: str) -> None:
 
 
 LEVELS = each(figures_of(LevelFinished), least=1)
-STEPS = each(figures_of(IterationFinished), least=1)
+STEPS = each(figures_of(IterationFinished, rest=scalar), least=1)  # a family may record further figures
 KERNEL = mapping(
     {"name": text},
     {"bias": real(at_least=0), "gamma": real(0), "coef0": real(at_least=0), "degree": whole(1, MAX_DEGREE)},

@@ -1,0 +1,1 @@
+"""Hard-margin and ν-SVM by the distance of two reduced hulls."""

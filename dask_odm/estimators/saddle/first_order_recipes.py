@@ -1,0 +1,55 @@
+"""The paper's solvers: saddle-point steps over dense rows in memory, and Gilbert's algorithm wherever the rows are."""
+
+from __future__ import annotations
+
+from scipy.sparse import issparse
+
+from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.checkpoints import open_steps
+from dask_odm.estimators.fitting.memory_data import MemoryData
+from dask_odm.estimators.fitting.steps import rescaling_advised
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.saddle.hulls_of_data import finish, hulls_of, tell
+from dask_odm.estimators.saddle.saddle_settings import SaddleFit
+from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.solvers.gilbert import GilbertState, solve_gilbert
+from dask_odm.solvers.saddle_point import SaddleState, solve_saddle_point, solver_bytes
+
+
+def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
+    """Train by `dask_odm.solvers.saddle_point`.
+
+    Raises
+    ------
+    InputError
+        Rows that are sparse, or in a store that is not read into memory.
+    """
+    if not isinstance(data, MemoryData) or issparse(data.held.X):
+        raise InputError("solver='saddle' needs dense rows in memory; use solver='mnp' for stores and sparse rows.")
+    data.cluster.require(solver_bytes(data.rows, data.features), 1, f"solver='saddle' over {data.rows} rows")
+    with single_threaded_blas, rescaling_advised():
+        problem = hulls_of(data, fit)
+        resume, save = open_steps("saddle", data.fingerprint, fit, SaddleState)
+        solution = solve_saddle_point(
+            problem,
+            tol=fit.tol,
+            max_iter=fit.max_iter,
+            block_size=fit.block_size,
+            seed=fit.run.seed,
+            resume=resume,
+            on_step=tell,
+            on_state=save,
+        )
+        return finish(problem, solution, data, fit)
+
+
+def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
+    """Train by `dask_odm.solvers.gilbert`."""
+    with single_threaded_blas, rescaling_advised():
+        problem = hulls_of(data, fit)
+        resume, save = open_steps("gilbert", data.fingerprint, fit, GilbertState)
+        solution = solve_gilbert(
+            problem, tol=fit.tol, max_iter=fit.max_iter, resume=resume, on_step=tell, on_state=save
+        )
+        return finish(problem, solution, data, fit)

@@ -1,0 +1,122 @@
+"""From training data to the problem of two reduced hulls, and from their nearest points to a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.memory_data import MemoryData
+from dask_odm.estimators.fitting.steps import report_step
+from dask_odm.estimators.fitting.trained import NOT_FINITE, Trained, require_finite_solution
+from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.saddle.saddle_settings import SaddleFit
+from dask_odm.models.linear import LinearModel
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.hulls import HullProblem, HullQuery, hull_pass_bytes
+from dask_odm.solvers.nearest_point import HullSolution, apart_alpha
+from dask_odm.solvers.step_log import Record
+from dask_odm.typing import Array
+
+REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
+SEARCHED = 200  # passes to look for an alpha that would do
+
+
+def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
+    """The reduced hulls of the two classes, of scaled features."""
+    features = FeatureMap(data.features, 0.0, _scaling(data, fit))
+    data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
+    negative, positive = data.class_weights
+    query = HullQuery(features, data.positive, (negative, positive))
+    problem = HullProblem(query, data.passes(data.features), fit.alpha)
+    if not np.isfinite(problem.totals.square) or not np.isfinite(problem.totals.sums).all():
+        raise InputError(NOT_FINITE)
+    for weight, which in zip(problem.totals.weight, ("second", "first"), strict=True):
+        if not weight > 0:
+            raise InputError(f"no row of the {which} class has a positive weight; two classes are needed.")
+    return problem
+
+
+def _scaling(data: TrainingData, fit: SaddleFit) -> Scaling | None:
+    if fit.run.scale is None:
+        return None
+    scaling = Scaling.from_statistics(data.statistics(), fit.run.scale, centre=False)
+    if not np.isfinite(scaling.factor).all():
+        raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
+    return scaling
+
+
+def tell(record: Record) -> None:
+    """Tell listeners of a step, in the figures that all solvers have."""
+    report_step({name: record[name] for name in REPORTED})
+
+
+def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit: SaddleFit) -> Trained:
+    """The model of the hulls' nearest points; of hulls that overlap, that of the class means."""
+    iterations = int(solution.history[-1].get("sweeps", len(solution.history)))
+    if solution.overlap:
+        model, margin = model_of(problem, problem.start.points, None, fit.offset), 0.0
+    else:
+        model = model_of(problem, solution.points, solution.thresholds, fit.offset)
+        margin = float(np.linalg.norm(solution.direction))
+    require_finite_solution(model.weights, model.intercept)
+    attributes: dict[str, Any] = {
+        "dual_gap_": 1.0 if solution.overlap else solution.gap,
+        "margin_": margin,
+        "nu_": 2.0 * (problem.mass or 1.0) / float(problem.totals.weight.sum()),
+        "n_iter_": max(1, iterations),
+        "history_": solution.history,
+    }
+    if solution.entries is not None and isinstance(data, MemoryData):
+        attributes["support_"] = data.held.kept[np.flatnonzero(solution.entries > 0)]
+    return Trained(model, attributes, _warning(problem, solution, fit))
+
+
+def model_of(problem: HullProblem, points: Array, thresholds: tuple[float, float] | None, offset: str) -> LinearModel:
+    """Scores that differ by 2 between ``points`` (2, d), the nearest ones of the hulls.
+
+    Parameters
+    ----------
+    thresholds : tuple of two floats or None
+        At which the caps are used up, of the direction between the points; None: they are looked for.
+    offset : {"kkt", "midpoint"}
+        Zero is half way between the thresholds, or between the points.
+    """
+    features, w = problem.query.features, points[0] - points[1]
+    square = float(w @ w)
+    if not square > 0:
+        return LinearModel(np.zeros((1, features.d)), np.zeros(1))
+    if thresholds is None:
+        thresholds = problem.vertex(w).thresholds
+    middle = 0.5 * sum(thresholds) if offset == "kkt" else 0.5 * float(w @ points.sum(axis=0))
+    weights, shift = features.raw_weights(w * (2.0 / square))
+    return LinearModel(weights[None], np.array([shift - middle * (2.0 / square)]))
+
+
+def _warning(problem: HullProblem, solution: HullSolution, fit: SaddleFit) -> str | None:
+    if solution.converged:
+        return None
+    if not solution.overlap:
+        return (
+            f"The solver stopped at a relative gap of {solution.gap:.1e}, above tol={fit.tol:g}. Increase max_iter "
+            f"({fit.max_iter}), scale the features, or use solver='mnp'."
+        )
+    hulls = "hulls" if fit.alpha is None else f"reduced hulls (alpha={fit.alpha:g})"
+    return (
+        f"The {hulls} of the two classes overlap, as far as {len(solution.history)} iterations show: the model is that "
+        f"of the class means. {_advice(problem)}"
+    )
+
+
+def _advice(problem: HullProblem) -> str:
+    alpha = apart_alpha(problem, SEARCHED)
+    if alpha is not None:
+        return f"They are apart for alpha={alpha:.2f}."
+    positive, negative = problem.totals.weight
+    if np.linalg.norm(problem.start.difference) <= 1e-9 * problem.scale:
+        return "No alpha parts them, since the class means are equal: a linear model cannot tell these classes apart."
+    if not np.isclose(positive, negative):
+        return "No alpha up to 1 was found that parts them; with class_weight='balanced', alpha=1 does."
+    return "They are apart for alpha=1."

@@ -1,0 +1,74 @@
+"""Gilbert's algorithm: the nearest points of two reduced hulls by steps towards one vertex at a time.
+
+step   ``z ← z + t (v − z)`` with v the vertex of z, and the t in [0, 1] that makes ½‖z‖² least
+stop   ``(ub − lb)/ub ≤ tol``, as `dask_odm.solvers.nearest_point`
+
+E. G. Gilbert: *An iterative procedure for computing the minimum of a quadratic form on a convex set*, SIAM Journal on
+Control 4, 1966; for SVM: Gärtner and Jaggi, 2009. It is Frank and Wolfe's method with an exact step: it needs no
+memory of its way, and many more passes than Wolfe's nearest point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dask_odm.problems.hulls import ROUNDING, HullProblem
+from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap
+from dask_odm.solvers.step_log import OnStep, Record, StepLog
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class GilbertState:
+    """Where a run stands.
+
+    Attributes
+    ----------
+    points : ndarray of shape (2, d)
+    lower : float
+        The largest lower bound so far.
+    passes : int
+    history : list of dict
+    """
+
+    points: Array
+    lower: float
+    passes: int
+    history: list[Record]
+
+
+def solve_gilbert(
+    problem: HullProblem,
+    *,
+    tol: float,
+    max_iter: int,
+    resume: GilbertState | None = None,
+    on_step: OnStep = lambda record: None,
+    on_state: Callable[[GilbertState], object] = lambda state: None,
+) -> HullSolution:
+    """The nearest points of two reduced hulls; as `dask_odm.solvers.nearest_point.find_nearest_point`."""
+    log = StepLog(on_step)
+    points, lower = problem.start.points, 0.0
+    if resume is not None:
+        points, lower = resume.points, resume.lower
+        log.take_up(resume.history)
+        problem.passes_made = resume.passes - 1  # the last one is made again
+    while True:
+        z = points[0] - points[1]
+        upper = 0.5 * float(z @ z)
+        overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
+        vertex = problem.vertex(z)
+        lower = max(lower, lower_bound(z, vertex))
+        gap = 1.0 if overlap else relative_gap(upper, lower)
+        log.add(gap, upper, problem.passes_made, lower=lower)
+        on_state(GilbertState(points, lower, problem.passes_made, list(log.history)))
+        if overlap or gap <= tol or len(log.history) >= max_iter:
+            break
+        change = vertex.difference - z
+        square = float(change @ change)
+        step = min(1.0, max(0.0, -float(z @ change) / square)) if square > 0 else 0.0
+        points = points + step * (vertex.points - points)
+    log.settle()
+    converged = not overlap and gap <= tol
+    return HullSolution(points, vertex.thresholds, upper, lower, converged, overlap or lower == 0, log.history)

@@ -1,0 +1,302 @@
+"""Wolfe's nearest point: two reduced hulls by active sets, a pass over the rows an iteration.
+
+problem  the point of least norm of the polytope ``{Aη − Bξ}`` (`dask_odm.problems.hulls`)
+corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the point of least norm of their affine hull,
+         inside their convex hull. A pass gives the point v of the polytope that minimises z·v; it joins the corral,
+         and z moves towards the least norm of the larger affine hull; points whose weight gets to zero are dropped.
+factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``: a column more by one triangular system, one less by rotations
+stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or ub at rounding
+         level of the rows' scale: the hulls overlap
+
+P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976. Here the first direction is that
+of the class means, and systems are solved with a step of refinement, which squares the error of R.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dask_odm.problems.hulls import ROUNDING, HullProblem, RowSets, Vertex
+from dask_odm.solvers.step_log import OnStep, Record, StepLog
+from dask_odm.typing import Array
+
+ANY_BOUND = 1 - 1e-9  # of a run that ends as soon as a lower bound is above zero
+DEPENDENT = 1e-13  # of a point's square: what is left of it beside the corral's, where it is of their affine hull
+DROPPED = 1e-14  # a weight that is zero but for rounding
+
+
+@dataclass(frozen=True, eq=False)
+class CorralState:
+    """Where a run stands: all that it takes to go on from there.
+
+    Attributes
+    ----------
+    directions : ndarray of shape (k, d)
+        That each point of the corral was asked for.
+    positive, negative : ndarrays of shape (k, d)
+        The point of the corral is their difference.
+    weights : ndarray of shape (k,)
+    factor : ndarray of shape (k, k)
+        R.
+    spread : float
+        s.
+    lower : float
+        The largest lower bound so far.
+    passes : int
+        Over the rows so far.
+    history : list of dict
+    """
+
+    directions: Array
+    positive: Array
+    negative: Array
+    weights: Array
+    factor: Array
+    spread: float
+    lower: float
+    passes: int
+    history: list[Record]
+
+    @property
+    def points(self) -> Array:
+        return np.asarray(self.positive - self.negative)
+
+    def kept(self, stay: Array) -> CorralState:
+        """Without the points that do not ``stay`` (mask); weights sum to one again."""
+        factor = self.factor
+        for k in np.flatnonzero(~stay)[::-1]:
+            factor = without_column(factor, int(k))
+        weights = self.weights[stay]
+        return replace(
+            self,
+            directions=self.directions[stay],
+            positive=self.positive[stay],
+            negative=self.negative[stay],
+            weights=weights / weights.sum(),
+            factor=factor,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class HullSolution:
+    """The nearest points of two reduced hulls.
+
+    Attributes
+    ----------
+    points : ndarray of shape (2, d)
+        Of the positive and of the negative hull.
+    thresholds : tuple of two floats
+        Scores at which the caps are used up, of the direction between them.
+    upper, lower : float
+        Bounds of half the squared distance.
+    converged, overlap : bool
+        Whether the gap is below the tolerance; whether nothing shows that the hulls are apart.
+    history : list of dict
+    entries : ndarray of shape (n,) or None
+        η and ξ, where rows are at hand.
+    """
+
+    points: Array
+    thresholds: tuple[float, float]
+    upper: float
+    lower: float
+    converged: bool
+    overlap: bool
+    history: list[Record]
+    entries: Array | None = None
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.upper, self.lower)
+
+    @property
+    def direction(self) -> Array:
+        return np.asarray(self.points[0] - self.points[1])
+
+
+def relative_gap(upper: float, lower: float) -> float:
+    """(ub − lb)/ub, 0 to 1."""
+    return max(0.0, 1.0 - lower / upper) if upper > 0 else 1.0
+
+
+def lower_bound(w: Array, vertex: Vertex) -> float:
+    """``max(0, m(w))² / (2‖w‖²)`` by the vertex of w."""
+    square = float(w @ w)
+    return max(0.0, float(w @ vertex.difference)) ** 2 / (2.0 * square) if square > 0 else 0.0
+
+
+def find_nearest_point(
+    problem: HullProblem,
+    *,
+    tol: float,
+    max_iter: int,
+    resume: CorralState | None = None,
+    on_step: OnStep = lambda record: None,
+    on_state: Callable[[CorralState], object] = lambda state: None,
+) -> HullSolution:
+    """The nearest points of two reduced hulls.
+
+    Parameters
+    ----------
+    problem : HullProblem
+    tol : float
+        Relative gap of the bounds to reach.
+    max_iter : int
+        Most iterations, a pass over the rows each.
+    resume : CorralState, optional
+        Go on from there.
+    on_step : callable
+        Told of every iteration.
+    on_state : callable
+        Given the state after every iteration.
+    """
+    return _NearestPoint(problem, tol, StepLog(on_step), on_state).run(max_iter, resume)
+
+
+def apart_alpha(problem: HullProblem, max_iter: int) -> float | None:
+    """An alpha above the problem's for which its hulls are apart; None where none up to 1 was found.
+
+    The smallest one that parts them along the class means, else along where a run of at most ``max_iter`` iterations
+    finds the smallest hulls of all apart.
+    """
+    alpha = problem.separating_alpha(problem.start.difference)
+    if alpha is None:
+        found = find_nearest_point(problem.with_alpha(1.0), tol=ANY_BOUND, max_iter=max_iter)
+        alpha = None if found.overlap else problem.separating_alpha(found.direction)
+    return alpha
+
+
+class _NearestPoint:
+    def __init__(
+        self, problem: HullProblem, tol: float, log: StepLog, on_state: Callable[[CorralState], object]
+    ) -> None:
+        self._problem, self._tol, self._log, self._on_state = problem, tol, log, on_state
+        self._rows: list[RowSets | None] = []
+
+    def run(self, max_iter: int, resume: CorralState | None) -> HullSolution:
+        problem, log = self._problem, self._log
+        state = self._begun() if resume is None else self._taken_up(resume)
+        while True:
+            z = state.weights @ state.points
+            upper = 0.5 * float(z @ z)
+            overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
+            vertex = problem.vertex(z)
+            state = replace(state, lower=max(lower_bound(z, vertex), state.lower), passes=problem.passes_made)
+            gap = 1.0 if overlap else relative_gap(upper, state.lower)
+            log.add(gap, upper, state.passes, lower=state.lower, corral=len(state.weights))
+            state = replace(state, history=list(log.history))
+            self._on_state(state)
+            done = overlap or gap <= self._tol or len(log.history) >= max_iter
+            following = None if done else self._joined(state, z, vertex)
+            if following is None:
+                log.settle()
+                return self._solution(state, vertex, upper, overlap)
+            state = following
+
+    def _solution(self, state: CorralState, vertex: Vertex, upper: float, overlap: bool) -> HullSolution:
+        entries = None
+        if all(rows is not None for rows in self._rows):
+            parts = [self._problem.entries(rows) for rows in self._rows if rows is not None]
+            entries = np.asarray(state.weights @ np.array(parts))
+        points = np.array([state.weights @ state.positive, state.weights @ state.negative])
+        converged = not overlap and relative_gap(upper, state.lower) <= self._tol
+        overlap = overlap or state.lower == 0
+        return HullSolution(
+            points, vertex.thresholds, upper, state.lower, converged, overlap, self._log.history, entries
+        )
+
+    def _begun(self) -> CorralState:
+        """The class means alone."""
+        start = self._problem.start
+        self._rows = [start.rows]
+        square = float(start.difference @ start.difference)
+        spread = max(self._problem.scale**2, np.finfo(float).tiny)
+        positive, negative = start.points[:1], start.points[1:]
+        factor = np.array([[np.sqrt(spread + square)]])
+        return CorralState(np.zeros_like(positive), positive, negative, np.ones(1), factor, spread, 0.0, 0, [])
+
+    def _taken_up(self, state: CorralState) -> CorralState:
+        """A lost run's state; the rows of its points are asked for again."""
+        problem = self._problem
+        if problem.holds_rows:
+            asked = (problem.vertex(w) if w.any() else problem.start for w in state.directions)
+            self._rows = [vertex.rows for vertex in asked]
+        else:
+            self._rows = [None] * len(state.weights)
+        self._log.take_up(state.history)
+        problem.passes_made = state.passes - 1  # the last one is made again
+        return state
+
+    def _joined(self, state: CorralState, z: Array, vertex: Vertex) -> CorralState | None:
+        """The corral with one point more, and z moved; None where float64 tells no way further."""
+        points, p = state.points, vertex.difference
+        column = solve_triangular(state.factor, state.spread + points @ p, trans="T", check_finite=False)
+        whole = state.spread + float(p @ p)
+        left = whole - float(column @ column)
+        if left <= DEPENDENT * whole:
+            return None
+        k = len(column)
+        factor = np.zeros((k + 1, k + 1))
+        factor[:k, :k], factor[:k, k], factor[k, k] = state.factor, column, np.sqrt(left)
+        self._rows.append(vertex.rows)
+        return self._moved(
+            replace(
+                state,
+                directions=np.vstack([state.directions, z]),
+                positive=np.vstack([state.positive, vertex.points[0]]),
+                negative=np.vstack([state.negative, vertex.points[1]]),
+                weights=np.append(state.weights, 0.0),
+                factor=factor,
+            )
+        )
+
+    def _moved(self, state: CorralState) -> CorralState:
+        """z moved towards the least norm of the affine hull, without the points whose weight gets to zero."""
+        while True:
+            aim = affine_weights(state)
+            if (aim > DROPPED).all():
+                return replace(state, weights=aim)
+            falling = np.flatnonzero(aim <= DROPPED)
+            fall = state.weights[falling] - aim[falling]
+            steps = np.divide(state.weights[falling], fall, out=np.zeros(len(fall)), where=fall > 0)
+            step = min(1.0, float(steps.min()))
+            weights = (1.0 - step) * state.weights + step * aim
+            weights[falling[steps == steps.min()]] = 0.0
+            stay = weights > DROPPED
+            self._rows = [rows for rows, stays in zip(self._rows, stay, strict=True) if stays]
+            state = replace(state, weights=weights).kept(stay)
+
+
+def affine_weights(state: CorralState) -> Array:
+    """Weights (k,), of sum 1, of the point of least norm of the affine hull of a corral."""
+    points, factor, ones = state.points, state.factor, np.ones(len(state.weights))
+
+    def solved(b: Array) -> Array:
+        return np.asarray(
+            solve_triangular(factor, solve_triangular(factor, b, trans="T", check_finite=False), check_finite=False)
+        )
+
+    u = solved(ones)
+    u += solved(ones - state.spread * u.sum() - points @ (points.T @ u))
+    return np.asarray(u / u.sum())
+
+
+@numba.njit(nogil=True, cache=True)
+def without_column(factor: Array, k: int) -> Array:
+    """The triangular factor (n − 1, n − 1) of the other columns than ``k`` of ``factor`` (n, n), by rotations."""
+    n = factor.shape[0]
+    rest = np.empty((n, n - 1))
+    rest[:, :k], rest[:, k:] = factor[:, :k], factor[:, k + 1 :]
+    for i in range(k, n - 1):
+        a, b = rest[i, i], rest[i + 1, i]
+        length = np.hypot(a, b)
+        c, s = a / length, b / length
+        for j in range(i, n - 1):
+            upper, lower = rest[i, j], rest[i + 1, j]
+            rest[i, j], rest[i + 1, j] = c * upper + s * lower, c * lower - s * upper
+    return rest[: n - 1].copy()

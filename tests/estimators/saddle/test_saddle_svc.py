@@ -1,0 +1,245 @@
+"""SaddleSVC: the ν-SVM of scikit-learn, weights, sources, and what cannot be learned from."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC, NuSVC
+
+from dask_odm import SaddleSVC, load_model
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.saddle.solvers_of_saddle import HULL_RECIPES
+from dask_odm.events import IterationFinished
+from small_problems import blobs
+from small_stores import store_of
+
+FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
+
+
+def cosine(a, b):
+    a, b = np.ravel(a), np.ravel(b)
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def offset(model):
+    return float(model.intercept_[0]) / np.linalg.norm(model.coef_)
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return (X - X.min(axis=0)) / np.ptp(X, axis=0), y
+
+
+@pytest.fixture
+def rows():
+    X, y = blobs(90, 3, seed=4)
+    return X + y[:, None], y
+
+
+@pytest.mark.parametrize(("alpha", "digits"), [(0.6, 3e-3), (0.85, 2e-4), (0.98, 3e-3)])
+def test_it_is_the_nu_svm(cancer, alpha, digits):
+    X, y = cancer
+    loose, tight = (SaddleSVC(alpha, tol=tol).fit(X, y) for tol in (1e-3, 1e-9))
+    other = NuSVC(kernel="linear", nu=loose.nu_, tol=1e-8).fit(X, y)
+    assert cosine(tight.coef_, other.coef_) == pytest.approx(1, abs=1e-12)
+    assert offset(tight) == pytest.approx(offset(other), rel=1e-7)
+    assert offset(loose) == pytest.approx(offset(other), rel=digits)
+    assert loose.dual_gap_ <= 1e-3
+    assert loose.score(X, y) == pytest.approx(other.score(X, y), abs=0.01)
+    assert set(other.support_) <= set(tight.support_)
+
+
+def test_midpoint_is_half_way_between_the_nearest_points(cancer):
+    X, y = cancer
+    model = SaddleSVC(0.85, offset="midpoint", tol=1e-9).fit(X, y)
+    kkt = SaddleSVC(0.85, tol=1e-9).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, kkt.coef_)
+    assert abs(offset(model) - offset(kkt)) > 0.1  # the paper's offset is that of the hard margin only
+
+
+@FORMS
+@pytest.mark.parametrize("offset_", ["kkt", "midpoint"])
+def test_the_hard_margin_is_that_of_a_large_c(form, offset_):
+    X, y = load_iris(return_X_y=True)
+    model = SaddleSVC(None, tol=1e-10, offset=offset_).fit(form(X), y == 0)
+    other = SVC(kernel="linear", C=1e8, tol=1e-8).fit(X, y == 0)
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, other.intercept_, atol=1e-3)
+    assert model.margin_ == pytest.approx(2 / np.linalg.norm(model.coef_), rel=1e-9)
+    assert set(model.support_) == set(other.support_)
+    assert model.nu_ == pytest.approx(2 / 150)
+
+
+@FORMS
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
+def test_scaling_is_kept_in_the_model(rows, form, scale):
+    X, y = rows[0] * [1.0, 1e3, 1e-3] + [5.0, 0.0, 1.0], rows[1]
+    model = SaddleSVC(scale=scale, tol=1e-9).fit(form(X), y)
+    low, wide = (X.min(axis=0), np.ptp(X, axis=0)) if scale == "minmax" else (X.mean(axis=0), X.std(axis=0))
+    by_hand = SaddleSVC(tol=1e-9).fit(Scaling(low, 1 / wide)(X), y)
+    np.testing.assert_allclose(
+        model.decision_function(form(X)), by_hand.decision_function(Scaling(low, 1 / wide)(X)), atol=1e-5
+    )
+    assert model.margin_ == pytest.approx(by_hand.margin_, rel=1e-6)
+
+
+@FORMS
+def test_a_weight_of_two_is_a_row_twice(rows, form):
+    X, y = rows
+    weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
+    again = np.repeat(np.arange(90), weight.astype(int))
+    weighted = SaddleSVC(0.7, tol=1e-10).fit(form(X), y, sample_weight=weight)
+    repeated = SaddleSVC(0.7, tol=1e-10).fit(form(X[again]), y[again])
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-5)
+    np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, atol=1e-5)
+    assert weighted.nu_ == pytest.approx(repeated.nu_)
+
+
+def test_class_weight_is_a_weight_of_rows(rows):
+    X, y = rows[0][20:], np.where(np.arange(70) < 15, 1.0, rows[1][20:])
+    X = X + 2 * y[:, None]
+    share = np.where(y > 0, 35 / (y > 0).sum(), 35 / (y < 0).sum())
+    balanced = SaddleSVC(tol=1e-10, class_weight="balanced").fit(X, y)
+    by_row = SaddleSVC(tol=1e-10).fit(X, y, share)
+    np.testing.assert_allclose(balanced.coef_, by_row.coef_, rtol=1e-6)
+    assert balanced.nu_ == pytest.approx(0.85)
+
+
+def test_labels_the_other_way_round_turn_the_model_round(rows):
+    X, y = rows
+    one, other = SaddleSVC(tol=1e-10).fit(X, y), SaddleSVC(tol=1e-10).fit(X, -y)
+    np.testing.assert_allclose(one.decision_function(X), -other.decision_function(X), atol=1e-6)
+
+
+# Hulls that overlap, and other rows that cannot be learned from ----------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [None, 0.3])
+def test_hulls_that_overlap_are_told_with_an_alpha_that_does(alpha):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 5))
+    y = X[:, 0] + rng.standard_normal(500) > 0.5
+    model = SaddleSVC(alpha)
+    with pytest.warns(ConvergenceWarning, match=r"overlap.* They are apart for alpha=0\.\d\d\."):
+        model.fit(X, y)
+    assert model.margin_ == 0
+    assert model.dual_gap_ == 1
+    assert np.isfinite(model.coef_).all()
+    assert model.score(X, y) > 0.7
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X, y)
+    named = float(str(caught[0].message).rpartition("=")[2].rstrip("."))
+    assert SaddleSVC(named + 0.005).fit(X, y).margin_ > 0
+
+
+@pytest.mark.parametrize("X", [np.zeros((40, 3)), np.repeat(np.random.default_rng(0).standard_normal((20, 3)), 2, axis=0)])  # fmt: skip  # noqa: E501
+def test_classes_that_are_the_same_are_told(X):
+    with pytest.warns(ConvergenceWarning, match="the class means are equal"):
+        model = SaddleSVC().fit(X, np.arange(40) % 2)
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+@pytest.mark.parametrize("solver", sorted(HULL_RECIPES))
+def test_too_few_iterations_are_told(cancer, solver):
+    with pytest.warns(ConvergenceWarning, match=r"stopped at a relative gap of .* Increase max_iter \(1\)"):
+        SaddleSVC(0.85, solver=solver, max_iter=1).fit(*cancer)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": 0.0}, r"The 'alpha' parameter of SaddleSVC must be a float in the range \(0\.0, 1\.0\] or None"),
+        ({"alpha": 1.01}, r"must be a float in the range \(0\.0, 1\.0\]"),
+        ({"offset": "middle"}, "'offset'"),
+        ({"tol": 1.0}, "'tol'"),
+        ({"solver": "smo"}, "'solver'"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(rows, settings, message):
+    with pytest.raises(InputError, match=message):
+        SaddleSVC(**settings).fit(*rows)
+
+
+def test_rows_that_cannot_be_learned_from_are_refused(rows):
+    X, y = rows
+    with pytest.raises(InputError, match="one class"):
+        SaddleSVC().fit(X, np.ones(90))
+    with pytest.raises(InputError, match="all rows of class"):
+        SaddleSVC().fit(X, y, sample_weight=(y > 0).astype(float))
+    with pytest.raises(InputError, match="NaN"):
+        SaddleSVC().fit(np.where(X > 1, np.nan, X), y)
+    with pytest.raises(InputError, match="rescale"):
+        SaddleSVC().fit(X * 1e200, y)
+
+
+def test_what_a_solver_has_no_use_for_is_told(rows):
+    with pytest.warns(UserWarning, match="solver='mnp' has no use for block_size"):
+        SaddleSVC(block_size=3).fit(*rows)
+
+
+# Sources, files, checkpoints ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
+
+
+@pytest.mark.usefixtures("streamed")
+@pytest.mark.parametrize("scale", [None, "standard"])
+def test_a_store_gives_the_model_of_its_rows(tmp_path, scale):
+    X, y = blobs(800, 4, seed=2)
+    labels = np.where(y > 0, "yes", "no").astype(object)
+    labels[::50] = None
+    weight = np.random.default_rng(0).integers(0, 3, 800).astype(float)
+    store = store_of(tmp_path / "a.zarr", X.astype(np.float32), labels, weight=weight, chunk_rows=70)
+    known = labels != np.array(None)
+    settings = {"alpha": 0.9, "tol": 1e-9, "scale": scale, "class_weight": {"yes": 2.0}}
+    model = SaddleSVC(**settings).fit(store)
+    in_memory = SaddleSVC(**settings).fit(X[known].astype(np.float32), labels[known].astype(str), weight[known])
+    np.testing.assert_allclose(model.coef_, in_memory.coef_, rtol=1e-4)
+    np.testing.assert_allclose(model.intercept_, in_memory.intercept_, atol=1e-4)
+    assert model.nu_ == pytest.approx(in_memory.nu_)
+    assert model.margin_ == pytest.approx(in_memory.margin_, rel=1e-7)
+    assert not hasattr(model, "support_")
+    assert model.history_[-1]["passes"] <= 2 * model.n_iter_ + 1
+
+
+def test_files_keep_the_model_and_its_figures(cancer, tmp_path):
+    X, y = cancer
+    heard = []
+    model = SaddleSVC(tol=1e-6, callbacks=[heard.append]).fit(X, y)
+    steps = [event for event in heard if isinstance(event, IterationFinished)]
+    assert [event.gap for event in steps] == [record["gap"] for record in model.history_]
+    model.save(tmp_path / "m.zarr")
+    again = load_model(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    for name in SaddleSVC._saved:
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+    assert again.get_params()["alpha"] == 0.85
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
+def test_a_fit_goes_on_from_its_checkpoint(tmp_path, form):
+    X, y = blobs(300, 12, seed=1)
+    X, path = form(X), tmp_path / "c.zarr"
+    whole = SaddleSVC(tol=1e-9).fit(X, y)
+
+    def stop(event):
+        if isinstance(event, IterationFinished) and event.iteration == whole.n_iter_ // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SaddleSVC(tol=1e-9, checkpoint=path, callbacks=[stop]).fit(X, y)
+    again = SaddleSVC(tol=1e-9, checkpoint=path, resume=True).fit(X, y)
+    np.testing.assert_array_equal(again.coef_, whole.coef_)
+    np.testing.assert_array_equal(again.support_, whole.support_)
+    assert again.n_iter_ == whole.n_iter_
+    with pytest.raises(StoreError, match="of another fit"):
+        SaddleSVC(0.5, tol=1e-9, checkpoint=path, resume=True).fit(X, y)
