@@ -166,7 +166,7 @@ class HullQuery:
         return Looked.total(parts)
 
     def _features_of(self, X: Any) -> Any:
-        return self.features.block(X.astype(np.float64))
+        return self.features.block(X.astype(np.float64, copy=False))
 
     def _sign_and_weight(self, y: Array, weight: Array) -> tuple[Array, Array]:
         negative, positive = self.class_weights

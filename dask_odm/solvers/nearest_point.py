@@ -38,8 +38,8 @@ class CorralState:
     ----------
     directions : ndarray of shape (k, d)
         That each point of the corral was asked for.
-    positive, negative : ndarrays of shape (k, d)
-        The point of the corral is their difference.
+    points, positive : ndarrays of shape (k, d)
+        The corral, and the points of the positive hull that it is of.
     weights : ndarray of shape (k,)
     factor : ndarray of shape (k, k)
         R.
@@ -53,18 +53,14 @@ class CorralState:
     """
 
     directions: Array
+    points: Array
     positive: Array
-    negative: Array
     weights: Array
     factor: Array
     spread: float
     lower: float
     passes: int
     history: list[Record]
-
-    @property
-    def points(self) -> Array:
-        return np.asarray(self.positive - self.negative)
 
     def kept(self, stay: Array) -> CorralState:
         """Without the points that do not ``stay`` (mask); weights sum to one again."""
@@ -75,8 +71,8 @@ class CorralState:
         return replace(
             self,
             directions=self.directions[stay],
+            points=self.points[stay],
             positive=self.positive[stay],
-            negative=self.negative[stay],
             weights=weights / weights.sum(),
             factor=factor,
         )
@@ -203,7 +199,8 @@ class _NearestPoint:
         if all(rows is not None for rows in self._rows):
             parts = [self._problem.entries(rows) for rows in self._rows if rows is not None]
             entries = np.asarray(state.weights @ np.array(parts))
-        points = np.array([state.weights @ state.positive, state.weights @ state.negative])
+        positive = state.weights @ state.positive
+        points = np.array([positive, positive - state.weights @ state.points])
         converged = not overlap and relative_gap(upper, state.lower) <= self._tol
         overlap = overlap or state.lower == 0
         return HullSolution(
@@ -216,9 +213,9 @@ class _NearestPoint:
         self._rows = [start.rows]
         square = float(start.difference @ start.difference)
         spread = max(self._problem.scale**2, np.finfo(float).tiny)
-        positive, negative = start.points[:1], start.points[1:]
+        points, positive = start.difference[None], start.points[:1]
         factor = np.array([[np.sqrt(spread + square)]])
-        return CorralState(np.zeros_like(positive), positive, negative, np.ones(1), factor, spread, 0.0, 0, [])
+        return CorralState(np.zeros_like(points), points, positive, np.ones(1), factor, spread, 0.0, 0, [])
 
     def _taken_up(self, state: CorralState) -> CorralState:
         """A lost run's state; the rows of its points are asked for again."""
@@ -248,8 +245,8 @@ class _NearestPoint:
             replace(
                 state,
                 directions=np.vstack([state.directions, z]),
+                points=np.vstack([points, p]),
                 positive=np.vstack([state.positive, vertex.points[0]]),
-                negative=np.vstack([state.negative, vertex.points[1]]),
                 weights=np.append(state.weights, 0.0),
                 factor=factor,
             )

@@ -34,8 +34,8 @@ class SaddleSVC(StoreClassifier):
     solver : {"auto", "mnp", "saddle", "gilbert"}, default="auto"
         "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "saddle" is the paper's: random blocks of
         coordinates and multiplicative weights of the rows; for dense rows in memory. "gilbert" is Gilbert's algorithm,
-        a pass an iteration too, and many of them. "auto" is "mnp", which took the fewest passes and seconds of the
-        three wherever they were measured.
+        a pass an iteration too, and more of them the nearer the hulls are. "auto" is "mnp", which took the fewest
+        passes of the three wherever they were measured.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero: half way between the scores at which the caps of the two classes are used up, as the
         conditions of optimality have it, or half way between the nearest points, as the paper has it; the two are one

@@ -211,6 +211,34 @@ def test_a_store_gives_the_model_of_its_rows(tmp_path, scale):
     assert model.history_[-1]["passes"] <= 2 * model.n_iter_ + 1
 
 
+@pytest.mark.usefixtures("streamed")
+def test_solvers_that_pass_over_a_store_and_one_that_does_not(tmp_path):
+    X, y = blobs(400, 3, seed=2)
+    path = tmp_path / "a.zarr"
+    store_of(path, X, y, chunk_rows=90)
+    one, other = (SaddleSVC(solver=solver, tol=1e-4).fit(str(path)) for solver in ("mnp", "gilbert"))
+    assert cosine(one.coef_, other.coef_) == pytest.approx(1, abs=1e-4)
+    assert other.dual_gap_ <= 1e-4
+    with pytest.raises(InputError, match="solver='saddle' needs dense rows in memory; use solver='mnp'"):
+        SaddleSVC(solver="saddle").fit(str(path))
+
+
+@pytest.mark.parametrize("solver", sorted(HULL_RECIPES))
+@pytest.mark.parametrize("alpha", [None, 0.01, 0.85, 1.0])
+def test_a_row_of_each_class_is_enough(solver, alpha):
+    model = SaddleSVC(alpha, solver=solver).fit([[0.0, 1.0], [0.0, 3.0]], ["a", "b"])
+    np.testing.assert_allclose(model.coef_, [[0.0, 1.0]], atol=1e-12)
+    np.testing.assert_allclose(model.intercept_, [-2.0], atol=1e-12)
+
+
+@FORMS
+def test_float32_rows_are_summed_in_float64(rows, form):
+    X, y = rows[0].astype(np.float32), rows[1]
+    one, other = SaddleSVC(tol=1e-9).fit(form(X), y), SaddleSVC(tol=1e-9).fit(form(X.astype(np.float64)), y)
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
+    assert one.decision_function(form(X)).dtype == np.float32
+
+
 def test_files_keep_the_model_and_its_figures(cancer, tmp_path):
     X, y = cancer
     heard = []
