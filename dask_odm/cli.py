@@ -131,6 +131,7 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split.")
 @click.option("--chunk-rows", type=int, help="Rows of a chunk.  [default: 8 to 16 MB]")
 @click.option("--compression", type=click.Choice(["zstd"]), help="Compress chunks, as for an object store.")
+@click.option("--yes", "allow_large", is_flag=True, help="Write a store far larger than the text it is made of.")
 @overwrite_option
 @json_option
 def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, store: str, as_json: bool,

@@ -22,9 +22,11 @@ from dask_odm.typing import Array
 __all__ = [
     "Record",
     "RowSource",
+    "arrays_of",
     "check_target",
     "load_checkpoint",
     "load_state",
+    "open_checkpoint",
     "read_kind",
     "read_record",
     "save_checkpoint",
@@ -73,21 +75,29 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[list[Solution], dict[
 
 def load_state(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]] | None:
     """Read what `save_state` wrote; else as `load_checkpoint`."""
+    record = open_checkpoint(path)
+    return None if record is None else (arrays_of(record), record.attributes)
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Record | None:
+    """The record of a checkpoint, that of a process that was killed as it was put in place included; else None."""
     target = os.path.abspath(path)
-    if not os.path.lexists(target):
-        found = _interrupted(target)
-        if found is None:
-            return None
-        target = found
-    record = read_record(target, "checkpoint")
-    return {name: record.array(name) for name in record.arrays}, record.attributes
+    if os.path.lexists(target):
+        return read_record(target, "checkpoint")
+    found = _interrupted(target)
+    return None if found is None else read_record(found, "checkpoint")
+
+
+def arrays_of(record: Record) -> dict[str, Array]:
+    """All arrays of a record, read."""
+    return {name: record.array(name) for name in record.arrays}
 
 
 def solutions_of(arrays: Mapping[str, Array], path: str | os.PathLike[str]) -> list[Solution]:
     """Solutions of a checkpoint's arrays; StoreError if they are none."""
     try:
         return _unstack(arrays)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         target = os.path.abspath(path)
         raise StoreError(f"checkpoint '{target}' holds no solutions ({error}); remove it to start afresh.") from error
 

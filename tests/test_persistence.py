@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -21,6 +22,7 @@ import pytest
 import zarr
 
 from dask_odm.data.store import records
+from dask_odm.data.store.storage import LocalStorage
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
@@ -36,7 +38,13 @@ from dask_odm.persistence import (
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
 
-ATTRIBUTES = {"gamma": 0.1, "classes": ["nein", "ja"], "nested": {"n": 3, "none": None}}
+ATTRIBUTES = {
+    "estimator": "ODMClassifier",
+    "model": {"kind": "linear"},
+    "parameters": {"gamma": 0.1, "nested": {"n": 3, "none": None}},
+    "schema": {"n_features": 7, "classes": ["nein", "ja"]},
+    "fitted": {},
+}
 
 
 def made_up_arrays() -> dict[str, np.ndarray]:
@@ -292,7 +300,7 @@ def test_what_reads_something_else_is_said(tmp_path):
         ("model", r"dask_odm\.load_model"),
         ("odd", "another version"),
     ):
-        write_record(tmp_path / kind, kind, {"y": np.arange(3)}, {})
+        write_record(tmp_path / kind, kind, {"y": np.arange(3)}, {"classes": [0, 1]})
         with pytest.raises(StoreError, match=rf"is a {kind}, not a store; check the path \({reader}.* reads it\)"):
             Store.open(tmp_path / kind)
     assert read_record(tmp_path / "prediction", "prediction").verify() > 0
@@ -319,6 +327,39 @@ def test_an_interrupted_replacement_leaves_the_old_or_the_new(tmp_path, monkeypa
     monkeypatch.undo()
     assert os.listdir(tmp_path) == ["m.zarr"]
     assert read_record(target, "model").array("x").tolist() in ([0, 1, 2], [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("kind", ["model", "checkpoint"])
+@pytest.mark.parametrize("moment", ["after", "between the renames"])
+def test_a_record_that_is_replaced_while_it_is_read_says_so(tmp_path, kind, moment):
+    target = tmp_path / "r"
+    write_record(target, kind, {"x": np.arange(3)}, {})
+    record = read_record(target, kind)
+    if moment == "after":
+        write_record(target, kind, {"x": np.arange(5)}, {}, overwrite=True)
+    else:
+        os.rename(target, tmp_path / ".r.0123abcd.old")
+    with pytest.raises(StoreError, match=f"{kind} '.*r' was replaced since it was loaded; "):
+        record.array("x")
+
+
+def test_a_record_that_is_replaced_while_it_is_opened_is_the_old_or_the_new(tmp_path, monkeypatch):
+    """A writer gets in between the manifest and the files that are held against it, and between the two renames."""
+    target, sizes = tmp_path / "r", LocalStorage.sizes
+    write_record(target, "model", {"x": np.arange(3)}, {})
+
+    def after_another(storage):
+        monkeypatch.setattr(LocalStorage, "sizes", sizes)
+        write_record(target, "model", {"x": np.arange(5)}, {}, overwrite=True)
+        return sizes(storage)
+
+    monkeypatch.setattr(LocalStorage, "sizes", after_another)
+    assert read_record(target, "model").array("x").tolist() == [0, 1, 2, 3, 4]
+    os.rename(target, tmp_path / ".r.0123abcd.old")
+    back = threading.Timer(0.03, os.rename, (tmp_path / ".r.0123abcd.old", target))
+    back.start()
+    assert read_record(target, "model").array("x").tolist() == [0, 1, 2, 3, 4]
+    back.join()
 
 
 def test_an_existing_model_is_replaced_only_when_asked(path):

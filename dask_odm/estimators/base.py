@@ -7,10 +7,7 @@ nowhere else; the recipe trains on `TrainingData`; attributes are set once nothi
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,11 +30,12 @@ from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.checkpoints import sole_writer
 from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.recipe import Choice, StoreShape
 from dask_odm.estimators.fitting.run import FitRun, read_limit
 from dask_odm.estimators.fitting.schema import Schema
-from dask_odm.estimators.fitting.scratch import scratch_folder
+from dask_odm.estimators.fitting.scratch import lasting_folder, scratch_folder
 from dask_odm.estimators.fitting.stored_data import StoredData
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.inputs.checks import (
@@ -155,7 +153,7 @@ class StoreEstimator(BaseEstimator):
         callbacks = getattr(self, "callbacks", None)
         check_callbacks(callbacks)
         resolved = resolve(X, y, sample_weight)
-        with listen(*(callbacks or ())):
+        with listen(*(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
 
@@ -335,12 +333,10 @@ class StoreEstimator(BaseEstimator):
         if self._model.nbytes <= EMBEDDED_BYTES or active_client() is None:
             return self._model
         if self._file is None or not self._file.is_current():
-            folder = tempfile.mkdtemp(prefix="dask-odm-model-", dir=getattr(self, "scratch", None))
-            path = os.path.join(folder, "model.zarr")
+            # tasks that were submitted may outlive this estimator and every lazy array
+            path = os.path.join(lasting_folder(getattr(self, "scratch", None)), "model.zarr")
             self.save(path)
             self._file = ModelFile.of(read_record(path, "model"))
-            # tasks that were submitted may outlive this estimator and every lazy array
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return self._file
 
 

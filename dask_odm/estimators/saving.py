@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import math
 import os
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from dask_odm.data.store.records import Record, read_record, write_record
+from dask_odm.data.store.schemas import Check, anything, each, mapping, real, scalar, whole
 from dask_odm.errors import StoreError
 from dask_odm.estimators.fitting.schema import Schema
+from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS
+from dask_odm.models.base import Model
+from dask_odm.models.kernel import KernelModel
 from dask_odm.models.saved import ModelFile, model_from
+from dask_odm.typing import Array
+
+LABEL_BYTES = 64 << 20  # of all labels of a model: a type may claim any width for each
 
 
 def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool) -> None:
@@ -21,8 +30,10 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
     Raises
     ------
     InputError, StoreError
-        As `dask_odm.data.store.records.write_record`.
+        As `dask_odm.data.store.records.write_record`; or parameters that were set since to what `fit` refuses, and
+        `load_model` would.
     """
+    as_input_error(estimator._validate_params)
     model = estimator._model
     fitted = {name: getattr(estimator, name) for name in estimator._saved if name in vars(estimator)}
     arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
@@ -53,37 +64,93 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     StoreError
-        Not a model, unfinished, damaged, of another format version or of an estimator not known here.
+        Not a model, unfinished, damaged, of another format version or of an estimator not known here; or it holds
+        what no model of that estimator has.
     """
     record = read_record(path, "model")
+    record.check()
     entry = ESTIMATORS.get(str(record.attributes.get("estimator")))
     if entry is None:
         raise StoreError(f"model '{record.path}' is of an estimator that this dask_odm does not know; upgrade it.")
     model = model_from(record)
     try:
         return _restored(entry.load(), record, model)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(f"model '{record.path}' is incomplete ({error}); restore this file or fit again.") from error
+    except StoreError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RecursionError) as error:
+        raise record.lies(error) from error
 
 
 def _restored(cls: Any, record: Record, model: Any) -> Any:
     """The estimator of a record, fitted."""
     attributes, schema = record.attributes, record.attributes["schema"]
     estimator: Any = cls(**decode(attributes["parameters"]))
+    estimator._validate_params()
     if schema["n_features"] != model.features:
         raise ValueError(f"{schema['n_features']} features, but a model of {model.features}")
-    classes = None
-    if "classes" in schema:
-        classes = np.array(schema["classes"], dtype=np.dtype(schema["classes_dtype"]))
     names = schema.get("feature_names"), schema.get("feature_dimension")
+    if names[0] is not None and len(names[0]) != model.features:
+        raise ValueError(f"{len(names[0])} names of {model.features} features")
+    classes = _classes(estimator, schema, model.outputs)
+    fitted = _fitted(estimator, record, model)
     estimator._take(Schema(schema["n_features"], *names, classes=classes))
-    fitted = {name: decode(attributes["fitted"][name]) for name in cls._saved if name in attributes["fitted"]}
-    arrays = {name: record.array(name) for name in cls._saved if name in record.arrays}
-    estimator._show(model, fitted | arrays)
+    estimator._show(model, fitted)
     estimator._adopt(model, ModelFile.of(record))
     return estimator
+
+
+def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | None:
+    """The labels of a model of so many ``outputs``; ValueError unless they are a classifier's."""
+    if not is_classifier(estimator):
+        if "classes" in schema:
+            raise ValueError("it has classes, and is no classifier")
+        return None
+    labels, dtype = schema["classes"], np.dtype(schema["classes_dtype"])
+    require_classes(np.arange(len(labels)), many=estimator._takes_many_classes)
+    if outputs != (1 if len(labels) == 2 else len(labels)):
+        raise ValueError(f"{len(labels)} classes, but {outputs} values a row")
+    if dtype.kind not in "biufUO" or dtype.itemsize * len(labels) > LABEL_BYTES:
+        raise ValueError(f"labels of type {dtype!s:.20}")
+    classes = np.array(labels, dtype=dtype)
+    if classes.tolist() != labels or any(not a < b for a, b in pairwise(labels)):
+        raise ValueError(f"labels that are not different, sorted and of type {dtype}")
+    return classes
+
+
+def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
+    """Fitted attributes of a record; ValueError where one is not the estimator's, or of another type."""
+    plain, arrays = record.attributes["fitted"], set(record.arrays) - set(model.arrays())
+    unknown = sorted((set(plain) | arrays) - set(estimator._saved))
+    if unknown or set(plain) & arrays:
+        raise ValueError(f"{type(estimator).__name__} has no fitted attribute {(unknown or sorted(arrays))[0]!r:.60}")
+    for name in arrays & set(_ARRAYS):
+        layout, (kind, dimensions) = record.arrays[name], _ARRAYS[name]
+        if np.dtype(layout.dtype).kind != kind or len(layout.shape) != dimensions:
+            raise ValueError(f"{name} of type {layout.dtype} and shape {layout.shape}")
+    fitted = {name: decode(value) for name, value in plain.items()}
+    for name, value in fitted.items():
+        _FITTED.get(name, anything)(value, name)
+    fitted |= {name: record.array(name) for name in arrays}
+    support, coefficients = (fitted.get(name) for name in ("support_", "dual_coef_"))
+    kept = model.support.shape[0] if isinstance(model, KernelModel) else None
+    widths = {kept, None if support is None else len(support), None if coefficients is None else coefficients.shape[1]}
+    if len(widths - {None}) > 1 or (support is not None and support.size and support.min() < 0):
+        raise ValueError("support and coefficients that do not fit each other")
+    return fitted
+
+
+def _no_array(value: Any, name: str) -> None:
+    raise ValueError(f"{name} is no array")
+
+
+_HISTORY = mapping(dict.fromkeys(("gap", "objective", "seconds"), real(finite=False)), rest=scalar)
+_ARRAYS = {"support_": ("i", 1), "dual_coef_": ("f", 2)}  # fitted attributes that are arrays: kind and dimensions
+_FITTED: dict[str, Check] = {
+    "dual_gap_": real(finite=False),
+    "n_iter_": whole(),
+    "history_": each(_HISTORY),
+    **dict.fromkeys(_ARRAYS, _no_array),
+}
 
 
 def _is_plain(value: Any) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
+
+import numpy as np
 
 from dask_odm.typing import Array
 
@@ -39,3 +42,10 @@ class Model(Protocol):
     def description(self) -> dict[str, Any]:
         """The rest of its record, as JSON; ``kind`` names the model."""
         ...
+
+
+def require_finite_parts(arrays: Mapping[str, Array]) -> None:
+    """Raise ValueError unless a model's arrays are finite floats."""
+    for name, values in arrays.items():
+        if values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise ValueError(f"{name} of type {values.dtype} that are not all finite numbers")

@@ -11,9 +11,11 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.records import RowSource
+from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel, Packed
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.models.base import require_finite_parts
 from dask_odm.typing import Array
 
 TILE_ROWS = 1024
@@ -110,9 +112,14 @@ class KernelModel:
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
         """The model of `arrays` and `description`; ValueError where they do not fit each other."""
         support, coefficients, intercept = arrays["support_vectors"], arrays["coefficients"], arrays["intercept"]
+        held = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
+        require_finite_parts(held)  # support that is left on disk shows in the values, which are looked at
+        KERNEL(description.get("kernel"), "its kernel")
         scaling = Scaling(arrays["shift"], arrays["factor"])
         d = len(scaling.shift)
-        if support.shape[1:] != (d,) or scaling.factor.shape != (d,):
+        if support.dtype.kind != "f":
+            raise ValueError(f"support vectors of type {support.dtype}")
+        if not d or support.shape[1:] != (d,) or scaling.factor.shape != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
         if coefficients.ndim != 2 or coefficients.shape != (len(intercept), support.shape[0]) or not len(intercept):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dask_odm.models.base import require_finite_parts
 from dask_odm.typing import Array
 
 
@@ -52,6 +53,7 @@ class LinearModel:
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
         """The model of `arrays`; ValueError where they do not fit each other."""
         weights, intercept = arrays["weights"], arrays["intercept"]
-        if weights.ndim != 2 or not len(weights) or intercept.shape != (len(weights),):
+        if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
+        require_finite_parts({"weights": weights, "intercept": intercept})
         return cls(weights, intercept)

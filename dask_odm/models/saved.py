@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.store.records import Record, read_record
+from dask_odm.data.store.records import Record, read_record, replaced
 from dask_odm.errors import StoreError
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
@@ -77,7 +77,7 @@ def _array(record: Record, name: str) -> Any:
 def _read_model(path: str, digest: str) -> Model:
     record = read_record(path, "model")
     if ModelFile.of(record).digest != digest:
-        raise StoreError(f"model '{path}' was replaced since it was loaded; load it again.")
+        raise replaced("model", path)
     return model_from(record)
 
 

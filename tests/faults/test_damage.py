@@ -16,6 +16,7 @@ import xarray as xr
 from dask_odm.data.store import records
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.estimators.fitting.checkpoints import sole_writer
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from faults.table import Fault, check_fault, each_way, raises, refused, run, tree
@@ -114,6 +115,26 @@ def test_a_store_that_was_replaced(folder):
     shutil.copytree(folder / "zstd.zarr", path)
     raises("Store replaced in the meantime", lambda: opened.read(1))
     raises("Store replaced in the meantime", opened.verify)
+
+
+@pytest.mark.parametrize("name", ["model", "checkpoint"])
+def test_a_record_that_was_replaced(folder, name):
+    path = folder / f"{name}.zarr"
+    opened = records.read_record(path, name)
+    records.write_record(path, name, {"other": X}, {}, overwrite=True)
+    raises("Model or checkpoint replaced in the meantime", opened.verify)
+
+
+def test_a_checkpoint_that_another_fit_writes(folder):
+    path = folder / "checkpoint.zarr"
+    command = ("fit", folder / "plain.zarr", folder / "new.zarr", *FLAGS, "--checkpoint", path, "--resume")
+    with sole_writer(path):
+        before = tree(folder)
+        second = ODMClassifier(**TREE, checkpoint=path, resume=True)
+        raises("Checkpoint of a fit that lives", lambda: second.fit(str(folder / "plain.zarr")))
+        refused("Checkpoint of a fit that lives", *command)
+        assert tree(folder) == before
+    run(*command)
 
 
 def test_real_targets_are_no_classes(tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_odm.data.readers import lines
 from dask_odm.data.readers.ingest import ingest
-from faults.table import Fault, check_fault, each_way
+from faults.table import Fault, check_fault, each_way, raises, refused, tree
 
 GOOD = {
     "a.csv": "u,v,label\n1,2,a\n3,4,b\n",
@@ -90,6 +93,7 @@ FAULTS = [
     Fault("LIBSVM index 0", **svm("1 1:1 2:2", "-1 0:3 2:4")),
     Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 1:4")),
     Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 2:4"), note="twice"),
+    Fault("Index far beyond all others", **svm("1 1:1 2:2", *["-1 10000000:1"] * 20)),
     Fault("LIBSVM line without a label", **svm("1 1:1 2:2", "1:3 2:4")),
     Fault("Missing value", **csv("1,2,a", "3,,b")),
     Fault("Missing value", **csv("1,2,a", "3,nan,b"), note="nan"),
@@ -104,6 +108,24 @@ FAULTS = [
     Fault("Lengths in a file that differ", **of_arrays(y=np.arange(3) % 2)),
     Fault("Negative weight", **of_arrays(weight=np.array([1.0, -1.0, 1.0, 1.0]))),
 ]
+
+
+ZEROS = [("a.csv", b"u,v,label\n" + b"0,0,a\n" * 60_000), ("a.svm", b"1 1:0\n" * 60_000)]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gz", "bz2", "xz"])
+@pytest.mark.parametrize(("name", "text"), ZEROS, ids=["csv", "LIBSVM"])
+def test_a_compressed_file_of_zeros(pack, name, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LARGE_BYTES", 1 << 17)
+    path = tmp_path / name
+    path.write_bytes(pack(text))
+    before = tree(tmp_path)
+    raises("Compressed file of zeros", lambda: ingest(path, tmp_path / "s.zarr"))
+    refused("Compressed file of zeros", "ingest", path, tmp_path / "s.zarr")
+    assert tree(tmp_path) == before
+    assert ingest(path, tmp_path / "s.zarr", allow_large=True).rows == 60_000
+    monkeypatch.undo()
+    assert ingest(path, tmp_path / "t.zarr").rows == 60_000  # less than is looked at
 
 
 # an archive that was read to where it is bad is closed by the garbage collector

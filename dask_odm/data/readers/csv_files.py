@@ -59,6 +59,7 @@ class CsvSource(Source):
     n_features : only checked
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of text, and of rows, held at a time
+    allow_large : whether a compressed file may hold far more than text does
     """
 
     labels_are_text = True
@@ -73,8 +74,10 @@ class CsvSource(Source):
         n_features: int | None = None,
         dtype: str = "float32",
         block_bytes: int = BLOCK_BYTES,
+        allow_large: bool = False,
     ) -> None:
         self._paths, self._dtype, self._block_bytes = tuple(paths), dtype, block_bytes
+        self._allow_large = allow_large
         self._sizes = [file_size(path) for path in self._paths]
         self.size = sum(self._sizes)
         self.description = describe(self._paths)
@@ -91,7 +94,7 @@ class CsvSource(Source):
         before = 0
         for path, size in zip(self._paths, self._sizes, strict=True):
             skip = self._check_first_line(path)
-            for text in text_blocks(path, self._block_bytes):
+            for text in text_blocks(path, self._block_bytes, allow_large=self._allow_large):
                 body = _after_line(text, skip)
                 if body.data.strip(_BLANK.encode()):
                     yield from self._rows(path, body, before + text.position)

@@ -39,6 +39,7 @@ def open_source(
     header: bool | None = None,
     dtype: str = "float32",
     block_bytes: int = BLOCK_BYTES,
+    allow_large: bool = False,
 ) -> Source:
     """Find out what a source is, and open it for reading once.
 
@@ -55,6 +56,7 @@ def open_source(
     header : whether CSV text begins with column names
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of text, and of rows, held at a time
+    allow_large : whether rows may take far more bytes than their text, or than a compressed file
 
     Raises
     ------
@@ -71,7 +73,7 @@ def open_source(
         return held(weight, label=label, **common)
     if not isinstance(weight, str | int | None):
         raise InputError("weight as an array goes with arrays in memory; name a column of the file instead.")
-    return _of_files(find_files(source), format, header, label, weight, common)
+    return _of_files(find_files(source), format, header, label, weight, allow_large, common)
 
 
 def _of_files(
@@ -80,6 +82,7 @@ def _of_files(
     header: bool | None,
     label: str | int | bool | None,
     weight: str | int | None,
+    allow_large: bool,
     common: dict[str, Any],
 ) -> Source:
     kinds = {path: format or detect_format(path) for path in paths}
@@ -92,7 +95,7 @@ def _of_files(
     if piped and kind in FORMATS and kind not in TEXT_FORMATS:
         raise InputError(f"{piped[0]}: must be LIBSVM or CSV text, not {kind}; save it to a file first.")
     if kind == "csv":
-        return CsvSource(paths, label=label, weight=weight, header=header, **common)
+        return CsvSource(paths, label=label, weight=weight, header=header, allow_large=allow_large, **common)
     if kind == "numpy":
         return NumpySource.from_files(paths, label=label, weight=weight, **common)
     if kind in ("parquet", "arrow"):
@@ -103,7 +106,7 @@ def _of_files(
         raise InputError(f"format must be one of {', '.join(FORMATS)}. Got {kind!r} instead.")
     if weight is not None or not isinstance(label, bool | None):
         raise InputError(f"{paths[0]}: LIBSVM text has its label first and no weights; leave label and weight out.")
-    return LibsvmSource(paths, label=label is not False, **common)
+    return LibsvmSource(paths, label=label is not False, allow_large=allow_large, **common)
 
 
 def read_blocks(source: Any, *, drop_missing: bool = False, **options: Any) -> Iterator[SourceBlock]:

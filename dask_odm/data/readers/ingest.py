@@ -45,6 +45,7 @@ class IngestOptions(TypedDict, total=False):
     chunk_rows: int | None
     compression: str | None
     block_bytes: int
+    allow_large: bool
     overwrite: bool
 
 
@@ -70,6 +71,7 @@ def ingest(
     chunk_rows: int | None = None,
     compression: str | None = None,
     block_bytes: int = BLOCK_BYTES,
+    allow_large: bool = False,
     overwrite: bool = False,
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
@@ -116,6 +118,8 @@ def ingest(
     chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
     compression : None, or ``zstd``
     block_bytes : bytes of the source held at a time
+    allow_large : write a store also where it takes more than 256 MiB and 200 times the LIBSVM text it is made of (one
+        wrong index is enough; or give ``n_features``), or where a compressed file unpacks to as much
     overwrite : replace existing stores, once the new ones are complete
 
     Returns
@@ -150,7 +154,7 @@ def ingest(
         ]
         rows = open_source(
             source, format=format, n_features=n_features, label=label, weight=weight,
-            header=header, dtype=dtype, block_bytes=block_bytes,
+            header=header, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
         )  # fmt: skip
         complete = CompleteRows(rows, drop=drop_missing)
         kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target

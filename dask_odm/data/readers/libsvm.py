@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 from sklearn.datasets import load_svmlight_file
 
-from dask_odm.data.readers.lines import PipedText, TextBlock, file_size, shown, text_blocks
+from dask_odm.data.readers.lines import LARGE_BYTES, LARGE_TIMES, PipedText, TextBlock, file_size, shown, text_blocks
 from dask_odm.data.readers.sources import (
     BLOCK_BYTES,
     MAX_FEATURES,
@@ -41,6 +42,13 @@ class LibsvmSource(Source):
     label : False to leave the labels out; then lines may begin with their first pair
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of text, and of dense rows, held at a time
+    allow_large : whether the rows may take far more bytes than their text without ``n_features``
+
+    Raises
+    ------
+    InputError
+        The rows would take more than `LARGE_TIMES` the text, and more than `LARGE_BYTES`: an index is far beyond all
+        others perhaps.
     """
 
     labels_are_text = True
@@ -53,8 +61,10 @@ class LibsvmSource(Source):
         label: bool = True,
         dtype: str = "float32",
         block_bytes: int = BLOCK_BYTES,
+        allow_large: bool = False,
     ) -> None:
         self._paths, self._label, self._dtype, self._block_bytes = tuple(paths), label, dtype, block_bytes
+        self._allow_large = allow_large
         self._sizes = [file_size(path) for path in self._paths]
         self.size = sum(self._sizes)
         self.description = describe(self._paths)
@@ -79,20 +89,35 @@ class LibsvmSource(Source):
     def _text(self) -> Iterator[tuple[str, TextBlock, int]]:
         before = 0
         for path, size in zip(self._paths, self._sizes, strict=True):
-            for text in text_blocks(path, self._block_bytes):
+            for text in text_blocks(path, self._block_bytes, allow_large=self._allow_large):
                 yield path, text, before
             before += size
 
     def _scan(self) -> int:
         """Return the largest index of all files."""
-        largest = 0
+        largest, rows, nbytes, where = 0, 0, 0, ""
         report(Progress("scan", 0, self.size, "bytes"))
         for path, text, before in self._text():
-            largest = max(largest, _largest_index(path, text))
+            index, number, filled = _largest_index(path, text)
+            if index > largest:
+                largest, where = index, f"{path}, line {number}"
+            rows, nbytes = rows + filled, nbytes + len(text.data)
             report(Progress("scan", before + text.position, self.size, "bytes"))
         if largest == 0:
             raise InputError(f"{self.description}: no index:value pair in any line; give n_features if that is right.")
+        self._check_size(rows, largest, nbytes, where)
         return largest
+
+    def _check_size(self, rows: int, features: int, text: int, where: str) -> None:
+        """Raise InputError where rows of so many features are far more than so many bytes of text can mean."""
+        needed = rows * features * np.dtype(self._dtype).itemsize
+        if self._allow_large or needed <= max(LARGE_BYTES, LARGE_TIMES * text):
+            return
+        raise InputError(
+            f"{where}: index {features} makes {rows} rows of {features} features, {format_bytes(needed)} as a store, "
+            f"of {format_bytes(text)} of text. If that is meant, give n_features={features} (--n-features {features}) "
+            "or allow_large=True (--yes); else mend the index, or give the number of features that there are."
+        )
 
     def _dense(self, path: str, text: TextBlock, position: int) -> Iterator[SourceBlock]:
         text = text if self._label else _labelled(text)
@@ -131,13 +156,17 @@ def _labelled(text: TextBlock) -> TextBlock:
     return replace(text, data=b"\n".join(lines))
 
 
-def _largest_index(path: str, text: TextBlock) -> int:
-    """Return the largest last index of all lines; indices ascend, which the reading pass will check."""
-    largest = 0
+def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
+    """Return the largest last index of all lines, its line, and the number of rows.
+
+    Indices ascend, which the reading pass will check.
+    """
+    largest, where, rows = 0, text.first_line, 0
     for number, line in text.lines():
         if b"#" in line:
             line = line.partition(b"#")[0]
         head, colon, _ = line.rpartition(b":")
+        rows += bool(colon or line.strip())
         if not colon:
             continue
         try:
@@ -148,8 +177,9 @@ def _largest_index(path: str, text: TextBlock) -> int:
             raise InputError(
                 f"{path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
             )
-        largest = max(largest, index)
-    return largest
+        if index > largest:
+            largest, where = index, number
+    return largest, where, rows
 
 
 def _place(path: str, text: TextBlock, start: int, row: int) -> str:

@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
+from dask.utils import format_bytes
+
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
+LARGE_BYTES, LARGE_TIMES = 1 << 28, 200  # what is made of text is refused beyond both, unless it is asked for
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\x00", "xz"))
 _COMPRESSED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
@@ -179,17 +182,22 @@ def _decompressed(file: Any, head: bytes) -> Any:
     return lzma.LZMAFile(file) if kind == "xz" else file
 
 
-def text_blocks(path: str, block_bytes: int) -> Iterator[TextBlock]:
+def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> Iterator[TextBlock]:
     """Yield the whole file as blocks of about ``block_bytes``; a longer line makes a longer block.
 
     Raises
     ------
     InputError
-        No such file, a damaged compressed file, UTF-16 text, or a line of more than 256 MiB.
+        No such file, a damaged compressed file, UTF-16 text, a line of more than 256 MiB, or, unless ``allow_large``,
+        a compressed file that holds far more than any text that was compressed.
     """
-    line, rest, begun = 1, bytearray(), False
+    line, rest, begun, unpacked = 1, bytearray(), False, 0
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
     with open_text(path) as (stream, file):
         while data := stream.read(max(block_bytes, len(_BOM))):
+            unpacked += len(data)
+            if not allow_large:
+                _check_unpacked(path, unpacked, file.tell(), size)
             data, begun = data if begun else _without_mark(path, data), True
             cut = data.rfind(b"\n") + 1
             if cut == 0:
@@ -203,6 +211,16 @@ def text_blocks(path: str, block_bytes: int) -> Iterator[TextBlock]:
             rest = bytearray(data[cut:])
         if rest:
             yield TextBlock(bytes(rest), line, file.tell())
+
+
+def _check_unpacked(path: str, unpacked: int, read: int, size: int) -> None:
+    """Raise InputError where so many bytes ``read`` of ``size`` (0: not known) hold far more than text does."""
+    if unpacked > max(LARGE_BYTES, LARGE_TIMES * read):
+        rest = f" of {format_bytes(size)}" if size else ""
+        raise InputError(
+            f"{path}: {format_bytes(read)}{rest} unpack to more than {format_bytes(unpacked)}, {unpacked // read} "
+            "times as much; is this a file of zeros? If it is meant, pass allow_large=True (--yes)."
+        )
 
 
 def first_line(path: str) -> tuple[int, bytes]:

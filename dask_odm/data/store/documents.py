@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from dask_odm.data.store.files import reason
+from dask_odm.data.store.files import is_being_replaced, reason
 from dask_odm.data.store.layout import MANIFEST, STORE, Wording, crc32c, parse_body
 from dask_odm.data.store.storage import Storage, storage_of
 from dask_odm.errors import StoreError
 
 MAX_BYTES = 1 << 28
 ROOT = "zarr.json"
+ATTEMPTS, PAUSE = 5, 0.02  # times, and seconds between them, that what is being replaced is looked at again
 _ZARR = ((".zgroup", "group"), (".zarray", "array"))
 
 T = TypeVar("T")
@@ -51,6 +53,34 @@ def read_document(
     except (OSError, ValueError) as error:
         raise _damaged(storage, key, reason(error) if isinstance(error, OSError) else error, wording) from error
     return document
+
+
+def whole(location: str, read: Callable[[], T]) -> T:
+    """What ``read`` finds at a location; it reads again where that was replaced in the meantime.
+
+    Raises
+    ------
+    StoreError
+        As ``read`` raises it.
+    """
+    for _ in range(ATTEMPTS):
+        before = _version(location)
+        try:
+            return read()
+        except StoreError:
+            if _version(location) == before and not is_being_replaced(location):
+                raise
+        time.sleep(PAUSE)
+    return read()
+
+
+def _version(location: str) -> tuple[int, ...] | None:
+    """What a manifest that takes another's place differs in."""
+    try:
+        found = os.stat(os.path.join(location, MANIFEST), follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def read_manifest(

@@ -58,6 +58,14 @@ def left_aside(path: str) -> list[str]:
     return sorted(found, key=os.path.getmtime, reverse=True)
 
 
+def is_being_replaced(path: str) -> bool:
+    """Whether there is nothing at ``path``, but beside it what `replace_folder` is about to put there."""
+    try:
+        return not os.path.lexists(path) and bool(left_aside(path))
+    except OSError:
+        return False
+
+
 def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
     """Rename folder ``new`` to ``path``, removing what was there only afterwards; an interrupt leaves either."""
     check_output(path, overwrite=overwrite)

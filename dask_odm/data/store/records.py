@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.chunks import damage, read_plain_chunk
-from dask_odm.data.store.documents import MAX_BYTES, ROOT, parse_object, read_document, read_manifest
-from dask_odm.data.store.files import check_output, reason
+from dask_odm.data.store.documents import MAX_BYTES, ROOT, parse_object, read_document, read_manifest, whole
+from dask_odm.data.store.files import check_output, is_being_replaced, reason
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
@@ -38,6 +38,7 @@ from dask_odm.data.store.layout import (
     seal,
     with_digest,
 )
+from dask_odm.data.store.schemas import SCHEMAS, anything
 from dask_odm.data.store.storage import Storage, new_storage, storage_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
@@ -124,8 +125,25 @@ class Record:
             out[first - start : last - start] = self._chunk(layout, i, buffer)[first - i * size : last - i * size]
         return out
 
+    def check(self) -> None:
+        """Raise StoreError where the attributes are not those of its kind, though every checksum is right."""
+        try:
+            SCHEMAS.get(self.kind, anything)(self.attributes, "")
+        except ValueError as error:
+            raise self.lies(error) from error
+
+    def lies(self, what: object) -> StoreError:
+        """The error of a record that is whole, and yet holds what its kind cannot."""
+        return StoreError(f"{self.kind} '{self.path}' is not what a {self.kind} is: {what}; {self.repair}.")
+
+    @property
+    def repair(self) -> str:
+        """The way out where it is damaged."""
+        return _wording(self.kind).repair
+
     def verify(self) -> int:
-        """Check every chunk, and return how many bytes were read; StoreError names the first damaged one."""
+        """Check attributes and every chunk, and return how many bytes were read; StoreError names what is damaged."""
+        self.check()
         for layout in self.arrays.values():
             for i in range(layout.n_chunks):
                 self._chunk(layout, i, None)
@@ -139,7 +157,19 @@ class Record:
     def _chunk(self, layout: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None) -> Array:
         """Read a chunk, padding included, and hold it against the manifest: it may be sound but another's."""
         expected = self.entries[layout.name][i][1]
-        return read_plain_chunk(self.path, layout, i, out, expected=expected, wording=_wording(self.kind))
+        try:
+            return read_plain_chunk(self.path, layout, i, out, expected=expected, wording=_wording(self.kind))
+        except StoreError as error:
+            if self._was_replaced():
+                raise replaced(self.kind, self.path) from error
+            raise
+
+    def _was_replaced(self) -> bool:
+        """Whether another record is in its place, or about to be; False where there is none, or a damaged one."""
+        try:
+            return _manifest(self.path, self.kind)[1] != self.entries
+        except StoreError:
+            return is_being_replaced(self.path)
 
 
 def write_record(
@@ -207,8 +237,12 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
         No record, unfinished, of another kind or version, or with files that are missing, of another size
         or at odds with the manifest. The message names path, array and chunk, and the way out.
     """
-    root, wording = os.path.abspath(path), _wording(kind)
-    layouts, chunks, documents = read_manifest(root, _parse, lambda path: _what_is_there(path, kind), wording)
+    root = os.path.abspath(path)
+    return whole(root, lambda: _opened(root, kind))
+
+
+def _opened(root: str, kind: str) -> Record:
+    layouts, chunks, documents = _manifest(root, kind)
     try:
         sizes = storage_of(root).sizes()
     except OSError as error:
@@ -218,9 +252,15 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
             size = sizes.get(layout.chunk_key(i))
             if size != expected:
                 what = "missing" if size is None else f"truncated, {size} of {expected} bytes"
-                raise damage(root, layout, i, what, wording)
+                raise damage(root, layout, i, what, _wording(kind))
     content = _read_documents(root, kind, layouts, documents)
     return Record(root, kind, content, layouts, chunks)
+
+
+def replaced(kind: str, path: str) -> StoreError:
+    """The error of a record that is not the one that was opened."""
+    way = "start the fit again" if kind == "checkpoint" else "load it again"
+    return StoreError(f"{kind} '{path}' was replaced since it was loaded; {way}.")
 
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:
@@ -316,6 +356,10 @@ def _write_manifest(
         "documents": documents,
     }
     storage.complete(MANIFEST, with_digest(body).encode())
+
+
+def _manifest(root: str, kind: str) -> tuple[dict[str, ArrayLayout], dict[str, list[Entry]], dict[str, Entry]]:
+    return read_manifest(root, _parse, lambda path: _what_is_there(path, kind), _wording(kind))
 
 
 def _what_is_there(root: str, kind: str) -> str:

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_sealed
 from dask_odm.data.store.classes import class_sums
+from dask_odm.data.store.documents import whole
 from dask_odm.data.store.entries import entries_of, keep_entries
-from dask_odm.data.store.files import local_path
+from dask_odm.data.store.files import is_being_replaced, local_path
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
@@ -90,6 +91,10 @@ class Store:
             or at odds with the manifest.
         """
         root = os.path.abspath(local_path(path))
+        return whole(root, lambda: cls._opened(root))
+
+    @classmethod
+    def _opened(cls, root: str) -> Store:
         manifest = read_store_manifest(root)
         digest = manifest.digest
         check_sizes(root, manifest)
@@ -282,11 +287,11 @@ class Store:
         return manifest
 
     def _was_replaced(self) -> bool:
-        """Whether another store is in its place; False where there is none, or a damaged one."""
+        """Whether another store is in its place, or about to be; False where there is none, or a damaged one."""
         try:
             return read_store_manifest(self.path).digest != self.digest
         except StoreError:
-            return False
+            return is_being_replaced(self.path)
 
     def _replaced(self) -> StoreError:
         return StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")

@@ -5,16 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from itertools import pairwise
+from types import UnionType
+from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from dask_odm.data.store.files import reason
+from dask_odm.data.store.locks import FileLock, take_lock
+from dask_odm.data.store.schemas import LARGEST
 from dask_odm.errors import InputError, StoreError
-from dask_odm.persistence import check_target, load_state, save_checkpoint, save_state, solutions_of
+from dask_odm.persistence import (
+    Record,
+    arrays_of,
+    check_target,
+    open_checkpoint,
+    save_checkpoint,
+    save_state,
+    solutions_of,
+)
 from dask_odm.solvers.base import Solution
 
 S = TypeVar("S")
@@ -54,6 +68,28 @@ class TreeCheckpoint:
     start: tuple[int, list[Solution]] | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
 
+    def require(self, bounds: list[list[int]], counts: Sequence[int]) -> None:
+        """Raise StoreError unless ``start`` is a level of this fit's tree.
+
+        Parameters
+        ----------
+        bounds : of every level, as `TreeSettings.levels` has them
+        counts : rows of every leaf partition
+        """
+        if self.start is None:
+            return
+        number, solutions = self.start
+        if number >= len(bounds):
+            raise _lies(self.path, f"it is of level {number} of a tree of {len(bounds)}")
+        if len(self.history) != number + 1:
+            raise _lies(self.path, f"its history has {len(self.history)} levels up to level {number}")
+        rows = [sum(counts[a:b]) for a, b in pairwise(bounds[number])]
+        if [solution.rows for solution in solutions] != rows:
+            raise _lies(self.path, f"its solutions are not of the {len(rows)} partitions of level {number}")
+        for i, solution in enumerate(solutions):
+            if not _is_sound(solution):
+                raise _lies(self.path, f"solution {i} has other numbers than {solution.rows} finite dual variables")
+
     def save(self, number: int, fetch: Callable[[], list[Solution]], history: list[dict[str, Any]]) -> None:
         """Replace the checkpoint by level ``number``."""
         save_checkpoint(self.path, fetch(), {"level": number, "history": history} | self.fit)
@@ -72,6 +108,44 @@ def check_checkpoint(path: str | None, *, resume: bool) -> None:
         raise InputError(f"checkpoint '{path}' cannot be read: {reason(error)}.") from error
     if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
         raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
+
+
+@contextmanager
+def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Hold a checkpoint for one fit, as long as it and its process live.
+
+    Raises
+    ------
+    InputError
+        Another fit, of this process or another one, holds it.
+    """
+    folder, name = ("", "") if path is None else os.path.split(os.path.abspath(path))
+    if path is None or not os.access(folder, os.W_OK | os.X_OK):
+        yield  # what is wrong with the folder `check_checkpoint` says
+        return
+    lock = _hold(os.path.join(folder, f".{name}.lock"), path)
+    try:
+        yield
+    finally:
+        lock.remove()
+
+
+def _hold(file: str, checkpoint: str | os.PathLike[str]) -> FileLock:
+    try:
+        lock = take_lock(file)
+    except OSError as error:
+        raise InputError(f"checkpoint '{os.fspath(checkpoint)}' cannot be written: {reason(error)}.") from error
+    except BaseException:  # an interrupt leaves no file
+        left = take_lock(file)
+        if left is not None:
+            left.remove()
+        raise
+    if lock is None:
+        raise InputError(
+            f"checkpoint '{os.fspath(checkpoint)}' is written by another fit; wait until that has ended, or choose "
+            f"another path. If there is none, on any machine, remove '{file}'."
+        )
+    return lock
 
 
 def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:
@@ -94,10 +168,25 @@ def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:
     told, found = _find(path, data(), fit)
     opened = TreeCheckpoint(path, told)
     if found is not None:
-        arrays, attributes = found
-        opened.start = int(attributes["level"]), solutions_of(arrays, path)
-        opened.history = list(attributes["history"])
+        if "level" not in found.attributes:
+            raise _lies(path, "it holds no level of a tree")
+        opened.start = found.attributes["level"], solutions_of(arrays_of(found), path)
+        opened.history = list(found.attributes["history"])
     return opened
+
+
+def _is_sound(solution: Solution) -> bool:
+    figures = (solution.weight, solution.seconds)
+    shaped = solution.dual.ndim == 2 and len(solution.dual) and solution.dual.shape[1] == solution.rows
+    counted = min(solution.sweeps, solution.steps, *figures) >= 0
+    return bool(shaped and counted and np.isfinite(solution.dual).all() and np.isfinite(figures).all())
+
+
+def _lies(path: str, what: object) -> StoreError:
+    """The error of a checkpoint that is whole, and yet holds what this fit's cannot."""
+    return StoreError(
+        f"checkpoint '{os.path.abspath(path)}' is not what a checkpoint is: {what}; remove it and start the fit afresh."
+    )
 
 
 def open_steps(
@@ -122,26 +211,52 @@ def open_steps(
         arrays = {name: np.atleast_2d(value) for name, value in fields.items()}  # a record's arrays are matrices
         save_state(path, arrays, figures | told | {"vectors": vectors})
 
-    return None if found is None else _state_of(path, kind, *found, told), save
+    return None if found is None else _state_of(path, kind, found, told), save
 
 
-def _state_of(
-    path: str, kind: Callable[..., S], arrays: dict[str, Any], attributes: dict[str, Any], told: dict[str, Any]
-) -> S:
+def require_state(fit: Fit, sound: bool) -> None:
+    """Raise StoreError where the state that a fit was to go on from is not ``sound``: of its shapes, in its bounds."""
+    if not sound:
+        raise _lies(fit.run.checkpoint, "its arrays or figures are not those of a state of this fit")
+
+
+def _state_of(path: str, kind: Callable[..., S], found: Record, told: dict[str, Any]) -> S:
     """The state that a checkpoint holds."""
-    vectors = attributes.get("vectors", [])
-    fields = {name: value[0] if name in vectors else value for name, value in arrays.items()}
-    figures = {name: value for name, value in attributes.items() if name not in told and name != "vectors"}
+    vectors, arrays = found.attributes.get("vectors", []), arrays_of(found)
+    if any(name in vectors and (array.ndim != 2 or len(array) != 1) for name, array in arrays.items()):
+        raise _lies(path, "a vector of it is none")
+    state = {name: value[0] if name in vectors else value for name, value in arrays.items()}
+    figures = {name: value for name, value in found.attributes.items() if name not in told and name != "vectors"}
     try:
-        return kind(**fields, **figures)
+        made = kind(**state, **figures)
     except TypeError as error:
         raise StoreError(
             f"checkpoint '{path}' holds no state of this solver ({error}), perhaps that of another version of "
             "dask_odm; remove it to start afresh."
         ) from error
+    for name, hint in get_type_hints(kind).items():
+        if name not in state | figures or not _is_of(vars(made)[name], hint):
+            raise _lies(path, f"{name} is missing or of another type")
+    if [record["iteration"] for record in figures["history"]] != list(range(len(figures["history"]))):
+        raise _lies(path, "its history leaves out a step")
+    return made
 
 
-def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], tuple[dict[str, Any], dict[str, Any]] | None]:
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a field of a state has the type that its class says: finite floats, whole numbers from −1 on."""
+    if isinstance(value, np.ndarray) or (get_origin(hint) or hint) is np.ndarray:
+        floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        return (get_origin(hint) or hint) is np.ndarray and floats and bool(np.isfinite(value).all())
+    if isinstance(hint, UnionType):
+        return any(_is_of(value, each) for each in get_args(hint))
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    if hint is int:
+        return type(value) is int and -1 <= value <= LARGEST
+    return isinstance(value, get_origin(hint) or hint)
+
+
+def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None]:
     """What tells the fit from others, and the checkpoint that it goes on from.
 
     The former is the digest of ``data`` and parameters, and the seed, which a fit that goes on without one takes over.
@@ -151,20 +266,29 @@ def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], tuple[dict[st
     def digest(seed: int) -> str:
         return hashlib.sha256(json.dumps([data, seed, parameters], sort_keys=True).encode()).hexdigest()
 
-    found = load_state(path)
+    found = _open(path)
     # a fit that starts anew may draw another seed, and replaces its own
-    if found is not None and found[1].get("fit") != digest(seed if resume else int(found[1].get("seed", seed))):
+    if found is not None and found.attributes["fit"] != digest(seed if resume else found.attributes["seed"]):
         raise StoreError(
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
         )
     if found is not None and resume:
-        history = found[1]["history"]
-        at = f"level {found[1]['level']}" if "level" in found[1] else f"{len(history)} steps"
-        logger.info("going on from checkpoint '%s', after %s", path, at)
+        steps, level = len(found.attributes["history"]), found.attributes.get("level")
+        logger.info(
+            "going on from checkpoint '%s', after %s", path, f"{steps} steps" if level is None else f"level {level}"
+        )
     return {"fit": digest(seed), "seed": seed}, found if resume else None
+
+
+def _open(path: str) -> Record | None:
+    """The checkpoint at ``path``, its attributes checked."""
+    found = open_checkpoint(path)
+    if found is not None:
+        found.check()
+    return found
 
 
 def checkpoint_seed(path: str | None) -> int | None:
     """The seed of the fit that left a checkpoint at ``path``; None if there is none."""
-    found = None if path is None else load_state(path)
-    return None if found is None else int(found[1]["seed"])
+    found = None if path is None else _open(path)
+    return None if found is None else int(found.attributes["seed"])

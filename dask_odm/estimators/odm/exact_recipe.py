@@ -8,7 +8,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.fitting.checkpoints import open_steps
+from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import Purpose, TrainingData
@@ -16,7 +16,7 @@ from dask_odm.estimators.odm.finishing import finish_kernel, stopped_at
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.products import Products
-from dask_odm.solvers.exact import ExactSolution, ExactState, solve_exact, solver_bytes
+from dask_odm.solvers.exact import ExactSolution, ExactState, landmark_count, solve_exact, solver_bytes
 
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)
@@ -59,6 +59,7 @@ def _warn_of_entries(n: int) -> None:
 def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFit) -> ExactSolution:
     """Solve, with checkpoints if they are asked for."""
     resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
+    require_state(fit, resume is None or _fits(resume, products.n))
     with rescaling_advised():
         return solve_exact(
             losses,
@@ -69,6 +70,13 @@ def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFi
             on_step=report_step,
             on_state=save,
         )
+
+
+def _fits(state: ExactState, n: int) -> bool:
+    """Whether a state is one of ``n`` rows."""
+    vectors = all(vector.shape == (n,) for vector in (state.coefficients, state.scores, state.stiffness))
+    r = len(state.inner)
+    return vectors and state.inner.shape == (r, r) and 1 <= r <= landmark_count(n)
 
 
 def _warning(solution: ExactSolution, fit: ODMFit) -> str | None:

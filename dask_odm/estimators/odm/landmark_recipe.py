@@ -13,7 +13,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError, MemoryLimitError
-from dask_odm.estimators.fitting.checkpoints import open_steps
+from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_products import require_memory
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
@@ -149,6 +149,7 @@ def _solve(
         landmarks = with_support(rough, few, a, count, seed) if by_support else chosen
         start = carried_over(few, a, landmarks)
         del rough
+    require_state(fit, resume is None or _fits(resume, len(landmarks)))
     solution = solve_landmark(
         spanned(landmarks, keep=True),
         landmarks,
@@ -163,6 +164,12 @@ def _solve(
         on_state=save,
     )
     return landmarks, solution
+
+
+def _fits(state: LandmarkState, r: int) -> bool:
+    """Whether a state is one of ``r`` landmarks."""
+    shaped = state.a.shape == (r,) and state.sketched.shape in ((0,), (r,))
+    return shaped and min(state.drawn, state.steps) >= 0
 
 
 def _gap(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> float:

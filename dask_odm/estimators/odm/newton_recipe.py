@@ -10,7 +10,7 @@ import numpy as np
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
-from dask_odm.estimators.fitting.checkpoints import open_steps
+from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
@@ -68,6 +68,7 @@ def _solve_path(
     w, found = start_weights(features, fit), []
     start, before = None, 1.0
     resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
+    require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
     for lam in fit.lams or (fit.odm.lam,):
         problem = problem.with_lam(lam)
         with rescaling_advised():

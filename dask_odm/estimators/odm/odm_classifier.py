@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import RUN_CONSTRAINTS
@@ -167,7 +168,7 @@ class ODMClassifier(StoreClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
-        "degree": [Interval(Integral, 1, None, closed="left")],
+        "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
         "coef0": [Interval(Real, 0.0, None, closed="left")],
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],

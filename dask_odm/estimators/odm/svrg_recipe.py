@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 from scipy.sparse import issparse
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.fitting.checkpoints import open_steps
+from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.run import read_limit
 from dask_odm.estimators.fitting.steps import report_step
@@ -134,6 +134,14 @@ def _run(
     biased: bool = False,
 ) -> Trained:
     resume, save = open_steps(name, fingerprint, fit, SVRGState)
+    require_state(fit, resume is None or _fits(resume, features.k))
     solver = SVRG(name, problem, fit.solver, fit.svrg, biased, on_step=report_step, on_state=save)
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
     return finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
+
+
+def _fits(state: SVRGState, k: int) -> bool:
+    """Whether a state is one of ``k`` weights."""
+    shaped = state.w.shape == (k,) and state.before.shape == (2, k)
+    counted = state.epoch == len(state.history) and min(state.passes, state.seconds, state.hops) >= 0
+    return shaped and counted and (state.smoothness is None or state.smoothness > 0)

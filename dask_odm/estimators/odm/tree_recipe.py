@@ -51,6 +51,9 @@ def train_tree(data: TrainingData, fit: ODMFit) -> Trained:
     seen = data.seen_by(fit.kernel)
     with seen.partitions(fit.partitioner(seen.kernel, parts)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver)
+        if checkpoint is not None:
+            counts = job.partitions.counts
+            checkpoint.require(fit.tree.levels(len(counts)), counts)
         if has_large_root(job, fit):
             result = _grow_to_root(job, rows, fit, checkpoint)
         elif parts == 1 and data.in_memory:

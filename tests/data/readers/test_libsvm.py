@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_svmlight_file
 
+from dask_odm.data.readers import libsvm
 from dask_odm.data.readers.formats import open_source, read_blocks
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, libsvm_bytes, read_all, write_file
@@ -43,7 +44,7 @@ def test_libsvm_the_first_pass_finds_the_largest_index_of_all_files(tmp_path):
 
 def test_libsvm_wide_rows_come_in_blocks_of_bounded_size(tmp_path):
     path = write_file(tmp_path / "wide.svm", "1 100000:1\n" * 1000)
-    sizes = [block.X.nbytes for block in read_blocks(path, block_bytes=1_000_000)]
+    sizes = [block.X.nbytes for block in read_blocks(path, block_bytes=1_000_000, allow_large=True)]
     assert max(sizes) <= 1_000_000
     assert sum(sizes) == 1000 * 100_000 * 4
 
@@ -118,3 +119,25 @@ def test_libsvm_what_the_first_pass_refuses(tmp_path):
     for n_features in (0, -1, 10**9):
         with pytest.raises(InputError, match="n_features must be between 1 and 10000000"):
             open_source(str(tmp_path / "a.svm"), n_features=n_features)
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_an_index_that_makes_far_more_of_the_text_than_it_can_mean(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(libsvm, "LARGE_BYTES", 1 << 16)
+    text = b"# 9:9\n\n" + b"1 2:1\n-1 5:1\n" * 10 + b"1 50000:1\n"
+    path = write_file(tmp_path / f"a.svm{suffix}", COMPRESS[suffix](text))
+    message = r"a\.svm.*, line 23: index 50000 makes 21 rows of 50000 features, 4\.01 MiB as a store, of 147 B of text"
+    with pytest.raises(InputError, match=message):
+        open_source(path)
+    with pytest.raises(InputError, match=r"8\.01 MiB as a store"):
+        open_source(path, dtype="float64")
+    for way_out in ({"n_features": 50000}, {"allow_large": True}):
+        assert read_all(path, **way_out)[0].shape == (21, 50000)
+    with pytest.raises(InputError, match="line 23: index 50000, but n_features is 5"):
+        read_all(path, n_features=5)
+
+
+def test_wide_rows_that_have_their_text_are_not_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(libsvm, "LARGE_BYTES", 1)
+    pairs = " ".join(f"{i}:1" for i in range(1, 20001, 100))  # one feature in a hundred
+    assert open_source(write_file(tmp_path / "a.svm", f"1 {pairs}\n" * 20)).n_features == 19901

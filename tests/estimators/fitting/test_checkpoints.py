@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dask_odm import StoreError
-from dask_odm.estimators.fitting.checkpoints import open_steps
+from dask_odm import InputError, ODMClassifier, StoreError
+from dask_odm.estimators.fitting.checkpoints import open_steps, sole_writer
 from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.solvers.step_log import step_record
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +31,10 @@ class ToyState:
 
 @dataclass(frozen=True)
 class ToyFit:
-    """Settings of a fit that differ by what ``more`` holds."""
-
     run: FitRun
-    more: int = 0
 
     def identity(self) -> dict[str, Any]:
-        return {"more": self.more}
+        return {"lam": 1.0}
 
 
 def settings(path: str | None, *, resume: bool) -> ToyFit:
@@ -51,7 +52,7 @@ def test_a_state_comes_back_as_it_was(tmp_path, known):
         known,
         4,
         True,
-        [{"gap": 0.1}],
+        [step_record(0, 0.1, 1.0, 1.0, 0.5)],
     )
     start, save = open_steps("toy", lambda: "rows", settings(path, resume=False), ToyState)
     assert start is None
@@ -75,7 +76,7 @@ def test_a_state_of_other_fields_is_named_and_so_is_the_way_out(tmp_path):
 
     path = str(tmp_path / "c")
     _, save = open_steps("toy", lambda: "rows", settings(path, resume=False), Older)
-    save(Older(np.ones(3), 1, []))
+    save(Older(np.ones(3), 1, [step_record(0, 0.1, 1.0, 1.0, 0.5)]))
     with pytest.raises(
         StoreError, match=r"checkpoint '.*c' holds no state of this solver .*; remove it to start afresh"
     ):
@@ -90,3 +91,49 @@ def test_without_a_checkpoint_nothing_is_read_and_nothing_saved(tmp_path):
     assert start is None
     save(ToyState(*[np.empty(0)] * 4, None, 0, False))
     assert not list(tmp_path.iterdir())
+
+
+# One writer -------------------------------------------------------------------------------------------------
+
+CLIENT = """
+import sys
+import numpy as np
+import dask_odm as odm
+from dask_odm.events import LevelFinished
+
+def stop(event):
+    if isinstance(event, LevelFinished):
+        print("writes", flush=True)
+        sys.stdin.read()
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+odm.ODMClassifier(n_partitions=4, random_state=0, checkpoint=sys.argv[1], callbacks=[stop]).fit(X, X[:, 0] > 0)
+"""
+
+
+def test_a_second_fit_is_refused_while_the_first_lives(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    path = tmp_path / "c.zarr"
+    model = ODMClassifier(n_partitions=4, random_state=0, checkpoint=path, resume=True)
+    command = [sys.executable, "-c", CLIENT, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "writes\n"
+        for name in (path, tmp_path / "." / "c.zarr"):
+            with pytest.raises(InputError, match=r"checkpoint '.*c\.zarr' is written by another fit; wait until"):
+                model.set_params(checkpoint=name).fit(X, X[:, 0] > 0)
+        ODMClassifier(n_partitions=4, checkpoint=tmp_path / "other.zarr").fit(X, X[:, 0] > 0)
+        first.kill()
+    model.fit(X, X[:, 0] > 0)
+    assert sorted(os.listdir(tmp_path)) == ["c.zarr", "other.zarr"]
+
+
+def test_two_fits_of_one_process(tmp_path):
+    with sole_writer(tmp_path / "c"):
+        with pytest.raises(InputError, match="is written by another fit"), sole_writer(str(tmp_path / "c")):
+            pass
+        with sole_writer(tmp_path / "d"):
+            pass
+    with sole_writer(tmp_path / "c"):
+        pass
+    assert not os.listdir(tmp_path)

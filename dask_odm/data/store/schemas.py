@@ -1,0 +1,147 @@
+"""What the JSON of a record must be, by kind: a model, a checkpoint of a tree or of steps, a prediction.
+
+A digest tells that a record is as it was written, not that it was written by this package. A schema is a function of a
+value and its name that raises ValueError; those of objects are made of those of their fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, get_type_hints
+
+from dask_odm.events import Event, IterationFinished, LevelFinished
+
+Check = Callable[[Any, str], None]
+MOST_FEATURES = 10_000_000
+MOST_SEED = 2**31 - 1
+MOST_LEVELS = 64
+MAX_DEGREE = 1000  # of a polynomial kernel: each costs a product a value
+LARGEST = 2**53
+
+
+def whole(low: int = 0, high: int = LARGEST) -> Check:
+    """A whole number from ``low`` to ``high``."""
+
+    def check(value: Any, name: str) -> None:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"{name} is {_shown(value)}, not a whole number from {low} to {high}")
+
+    return check
+
+
+def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool = True) -> Check:
+    """A number above one bound and not below another; NaN and infinity only where it need not be ``finite``."""
+
+    def check(value: Any, name: str) -> None:
+        number = type(value) is float or (type(value) is int and abs(value) <= LARGEST)
+        if number and not finite and not math.isfinite(value):
+            return
+        if not number or not math.isfinite(value) or not value > above or not value >= at_least:
+            bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}" * (at_least > -math.inf)
+            raise ValueError(f"{name} is {_shown(value)}, not a finite number{bound}")
+
+    return check
+
+
+def text(value: Any, name: str) -> None:
+    """A string."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {_shown(value)}, not text")
+
+
+def flag(value: Any, name: str) -> None:
+    """True or false."""
+    if type(value) is not bool:
+        raise ValueError(f"{name} is {_shown(value)}, neither true nor false")
+
+
+def scalar(value: Any, name: str) -> None:
+    """Text, a number, true or false, or nothing."""
+    if not isinstance(value, str | int | float | None):
+        raise ValueError(f"{name} is {_shown(value)}, neither text nor a number")
+
+
+def each(schema: Check, *, least: int = 0) -> Check:
+    """A list of at least so many, each by ``schema``."""
+
+    def check(value: Any, name: str) -> None:
+        if not isinstance(value, list) or len(value) < least:
+            raise ValueError(f"{name} is {_shown(value)}, not a list" + f" of {least} or more" * (least > 0))
+        for i, item in enumerate(value):
+            schema(item, f"{name}[{i}]")
+
+    return check
+
+
+def mapping(needed: Mapping[str, Check], other: Mapping[str, Check] | None = None, rest: Check | None = None) -> Check:
+    """An object with the fields ``needed``, perhaps ``other`` ones, and where there may be more, ``rest`` of each."""
+    known = dict(needed) | dict(other or {})
+
+    def check(value: Any, name: str) -> None:
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            raise ValueError(f"{name} is {_shown(value)}, not an object")
+        for key in needed:
+            if key not in value:
+                raise ValueError(f"{name or 'it'} lacks {key!r}")
+        for key, item in value.items():
+            schema = known.get(key, rest)
+            if schema is None:
+                raise ValueError(f"{name or 'it'} has {_shown(key)}, which is unknown")
+            schema(item, f"{name}.{key[:40]}".removeprefix("."))
+
+    return check
+
+
+def figures_of(event: type[Event], *, finite: bool = True, rest: Check | None = None) -> Check:
+    """An entry of a history: the fields of an event."""
+    kinds = {int: whole(), float: real(finite=finite)}
+    hints = get_type_hints(event)
+    schemas = {each.name: kinds[hints[each.name]] for each in fields(event)}
+    needed = {each.name: schemas[each.name] for each in fields(event) if each.default is MISSING}
+    return mapping(needed, schemas, rest)
+
+
+def anything(value: Any, name: str) -> None:
+    """Whatever JSON has: looked at elsewhere."""
+
+
+LEVELS = each(figures_of(LevelFinished), least=1)
+STEPS = each(figures_of(IterationFinished), least=1)
+KERNEL = mapping(
+    {"name": text},
+    {"bias": real(at_least=0), "gamma": real(0), "coef0": real(at_least=0), "degree": whole(1, MAX_DEGREE)},
+)
+MODEL = mapping(
+    {
+        "estimator": text,
+        "model": mapping({"kind": text}, rest=anything),
+        "parameters": mapping({}, rest=anything),
+        "schema": mapping(
+            {"n_features": whole(1, MOST_FEATURES)},
+            {"classes": each(scalar), "classes_dtype": text, "feature_names": each(text), "feature_dimension": text},
+        ),
+        "fitted": mapping({}, rest=anything),
+    }
+)
+_OF_A_FIT = {"fit": text, "seed": whole(0, MOST_SEED)}
+TREE = mapping({**_OF_A_FIT, "level": whole(0, MOST_LEVELS), "history": LEVELS})
+STATE = mapping({**_OF_A_FIT, "vectors": each(text), "history": STEPS}, rest=scalar)
+PREDICTION = mapping({"classes": each(scalar, least=1)})
+
+
+def _checkpoint(value: Any, name: str) -> None:
+    (TREE if isinstance(value, dict) and "vectors" not in value else STATE)(value, name)
+
+
+SCHEMAS: dict[str, Check] = {"model": MODEL, "checkpoint": _checkpoint, "prediction": PREDICTION}
+
+
+def _shown(value: Any) -> str:
+    words = repr(value) if isinstance(value, str | int | float | bool | None) and not _is_long(value) else ""
+    return words if 0 < len(words) <= 60 else f"{words[:60]}… ({type(value).__name__})"
+
+
+def _is_long(value: Any) -> bool:
+    return type(value) is int and abs(value) > 10**60
