@@ -116,7 +116,7 @@ class Landmarks:
         return self.kernel.pack_right(self.rows.astype(np.float64))
 
     @cached_property
-    def _panels(self) -> list[tuple[Array, Array]]:
+    def panels(self) -> list[tuple[Array, Array]]:
         """Rows of L left of its diagonal blocks, and the inverses of these, both transposed."""
         L, r = np.ascontiguousarray(self.factor), len(self)
         spans = [slice(start, min(start + _PANEL, r)) for start in range(0, r, _PANEL)]
@@ -128,12 +128,16 @@ class Landmarks:
         It uses matrix products, since SciPy's triangular solve would keep other threads waiting.
         """
         values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self._packed)
+        self.whiten(values)
+        return values
+
+    def whiten(self, values: Array) -> None:
+        """``L⁻¹ k`` in place of every row k of ``values``, float64 (n, r)."""
         start = 0
-        for left, inverse in self._panels:
+        for left, inverse in self.panels:
             panel = values[:, start : start + len(inverse)]
             panel[...] = (panel - values[:, :start] @ left if start else panel) @ inverse
             start += len(inverse)
-        return values
 
     def residual(self, X: Any, threads: int = 1) -> NDArray[np.float64]:
         """``κ(x, x) − ‖L⁻¹ k(x)‖²`` of every row of ``X`` (n, d), dense or sparse: its squared distance from the span.
@@ -147,7 +151,7 @@ class Landmarks:
             return np.maximum(self.kernel.diagonal(rows) - np.einsum("ij,ij->i", white, white), 0.0)
 
         with single_threaded_blas:
-            _ = self._panels, self._packed  # before threads ask for them
+            _ = self.panels, self._packed  # before threads ask for them
             parts = run_threads(block, range(0, len(X), BLOCK), threads)
         return np.concatenate(parts) if parts else np.empty(0)
 

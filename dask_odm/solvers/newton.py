@@ -3,7 +3,8 @@
 minimise    ``P(x) = ½ xᵀGx + Σ_i loss_i(x)``, G the identity or the landmarks' Gram matrix; convex losses
 step        ``(G + Σ c_i k_i k_iᵀ) Δ = −∇P(x)`` with c the curvature of the rows' losses
 line search where the full step does not lower P: exact but for rounding, from a few passes
-stop        ``½ ∇Pᵀ G⁻¹ ∇P ≤ tol · P``, which is the duality gap
+stop        ``½ ∇Pᵀ G⁻¹ ∇P ≤ tol · P``, which is the duality gap; from zero not before the first step, since a loss
+            that weighs little leaves a gap of little of P there, and zero classifies nothing
 
 What a run shares is here: the loop, its records, the trial of a step, stopping, and going on from a state. What
 differs is in `dask_odm.solvers.linear_newton` and `dask_odm.solvers.span_newton`: how the system is solved, which
@@ -101,7 +102,7 @@ class Newton(ABC, Generic[S]):
         """Minimise P from ``x`` by up to ``max_iter`` steps; ``known`` sums at ``x`` spare the first pass."""
         at = self.at(x, known)
         while self.steps < max_iter and not self.stuck:
-            if at.gap <= self.tol:
+            if at.gap <= self.tol and (self.steps or at.x.any()):
                 at = self.confirmed(at)
                 if at.gap <= self.tol:
                     break

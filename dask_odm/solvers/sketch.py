@@ -3,22 +3,27 @@
 In float64 whatever the rows' type: sums in float32 would drown the small eigenvalues of G. Half of the time of a fit
 goes here, at the speed of matrix products, so the memory of one sketch serves the next: fresh pages would take as
 long again.
+
+Even float64 drowns them where landmarks are nearly dependent and λ is large. A Cholesky factor whose least pivot is no
+more than rounding tells; the sketch is then made in the coordinates of an orthonormal basis of the span, ``β = Lᵀα``
+with ``G = LLᵀ``, where it is the identity and a sum: nothing that counts is small there. That takes as long again, so
+only where it must.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import LinAlgError, blas, lapack
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.sample import PrioritySample
-from dask_odm.solvers.dense import mended
 from dask_odm.typing import Array
 
 SKETCH = 3  # rows of the sample for each landmark
 ROWS = 256  # of the sample, whose kernel values a thread computes at a time
 COLUMNS = 256  # of the matrix, that a thread sums up at a time
+DROWNED = 1.0  # times the rounding of the trace: a pivot of the factor below it has no digits left
 
 
 class SketchedHessian:
@@ -29,42 +34,69 @@ class SketchedHessian:
     landmarks : Landmarks
     threads : int
         No bit depends on it.
+
+    Attributes
+    ----------
+    whitened : bool
+        Whether it is that of the coordinates ``Lᵀα``: ``1 + Σ w L⁻¹k (L⁻¹k)ᵀ``.
     """
 
     def __init__(self, landmarks: Landmarks, threads: int) -> None:
         r = len(landmarks)
         self._landmarks, self._threads = landmarks, threads
         self._values, self._factor = np.empty((SKETCH * r, r)), np.empty((r, r))
+        self.whitened = False
 
     def make(self, sample: PrioritySample) -> None:
         """Sum over ``sample``, of up to ``SKETCH`` rows a landmark, and factor; LinAlgError where that cannot be."""
         rows, _, weight = sample.weighted()
-        kernel, r = self._landmarks.kernel, len(self._landmarks)
-        values, right = self._values[: len(rows)], kernel.pack_right(self._landmarks.rows.astype(np.float64))
+        values = self._values[: len(rows)]
+        self._fill(rows, weight, values)
+        self.whitened = not self._factored(values, self._landmarks.gram)
+        if self.whitened:
+            self._whiten(values)
+            if not self._factored(values, None):
+                raise LinAlgError("the sketched Hessian is not finite")
+
+    def _fill(self, rows: Array, weight: Array, values: Array) -> None:
+        """``√w kᵀ`` of every row."""
+        kernel = self._landmarks.kernel
+        right = kernel.pack_right(self._landmarks.rows.astype(np.float64))
 
         def fill(start: int) -> None:
             some = slice(start, start + ROWS)
             kernel.tile_packed(kernel.pack_left(rows[some].astype(np.float64)), right, values[some])
             values[some] *= np.sqrt(weight[some])[:, None]
 
+        run_threads(fill, range(0, len(rows), ROWS), self._threads)
+
+    def _whiten(self, values: Array) -> None:
+        """``√w (L⁻¹ k)ᵀ`` of every row in place."""
+        _ = self._landmarks.panels  # before threads ask for them
+
+        def whiten(start: int) -> None:
+            self._landmarks.whiten(values[start : start + ROWS])
+
+        run_threads(whiten, range(0, len(values), ROWS), self._threads)
+
+    def _factored(self, values: Array, gram: Array | None) -> bool:
+        """Factor ``gram``, or the identity, and the sum of the values' squares; whether digits are left in it."""
+        r = len(self._landmarks)
+
         def square(start: int) -> None:
             # right of the diagonal, which is below it as Fortran has it
             stop = min(r, start + COLUMNS)
             self._factor[start:stop, start:] = values[:, start:stop].T @ values[:, start:]
-            self._factor[start:stop, start:] += self._landmarks.gram[start:stop, start:]
+            if gram is not None:
+                self._factor[start:stop, start:] += gram[start:stop, start:]
 
-        run_threads(fill, range(0, len(rows), ROWS), self._threads)
-        trace = 0.0
-
-        def factored(ridge: float) -> bool | None:
-            nonlocal trace
-            run_threads(square, range(0, r, COLUMNS), self._threads)
-            trace = float(self._factor.trace())
-            self._factor.flat[:: r + 1] += ridge
-            _, info = lapack.dpotrf(self._factor.T, lower=1, clean=0, overwrite_a=1)
-            return True if info == 0 else None
-
-        mended(factored, lambda: 1e-14 * trace)
+        run_threads(square, range(0, r, COLUMNS), self._threads)
+        diagonal = self._factor.ravel()[:: r + 1]
+        if gram is None:
+            diagonal += 1.0
+        floor = np.finfo(float).eps * float(diagonal.sum()) * DROWNED
+        _, info = lapack.dpotrf(self._factor.T, lower=1, clean=0, overwrite_a=1)
+        return bool(info == 0 and (gram is None or (diagonal**2).min() > floor))
 
     def solve(self, b: Array) -> Array:
         """Its inverse times ``b`` (r,)."""

@@ -2,8 +2,12 @@
 
 A step solves ``(G + Kᵀ diag(c) K) Δ = −∇P`` by conjugate gradients, preconditioned by the same matrix summed over
 a sample of the active rows only, drawn in proportion to their curvature c. Four to six steps from zero; unit steps,
-and an exact line search where one does not lower P. Sums are in float64 from the start: where P ceases to fall, the run
-ends. The rows themselves are the `SpanProblem`'s.
+and an exact line search where one does not lower P; a short step is followed by a new preconditioner. Sums are in
+float64 from the start: where P ceases to fall, the run ends. The rows themselves are the `SpanProblem`'s.
+
+Where landmarks are nearly dependent and λ is large, sums in their coefficients α lose the small eigenvalues of G. The
+sketch notices (`SketchedHessian.whitened`), and the step is then solved in the coordinates ``β = Lᵀα``, ``G = LLᵀ``,
+of an orthonormal basis: ``(1 + L⁻¹ Kᵀ diag(c) K L⁻ᵀ) Δβ = −L⁻¹∇P``, from the same kernel values.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import blas, solve_triangular
 
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
@@ -24,6 +28,7 @@ from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
 TIRED = 15  # products of a system after which the preconditioner is made anew
+SHORT = 0.1  # share of a step: where P falls for less, the preconditioner is made anew, too
 MOST_PRODUCTS = 300  # of one system
 START_TOL = 1.0  # the gap that a sample's problem is solved to: its rows are few enough to be wrong by as much
 START_STEPS = 20  # the most steps of it
@@ -145,16 +150,42 @@ class _SpanNewton(Newton[SpanSums]):
     def direction(self, at: SpanIterate) -> Array:
         if self._tired:
             self._make_sketch(at)
-        x, products = conjugate_gradients(
+        x, products = self._whitened_step(at) if self._sketch.whitened else self._plain_step(at)
+        self.passes += products
+        self._tired = products >= TIRED
+        return x
+
+    def _plain_step(self, at: SpanIterate) -> tuple[Array, int]:
+        """By conjugate gradients in the coefficients of the landmarks."""
+        return conjugate_gradients(
             lambda p: times_symmetric(self._landmarks.gram, p) + self._span.product(at.sums, p),
             -at.gradient,
             self._sketch.solve,
             most=MOST_PRODUCTS,
-            forcing=min(FORCING, np.sqrt(at.gap)) ** 2,
+            forcing=_forcing(at),
         )
-        self.passes += products
-        self._tired = products >= TIRED
-        return x
+
+    def _whitened_step(self, at: SpanIterate) -> tuple[Array, int]:
+        """In the coordinates ``Lᵀα`` of an orthonormal basis."""
+        factor = self._landmarks.factor
+
+        def coefficients(p: Array) -> Array:
+            return np.asarray(blas.dtrsv(factor, p, lower=1, trans=1))
+
+        step, products = conjugate_gradients(
+            lambda p: p + blas.dtrsv(factor, self._span.product(at.sums, coefficients(p)), lower=1),
+            -blas.dtrsv(factor, at.gradient, lower=1),
+            self._sketch.solve,
+            most=MOST_PRODUCTS,
+            forcing=_forcing(at),
+        )
+        return coefficients(step), products
+
+    def _length(self, at: SpanIterate, direction: Array, slope: float) -> float:
+        length = super()._length(at, direction, slope)
+        # the curvatures that the preconditioner was made of are far from those that this step met
+        self._tired = self._tired or length < SHORT
+        return length
 
     def gram_times(self, v: Array) -> Array:
         return self._landmarks.gram @ v
@@ -168,6 +199,11 @@ class _SpanNewton(Newton[SpanSums]):
     def accepted(self, at: SpanIterate, after: SpanIterate) -> SpanIterate:
         self.stuck = not after.primal < at.primal - ROUNDING * at.primal and after.gap > 0.5 * at.gap
         return at if self.stuck else after
+
+
+def _forcing(at: SpanIterate) -> float:
+    """Share of the squared norm of the gradient that conjugate gradients may leave."""
+    return float(min(FORCING, np.sqrt(at.gap)) ** 2)
 
 
 def rough_solution(

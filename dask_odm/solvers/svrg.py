@@ -4,7 +4,8 @@ minimise    ``P(w) = mean of p_i(w)``, ``p_i(w) = ½‖w‖² + n loss_i(y_i w·
 epoch       ``v`` = Σ y s φ at the snapshot w̃, so that ``∇P(w̃) = w̃ − v``; then, row by row in a random order,
             ``w ← w − η (∇p_i(w) − ∇p_i(w̃) + ∇P(w̃)) = (1 − η) w + η v + η (q_i(w) − q_i(w̃)) φ_i``
             with ``q_i = n y_i s_i``: O(d) a step
-stop        ``½‖∇P(w̃)‖² ≤ tol · P(w̃)``, the duality gap, which the full pass yields in float64
+stop        ``½‖∇P(w̃)‖² ≤ tol · P(w̃)``, the duality gap, which the full pass yields in float64; from zero not before
+            the first epoch
 
 Sources: Johnson and Zhang, *Accelerating Stochastic Gradient Descent using Predictive Variance Reduction*, 2013;
 step size "bb": Tan, Ma, Dai and Qian, *Barzilai-Borwein Step Size for Stochastic Gradient Descent*, 2016. Rows are
@@ -159,7 +160,8 @@ class SVRG:
             at = self._at(state, history, clock)
             converged = at.gap <= self.solver.tol
             ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
-            if converged or ended or (self.biased and _stalls(history)):
+            enough = converged and (state.epoch or at.x.any())  # zero classifies nothing, however small the loss
+            if enough or ended or (self.biased and _stalls(history)):
                 return PrimalSolution(at.x, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
             state = replace(self._epoch(state, at, clock), history=list(history))
             self.on_state(state)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.kernels.jit import compiled
 from dask_odm.problems.features import FeatureMap
@@ -12,6 +14,8 @@ from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal import PrimalProblem, PrimalSums
 from dask_odm.typing import Array
+
+DENSE_BYTES = 4 << 20  # of sparse rows that are made dense at a time
 
 
 @compiled
@@ -103,9 +107,9 @@ class ArraySteps:
     Parameters
     ----------
     features : FeatureMap
-        Without a scaling: rows are scaled.
+        Without a scaling where rows are dense, which are scaled.
     loss : BandLoss
-    X : ndarray of shape (n, d)
+    X : ndarray or csr_array of shape (n, d)
     codes : integer ndarray of shape (n,)
     weight : ndarray of shape (n,), or empty: all 1
     seed : int
@@ -115,9 +119,10 @@ class ArraySteps:
     """
 
     def __init__(
-        self, features: FeatureMap, loss: BandLoss, X: Array, codes: Array, weight: Array, seed: int, threads: int = 1
+        self, features: FeatureMap, loss: BandLoss, X: Any, codes: Array, weight: Array, seed: int, threads: int = 1
     ) -> None:
         self._features, self._loss, self._rows, self._seed = features, loss, (X, codes, weight), seed
+        self._scaled = FeatureMap(features.d, features.bias)
         self._all = PrimalProblem.over_rows(features, loss, X, codes, weight, threads)
 
     @property
@@ -132,8 +137,9 @@ class ArraySteps:
         return self._all.sums(w, "none")
 
     def stiffest(self) -> float:
-        loss = self._loss
-        return float(stiffest_row(*self._rows, loss.positive, loss.stiffness, self._features.bias))
+        loss, bias = self._loss, self._features.bias
+        parts = self._dense(np.arange(self.n))
+        return max(float(stiffest_row(*rows, loss.positive, loss.stiffness, bias)) for rows, _ in parts)
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
         return dual_image, 0.0
@@ -141,8 +147,24 @@ class ArraySteps:
     def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
         order = np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(1, epoch))).permutation(self.n)
         end = w.copy()
-        walk_rows(self._features, self._loss, self.n, self._rows, order, end, w, dual_image, step)
+        for rows, visits in self._dense(order):
+            walk_rows(self._scaled, self._loss, self.n, rows, visits, end, w, dual_image, step)
         return end, 1.0, 0
+
+    def _dense(self, order: Array) -> Iterator[tuple[tuple[Array, Array, Array], Array]]:
+        """Scaled dense rows, codes and weights, and the order to visit them in, that make up ``order``.
+
+        Sparse rows are made dense in that order, a bounded number at a time.
+        """
+        X, codes, weight = self._rows
+        if not issparse(X):
+            yield self._rows, order
+            return
+        size = max(1, DENSE_BYTES // max(1, X.shape[1] * X.dtype.itemsize))
+        for start in range(0, len(order), size):
+            some = order[start : start + size]
+            weights = weight[some] if weight.size else weight
+            yield (self._features.dense(X[some]), codes[some], weights), np.arange(len(some))
 
 
 class CoresetSteps(ArraySteps):
@@ -173,7 +195,7 @@ class CoresetSteps(ArraySteps):
         self,
         features: FeatureMap,
         loss: BandLoss,
-        X: Array,
+        X: Any,
         codes: Array,
         weight: Array,
         seed: int,

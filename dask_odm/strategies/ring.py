@@ -23,6 +23,7 @@ import numpy as np
 
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
@@ -55,7 +56,7 @@ class RingJob:
     Parameters
     ----------
     partitions : StoredPartitions or MemoryPartitions
-        Rows in memory are scaled and dense.
+        Rows in memory are scaled; sparse ones are made dense a partition at a time.
     scaling : Scaling or StoredScaling, optional
         Of rows on disk.
     features : FeatureMap
@@ -100,7 +101,10 @@ class RingJob:
     def task_bytes(self) -> int:
         """Peak bytes of one task: a piece, raw and scaled, its columns, orders, and a few vectors."""
         rows = max(max(self.piece_rows(k)) for k in range(len(self.partitions.counts)))
-        return self.partitions.reading_bytes + 64 * rows + 5 * BLOCK_BYTES + 16 * 8 * self.features.k
+        partitions, dense = self.partitions, 0
+        if isinstance(partitions, MemoryPartitions) and isinstance(partitions.X, SparseRows):
+            dense = 2 * rows * partitions.features * partitions.dtype.itemsize  # a piece is made dense
+        return partitions.reading_bytes + dense + 64 * rows + 5 * BLOCK_BYTES + 16 * 8 * self.features.k
 
 
 class Pieces:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_odm.kernels import RBF, Laplacian
+import reference
+from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.solvers.active_set import solve_dense
@@ -21,7 +23,7 @@ from dask_odm.solvers.span_newton import (
     solve_landmark,
     with_support,
 )
-from small_problems import SETTINGS, SmallProblem, small_problem
+from small_problems import SETTINGS, SmallProblem, matrix, small_problem
 
 
 def span_of(p: SmallProblem, landmarks: Landmarks) -> SpanProblem:
@@ -33,7 +35,8 @@ def solve(p: SmallProblem, chosen: np.ndarray, tol: float = 1e-9, **options: Any
     landmarks = Landmarks.of(p.kernel, p.X[chosen])
     settings = {"max_iter": 60, "seed": 0} | options
     start = np.zeros(len(landmarks))
-    return solve_landmark(span_of(p, landmarks), landmarks, start, tol=tol, **settings), landmarks
+    with single_threaded_blas:
+        return solve_landmark(span_of(p, landmarks), landmarks, start, tol=tol, **settings), landmarks
 
 
 def scores(p: SmallProblem, landmarks: Landmarks, a: np.ndarray) -> np.ndarray:
@@ -141,3 +144,50 @@ def test_support_is_added_to_landmarks_and_learns_more():
         assert np.isin(few.index, landmarks.index).all()
         gains.append(solve(p, landmarks.index, 1e-6)[0].primal / solve(p, drawn, 1e-6)[0].primal)
     assert np.mean(gains) < 0.9
+
+
+# Where digits are few ---------------------------------------------------------------------------------------------
+
+
+def best_over(p: SmallProblem, chosen: np.ndarray) -> float:
+    """The least P over the span, by the papers' dual in explicit coordinates of an orthonormal basis."""
+    K = matrix(p.kernel, p.X, p.X[chosen])
+    values, vectors = np.linalg.eigh(matrix(p.kernel, p.X[chosen]))
+    features = K @ (vectors / np.sqrt(values))
+    return reference.solve_two_variable_dual(features @ features.T, p.y, *p.parameters)[1]
+
+
+def test_one_positive_row_among_few_landmarks():
+    """Full steps fail here, and what the preconditioner was made of is of no use after them."""
+    X = np.random.default_rng(5).normal(size=(87, 30))
+    y = np.where(np.arange(87) == 0, 1.0, -1.0)
+    p = SmallProblem(Polynomial(1.0, 1.9, 1.0, 2), X, y, np.ones(87), 1e3, 0.2, 0.9)
+    for seed in range(2):
+        chosen = np.sort(np.random.default_rng(seed).permutation(87)[:50])
+        solution, _ = solve(p, chosen, tol=1e-6, max_iter=100)
+        assert solution.converged
+        assert solution.primal == pytest.approx(best_over(p, chosen), rel=2e-6)
+        assert solution.history[-1]["passes"] < 500
+
+
+@pytest.mark.parametrize("lam", [1e6, 1e9])
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), RBF(1.0, 10.0), Laplacian(1.0, 1.0)], ids=str)
+def test_nearly_dependent_landmarks_keep_their_digits(kernel, lam):
+    """Every row is a landmark; the eigenvalues of what a step solves are up to 1e24 apart in their coefficients."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = np.where(np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=200) > X[:, 1], 1.0, -1.0)
+    p = SmallProblem(kernel, X, y, np.ones(200), lam, 0.2, 0.2)
+    solution, landmarks = solve(p, np.arange(200), tol=1e-4, max_iter=100)
+    best = p.primal(p.y * solve_dense(p.losses, p.K, np.zeros(200))[0])
+    assert len(landmarks) == 200
+    assert solution.converged
+    assert solution.primal == pytest.approx(best, rel=1.1e-4)
+
+
+def test_a_run_in_whitened_coordinates_goes_on_to_the_same_bits():
+    p, states = small_problem(300, (1e8, 0.2, 0.2)), []
+    whole, _ = solve(p, np.arange(300), tol=1e-6, on_state=states.append)
+    rest, _ = solve(p, np.arange(300), tol=1e-6, resume=states[3])
+    np.testing.assert_array_equal(rest.x, whole.x)
+    assert [r["passes"] for r in rest.history] == [r["passes"] for r in whole.history]

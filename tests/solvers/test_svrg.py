@@ -296,3 +296,12 @@ def test_no_steps_move_nothing():
     nothing = np.zeros(0, np.int64)
     take_steps(X, codes, weight, nothing, w, w.copy(), w.copy(), 1, loss.stiffness, loss.band, 1.0, 0.5)
     np.testing.assert_array_equal(w, 1.0)
+
+
+def test_from_zero_the_first_epoch_is_always_walked():
+    """However small the loss: the gap at zero is some λ of P."""
+    p = linear_problem(200, (1e-6, 0.3, 0.2))
+    solution = solver_of(steps_of(p), tol=1e-3).run()
+    best, _ = reference.solve_primal_linear(wide(p), p.y, *p.parameters, tol=1e-9)
+    assert solution.steps == 1
+    assert np.sign(wide(p) @ solution.x).tolist() == np.sign(wide(p) @ best).tolist()

@@ -58,7 +58,10 @@ class KernelChoice:
     def make(self, statistics: Statistics) -> Kernel:
         """The kernel on scaled rows."""
         scaling = self.scaling(statistics)
-        if not np.isfinite(scaling.factor).all() or not np.isfinite(scaling.variance(statistics)):
+        variance = scaling.variance(statistics)
+        varies = bool(((statistics.maximum > statistics.minimum) & (scaling.factor != 0)).any())
+        underflows = varies and not variance > 0 and not callable(self.kernel)
+        if not np.isfinite(scaling.factor).all() or not np.isfinite(variance) or underflows:
             raise InputError(
                 "features are too large, too small or too uneven to be scaled; multiply them by a power of ten first."
             )

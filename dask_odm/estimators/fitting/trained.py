@@ -10,7 +10,7 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.models.base import Model
 
-NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights."
+NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."
 
 
 @dataclass(frozen=True, eq=False)

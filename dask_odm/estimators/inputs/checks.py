@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    _check_y,
+    check_array,
+    validate_data,
+)
 
 from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.rows.sparse import SparseRows
@@ -24,6 +31,7 @@ from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
 EXTREME_ROWS = 64
+LEAST_WEIGHT = 1e-290  # of all rows of a class: what is divided by less may overflow
 
 
 class InputTypeError(InputError, TypeError):
@@ -122,10 +130,20 @@ def _require_labels_of_classes(y: Array, many: bool) -> None:
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     """Rows in memory to predict on, (n, d) finite floats; ``options`` as for `check_classification`."""
-    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
-    checked: Array = as_input_error(lambda: validate_data(estimator, rows_of(X), reset=False, **given))
-    require_finite(checked, getattr(estimator, "feature_names_in_", None))
-    return checked
+    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
+
+    def check() -> Array:
+        # validate_data's order of checks: names, values, then the number of features
+        rows = rows_of(X)
+        _check_feature_names(estimator, rows, reset=False)
+        checked: Array = check_array(rows, input_name="X", **given)
+        names = getattr(estimator, "feature_names_in_", None)
+        require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
+        _check_n_features(estimator, checked, reset=False)
+        return checked
+
+    found: Array = as_input_error(check)
+    return found
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
@@ -171,7 +189,8 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...
     Raises
     ------
     InputError
-        A weight that is no finite number ≥ 0, a class that is not there, or no weight left in a class.
+        A weight that is no finite number ≥ 0, a class that is not there, no weight left in a class, or weights that
+        are all too small.
     """
     if not totals.any():
         raise InputError("all row weights are zero; nothing is left to learn from.")
@@ -184,6 +203,10 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...
         raise InputError("all row weights are zero, given class_weight; nothing is left to learn from.")
     if not left.all():
         raise InputError(f"all rows of class {classes[left == 0].tolist()[0]!r} have weight zero.")
+    if left.max() < LEAST_WEIGHT:
+        raise InputError(
+            f"the row weights are too small, with a sum of {left.sum():.1e}: multiply them all by a power of ten."
+        )
     return tuple(weights)
 
 

@@ -127,7 +127,7 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     few = r // FEW + 1
     tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
     # the Gram matrix, its factor and what made it; the preconditioner, its parts and the values they are made of
-    return sample + tiles + 8 * ((9 + SKETCH) * r * r + (SKETCH + 4) * r * d)
+    return sample + tiles + 8 * ((10 + SKETCH) * r * r + (SKETCH + 4) * r * d)
 
 
 def _solve(

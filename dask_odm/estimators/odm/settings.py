@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.training_data import TrainingData
@@ -19,6 +20,7 @@ from dask_odm.strategies.tree import TreeSettings
 from dask_odm.typing import Array
 
 T = TypeVar("T")
+LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
 STRATA = 64  # most strata that partitions are balanced by
 
 
@@ -44,7 +46,19 @@ class ODMFit:
 
     @classmethod
     def of(cls, model: Any, run: FitRun, lams: tuple[float, ...], start: tuple[Array, float] | None) -> ODMFit:
-        """Those of an `ODMClassifier` whose parameters are valid."""
+        """Those of an `ODMClassifier` whose parameters are valid.
+
+        Raises
+        ------
+        InputError
+            A λ that float64 has no room for.
+        """
+        for lam in (float(model.lam), *lams):
+            if not LEAST_LAM <= lam <= MOST_LAM:
+                raise InputError(
+                    f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
+                    f"{LEAST_LAM:g} and {MOST_LAM:g}."
+                )
         return cls(
             run=run,
             kernel=KernelChoice(

@@ -12,6 +12,7 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 from scipy.sparse import issparse
 
+from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.memory_data import MemoryData
@@ -36,15 +37,15 @@ logger = logging.getLogger("dask_odm")
 
 
 def train_svrg(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train by SVRG on dense rows in memory."""
-    held, features, _, scaled = _dense_rows("svrg", data, fit)
+    """Train by SVRG on rows in memory."""
+    held, features, _, scaled = _held_rows("svrg", data, fit)
     problem = ArraySteps(**_in_memory(held, features, scaled, fit))
     return _run("svrg", problem, features, fit, held.fingerprint)
 
 
 def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train by CSVRG on dense rows in memory."""
-    held, features, kernel, scaled = _dense_rows("csvrg", data, fit)
+    """Train by CSVRG on rows in memory."""
+    held, features, kernel, scaled = _held_rows("csvrg", data, fit)
     size, seed = fit.svrg.coreset_size, fit.run.seed
     few = min(fit.n_landmarks or STRATA, size)
     strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
@@ -63,8 +64,6 @@ def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
 
 def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by DSVRG: the shuffle into partitions, then epochs round the workers, or in this process."""
-    if isinstance(data, MemoryData):
-        _require_dense("dsvrg", data)
     parts = ring_partitions(data.rows if fit.n_partitions else data.labelled_rows, fit.n_partitions)
     seen = data.seen_by(fit.kernel)
     scaling = None if fit.kernel.scale is None else seen.scaling
@@ -94,29 +93,26 @@ def require_in_memory(name: str, data: TrainingData) -> MemoryData:
     )
 
 
-def _require_dense(name: str, data: MemoryData) -> None:
-    if issparse(data.held.X):
-        raise InputError(f"solver={name!r} takes dense rows only; use solver='newton' for sparse ones.")
-
-
-def _dense_rows(name: str, data: TrainingData, fit: ODMFit) -> tuple[MemoryData, FeatureMap, Kernel, Array]:
+def _held_rows(name: str, data: TrainingData, fit: ODMFit) -> tuple[MemoryData, FeatureMap, Kernel, Array | SparseRows]:
     """Rows that take part, their features, the kernel, and scaled rows."""
     held = require_in_memory(name, data)
-    _require_dense(name, held)
     statistics = held.statistics()
     kernel = fit.kernel.make(statistics)
     scaling = None if fit.kernel.scale is None else fit.kernel.scaling(statistics)
-    X = held.held.X
-    scaled = np.ascontiguousarray(X) if scaling is None else scaling(X)
+    X: Any = held.held.X
+    if issparse(X):
+        scaled: Any = SparseRows(X, scaling)
+    else:
+        scaled = np.ascontiguousarray(X) if scaling is None else scaling(X)
     return held, FeatureMap(held.features, fit.kernel.bias, scaling), kernel, scaled
 
 
-def _in_memory(data: MemoryData, features: FeatureMap, scaled: Array, fit: ODMFit) -> dict[str, Any]:
+def _in_memory(data: MemoryData, features: FeatureMap, scaled: Array | SparseRows, fit: ODMFit) -> dict[str, Any]:
     """What `ArraySteps` takes."""
     return {
-        "features": FeatureMap(features.d, features.bias),
+        "features": features if isinstance(scaled, SparseRows) else FeatureMap(features.d, features.bias),
         "loss": fit.loss(data),
-        "X": scaled,
+        "X": scaled.X if isinstance(scaled, SparseRows) else scaled,
         "codes": data.held.codes,
         "weight": data.held.block_weights,
         "seed": fit.run.seed,

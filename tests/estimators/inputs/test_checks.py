@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
@@ -236,3 +237,12 @@ def test_a_failed_refit_from_a_store_leaves_the_old_model(rows, tmp_path):
     model.set_params(n_partitions=2, class_weight=None, memory_limit=None).fit(other.path)
     assert model.n_features_in_ == 2
     assert model.classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array, pd.DataFrame], ids=["array", "sparse", "frame"])
+@pytest.mark.parametrize("method", ["predict", "decision_function"])
+def test_no_rows_are_refused_as_scikit_learn_does(rows, form, method):
+    X, y = rows
+    model = ODMClassifier().fit(X, y)
+    with pytest.raises(InputError, match="Found array with 0 sample"):
+        getattr(model, method)(form(X)[:0])

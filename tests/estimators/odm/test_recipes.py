@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 
 import dask_odm as odm
 from dask_odm import InputError, ODMClassifier
@@ -57,3 +58,33 @@ def test_every_model_of_a_path_says_it():
 def test_linear_solvers_refuse_other_kernels(solver):
     with pytest.raises(InputError, match=r"is for kernel='linear'\. Got kernel='rbf' instead"):
         ODMClassifier(solver=solver).fit(np.eye(4), [0, 1, 0, 1])
+
+
+LINEAR = {"newton", "svrg", "dsvrg", "csvrg"}
+KERNEL = {"exact", "landmark"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("solver", sorted(LINEAR | KERNEL | {"sodm"}))
+def test_a_small_lam_still_classifies(solver):
+    X, y = load_breast_cancer(return_X_y=True)
+    kernel = "linear" if solver in LINEAR else "rbf"
+    model = ODMClassifier(kernel, lam=1e-4, solver=solver, scale="standard", fit_intercept=False, random_state=0)
+    assert model.fit(X, y).score(X, y) > (0.9 if kernel == "linear" else 0.6)  # the optimum; zero has 0.37
+
+
+EXTREMES = {
+    "lam": ({"lam": 1e200}, 1.0, 1.0, "choose a lam between"),
+    "weights": ({}, 1.0, 1e-310, "row weights are too small.*multiply them"),
+    "features": ({}, 1e-200, 1.0, "multiply them by a power of ten"),
+}
+
+
+@pytest.mark.parametrize("solver", ["exact", "landmark", "sodm"])
+@pytest.mark.parametrize("what", sorted(EXTREMES))
+def test_numbers_without_room_in_float64_are_named(what, solver):
+    parameters, size, weight, words = EXTREMES[what]
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    with pytest.raises(InputError, match=words):
+        ODMClassifier(solver=solver, **parameters).fit(size * X, y, np.full(60, weight))

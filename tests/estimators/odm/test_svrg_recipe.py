@@ -215,12 +215,6 @@ def test_models_are_saved(rows, tmp_path):
 
 
 @ALL
-def test_sparse_rows(rows, solver):
-    with pytest.raises(InputError, match=rf"solver='{solver}' takes dense rows only; use solver='newton'"):
-        made(solver).fit(csr_array(rows[0]), rows[1])
-
-
-@ALL
 def test_other_kernels(rows, solver):
     with pytest.raises(InputError, match=rf"solver='{solver}' is for kernel='linear'"):
         made(solver, kernel="rbf").fit(*rows)
@@ -280,3 +274,17 @@ def test_the_comparison_writes_its_plot(tmp_path, monkeypatch, capsys):
     assert plot.read_bytes().startswith(b"\x89PNG")
     gaps = {line.split()[0]: float(line.split()[2]) for line in capsys.readouterr().out.splitlines()}
     assert max(gaps[name] for name in ("dsvrg", "svrg", "newton")) < 1e-6 < gaps["csvrg"]
+
+
+@ALL
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+def test_sparse_rows_are_learned_as_dense_ones(rows, solver, scale):
+    X, y = np.where(np.abs(rows[0]) < 1.0, 0.0, rows[0]), rows[1]
+    weight = np.random.default_rng(0).integers(1, 3, 400)
+    options = {"scale": scale, "coreset_size": 100, "tol": 1e-12, "max_iter": 5}
+    with pytest.warns(ConvergenceWarning):
+        dense = made(solver, **options).fit(X, y, weight)
+    with pytest.warns(ConvergenceWarning):
+        sparse = made(solver, **options).fit(csr_array(X), y, weight)
+    assert_same(sparse, dense, 1e-9)
+    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), atol=1e-8)
