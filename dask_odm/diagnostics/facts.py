@@ -52,7 +52,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "parameters": parameters,
         "classes": model.classes_.tolist(),
         "features": model.n_features_in_,
-        "support_rows": len(model.support_),
+        "support_rows": len(model.support_) if hasattr(model, "support_") else None,  # weights of features have none
         "solver": _solver(model),
         "dual_gap": getattr(model, "dual_gap_", None),
         "history": getattr(model, "history_", []),
