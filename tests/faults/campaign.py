@@ -57,17 +57,18 @@ class Bench:
                 [*command, "--folder", str(self.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                 stderr=said, env=environment, start_new_session=True,
             )  # fmt: skip
-        if self._answer(process, PREPARATION_SECONDS) is None:
+        if not self._answer(process, PREPARATION_SECONDS):
             self._kill(process)
             raise SystemExit(f"{self.kind.name}: the bench does not start; see {self.folder / 'bench.txt'}")
         return process
 
     def _answer(self, process: subprocess.Popen[str], seconds: float) -> dict[str, Any] | None:
+        """What it says next; None where that takes too long, nothing where it died."""
         assert process.stdout is not None
         if not select.select([process.stdout], [], [], seconds)[0]:
             return None
         line = process.stdout.readline()
-        return json.loads(line) if line else None
+        return json.loads(line) if line else {}
 
     def try_once(self, number: int) -> dict[str, Any]:
         """The record of one try."""
@@ -78,8 +79,8 @@ class Bench:
         self._process.stdin.write(f"{number}\n")
         self._process.stdin.flush()
         found = self._answer(self._process, self.kind.seconds)
-        if found is None:
-            why = "hang" if self._process.poll() is None else f"the bench died: {self._said()}"
+        if not found:
+            why = "hang" if found is None else f"the bench died: {self._said()}"
             found = {"outcome": BREAK, "fault": "", "detail": why}
             self.end()
         seconds = round(time.monotonic() - began, 2)

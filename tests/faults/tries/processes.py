@@ -171,9 +171,9 @@ def _judge_command(process: Process, output: Path) -> Answer:
     status, said = process.wait(), process.said()
     if status == 0:
         return answer_of(lambda: digest_of(output))
-    lines = [line for line in said.splitlines() if line.startswith("dask-odm: ")]
-    if status in (2, 130) and len(lines) == 1 and "Traceback" not in said:
-        return {"named": lines[0][:600]}
+    lines = said.splitlines() or [""]  # warnings, a line each, and the error
+    if status in (2, 130) and all(line.startswith("dask-odm: ") for line in lines):
+        return {"named": lines[-1][:600]}
     return {"broken": f"status {status}: {said[-600:]}"}
 
 

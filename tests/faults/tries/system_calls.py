@@ -14,12 +14,13 @@ import numpy as np
 
 from tries.base import Kind, parts
 from tries.limits import checked
-from tries.outcomes import SAME, Outcome, judge
+from tries.outcomes import SAME, Outcome, digest_of, judge
 from tries.processes import Answer, run, shell
 from tries.things import OPERATIONS, SECONDS, Operation, Things, fresh
 
 SOURCE = Path(__file__).with_name("failing_calls.c")
 CALLS = ("open", "read", "write", "fsync", "rename", "mkdir", "unlink", "posix_fallocate", "opendir")
+REMOVING = ("open", "unlink", "opendir")  # what removing a folder is made of
 HALF = 0
 FAILURES = {"EIO": errno.EIO, "EINTR": errno.EINTR, "short": HALF, "EAGAIN": errno.EAGAIN, "EIO for good": errno.EIO}
 
@@ -77,13 +78,17 @@ class Failing:
         disk, plain = fresh(self.folder / "disk"), fresh(self.folder / "plain")
         answer = self._run(operation, disk, plain, lambda: self._arm(call, nth, failure, prefix), by_shell)
         fault = f"{operation.name}{', shell' if by_shell else ''}: {failure} of {call} {nth} of what is {where}"
-        return checked(judge(answer, expected, fault), operation, disk, plain)
+        stuck = failure.endswith("good") or call in REMOVING
+        return checked(judge(answer, expected, fault), operation, disk, plain, expected, stuck=stuck)
 
     def _run(self, operation: Operation, disk: Path, plain: Path, arm: Callable[[], None], by_shell: bool) -> Answer:
         if by_shell and operation.command is not None:
             arguments = operation.command(self.things, disk, plain)
             return shell(arguments, operation.output(disk, plain), self.folder, SECONDS, arm)
-        return run(lambda: operation.run(self.things, disk, plain), self.folder, SECONDS, arm)
+        done = run(lambda: str(operation.python(self.things, disk, plain)), self.folder, SECONDS, arm)
+        if "digest" in done:  # what it made is read where nothing fails
+            return run(lambda: digest_of(operation.output(disk, plain)), self.folder, SECONDS)
+        return done
 
 
 def fail_calls(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:

@@ -89,17 +89,23 @@ def made_up(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Things:
-    """Everything that is read, made once below a folder, with an older generation of each beside it.
+    """Everything that is read, with an older generation of each: made once for all kinds of tries.
+
+    Parameters
+    ----------
+    folder : of one kind of tries; what is read lies in a folder beside it
 
     Attributes
     ----------
-    store, text, model, checkpoint, prediction : Path
-    older : Path
-        Folder with as much of other rows.
+    folder, older : Path
+        Folders of as many things, made of two samples of rows.
+    place : Path
+        Where tries of this kind may write.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.older = folder / "sound", folder / "older"
+        self.place, made = folder, folder.parent / "things"
+        self.folder, self.older = made / "sound", made / "older"
         warm_up()
         for number, each in enumerate((self.folder, self.older)):
             if not (each / "made").exists():
@@ -121,7 +127,7 @@ class Things:
     def undisturbed(self, name: str, function: Callable[[], str]) -> str:
         """The digest that ``function`` returns in a process of its own, asked for once."""
         if name not in self._digests:
-            answer = run(function, self.folder.parent, SECONDS)
+            answer = run(function, self.place, SECONDS)
             if "digest" not in answer:
                 raise RuntimeError(f"{name}, undisturbed: {answer}")
             self._digests[name] = answer["digest"]
@@ -129,7 +135,7 @@ class Things:
 
     def model_digest(self, family: Family) -> str:
         """Of the model of a family that nothing disturbs, fitted without workers."""
-        return self.undisturbed(family.name, lambda: fitted(family, self.store, self.folder.parent / "undisturbed"))
+        return self.undisturbed(family.name, lambda: fitted(family, self.store, self.place / "undisturbed"))
 
 
 def fitted(family: Family, store: Path, folder: Path, **more: Any) -> str:
@@ -196,7 +202,7 @@ class Operation:
         """The digest of what it makes where nothing disturbs it."""
 
         def calm() -> str:
-            disk, plain = (fresh(things.folder.parent / name) for name in ("calm-disk", "calm-plain"))
+            disk, plain = (fresh(things.place / name) for name in ("calm-disk", "calm-plain"))
             return self.run(things, disk, plain)
 
         return things.undisturbed(self.name, calm)
