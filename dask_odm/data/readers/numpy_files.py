@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 import tempfile
+import tokenize
 import weakref
 import zipfile
 import zlib
@@ -42,6 +43,7 @@ from dask_odm.errors import InputError
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 # what zipfile raises of an archive that is damaged, encrypted (RuntimeError) or packed in a way that it does not know
 _DAMAGED = (EOFError, OSError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
+_NO_HEADER = (ValueError, SyntaxError, tokenize.TokenError)  # what NumPy raises of an array's header that is none
 
 
 class _FileRows(Protocol):
@@ -77,7 +79,7 @@ class _Mapped:
     def _map(self) -> npt.NDArray[Any]:
         try:
             return np.lib.format.open_memmap(self._path, mode="r")
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, EOFError, *_NO_HEADER) as error:
             raise InputError(f"{self._path}: not a .npy file of numbers or strings ({error}).") from error
 
 
@@ -150,7 +152,7 @@ class _Member:
             if version == (1, 0):
                 return np.lib.format.read_array_header_1_0(stream)
             return np.lib.format.read_array_header_2_0(stream)
-        except (ValueError, *_DAMAGED) as error:
+        except (*_NO_HEADER, *_DAMAGED) as error:
             raise InputError(f"{self._what}: not an array ({error}).") from error
 
 

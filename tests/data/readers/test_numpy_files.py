@@ -151,6 +151,9 @@ def test_damaged_archives_and_arrays(tmp_path):
         (tmp_path / "X.npy").write_bytes(whole[:cut])
         with pytest.raises(InputError, match=r"X\.npy: not a \.npy file"):
             read_all(tmp_path / "X.npy")
+    (tmp_path / "X.npy").write_bytes(whole.replace(b"}", b"(", 1))  # the header's text has no end
+    with pytest.raises(InputError, match=r"X\.npy: not a \.npy file"):
+        read_all(tmp_path / "X.npy")
 
 
 @pytest.mark.parametrize(
