@@ -62,12 +62,19 @@ def save_state(path: str | os.PathLike[str], arrays: Mapping[str, Array], attrib
 
 
 def remove_left_aside(path: str | os.PathLike[str]) -> None:
-    """Remove what killed processes left beside a checkpoint that is there; only who may write it does so."""
+    """Remove what killed processes left beside a checkpoint, having put it in its place if they did not.
+
+    Only who may write the checkpoint does so. Where nothing there is one, nothing is removed.
+    """
     target = os.path.abspath(path)
-    with suppress(OSError):  # of a folder that cannot be listed just now: the next fit removes it
-        if os.path.lexists(target):
-            for folder in left_aside(target):
-                shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError, StoreError):  # of a folder that cannot be listed just now: the next fit removes it
+        if not os.path.lexists(target):
+            found = _interrupted(target)
+            if found is None:
+                return
+            os.rename(found, target)
+        for folder in left_aside(target):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[list[Solution], dict[str, Any]] | None:
