@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from dask_odm.data.store.files import left_aside
+from dask_odm.data.store.files import left_aside, reason
 from dask_odm.data.store.records import Record, read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.problems.odm import Point
@@ -41,8 +41,23 @@ def save_state(path: str | os.PathLike[str], arrays: Mapping[str, Array], attrib
     """Write any arrays as a checkpoint; else as `save_checkpoint`."""
     target = os.path.abspath(path)
     write_record(target, "checkpoint", arrays, attributes, overwrite=True)
-    for folder in left_aside(target):  # of a process that was killed; a checkpoint has one writer
-        shutil.rmtree(folder, ignore_errors=True)
+    remove_left_aside(target)
+
+
+def remove_left_aside(path: str | os.PathLike[str]) -> None:
+    """Remove what killed processes left beside a checkpoint, having put it in its place if they did not.
+
+    Only who may write the checkpoint does so. Where nothing there is one, nothing is removed.
+    """
+    target = os.path.abspath(path)
+    with suppress(OSError, StoreError):  # of a folder that cannot be listed just now: the next fit removes it
+        if not os.path.lexists(target):
+            found = _interrupted(target)
+            if found is None:
+                return
+            os.rename(found, target)
+        for folder in left_aside(target):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[list[Solution], dict[str, Any]] | None:
@@ -90,7 +105,11 @@ def _interrupted(target: str) -> str | None:
     """The checkpoint of a process that was killed between the two renames of `replace_folder`."""
     if not os.path.isdir(os.path.dirname(target)):
         return None
-    for folder in left_aside(target):
+    try:
+        folders = left_aside(target)
+    except OSError as error:
+        raise StoreError(f"checkpoint '{target}' cannot be read: {reason(error)}.") from error
+    for folder in folders:
         with suppress(StoreError):
             return read_record(folder, "checkpoint").path
     return None

@@ -20,7 +20,6 @@ import pytest
 import real_data
 import ring
 import saddle_rivals
-import stress
 from fuzz_cases import make_case
 
 
@@ -128,30 +127,6 @@ def test_fuzzing_keeps_what_fails(monkeypatch, capsys: pytest.CaptureFixture[str
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.read_bytes() == make_case(7).data
     assert "--case 7" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_stress_kills_and_finds_the_same_bits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "1200", "--kills", "2", "--limit", "200", "--folder", str(tmp_path), "--json"]
-    assert stress.main(size) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert sum(found["killed"].values()) >= 2
-    assert found["outcomes"].get("same bits", 0) >= 1
-
-
-def test_stress_tells_wrong_bits_and_errors_from_the_rest(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    found = {"seconds": 1.0, "runs": 3, "killed": {"leaves": 2}, "stopped": {"shuffle": 1}}
-    for outcomes, status in [
-        ({"same bits": 2, "given up": 1}, 0),
-        ({"same bits": 2, "wrong bits": 1}, 1),
-        ({"same bits": 2, "hang": 1}, 1),
-        ({"same bits": 2, "error: x": 1}, 1),
-    ]:
-        monkeypatch.setattr(stress, "measure", lambda _folder, outcomes=outcomes, **_: {**found, "outcomes": outcomes})
-        assert stress.main([]) == status
-        printed = capsys.readouterr().out
-        assert all(what in printed for what in outcomes)
 
 
 @pytest.mark.slow

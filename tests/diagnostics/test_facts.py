@@ -44,6 +44,10 @@ def test_a_model(tmp_path):
     facts = plain(model_facts(model, tmp_path))
     assert (facts["kernel"], facts["classes"], facts["support_rows"], facts["dual_gap"]) == ("rbf", [0, 1], 7, None)
     assert facts["parameters"] == {"kernel": "rbf", "gamma": 0.5}
+    del model.support_  # as of a linear kernel on a store that is not read into memory
+    facts = model_facts(model, tmp_path)
+    assert facts["support_rows"] is None
+    assert "support_rows" not in listing(facts)
 
 
 def test_a_model_without_kernel_support_or_classes(tmp_path):

@@ -6,7 +6,9 @@ import math
 import os
 import re
 import shutil
+import struct
 import tempfile
+import tokenize
 import weakref
 import zipfile
 import zlib
@@ -39,6 +41,9 @@ from dask_odm.data.readers.tables import label_values
 from dask_odm.errors import InputError
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+# what zipfile raises of an archive that is damaged, encrypted (RuntimeError) or packed in a way that it does not know
+_DAMAGED = (EOFError, OSError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
+_NO_HEADER = (ValueError, SyntaxError, tokenize.TokenError)  # what NumPy raises of an array's header that is none
 
 
 class _FileRows(Protocol):
@@ -74,7 +79,7 @@ class _Mapped:
     def _map(self) -> npt.NDArray[Any]:
         try:
             return np.lib.format.open_memmap(self._path, mode="r")
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, EOFError, *_NO_HEADER) as error:
             raise InputError(f"{self._path}: not a .npy file of numbers or strings ({error}).") from error
 
 
@@ -134,11 +139,12 @@ class _Member:
     def _damage(self) -> Iterator[None]:
         try:
             yield
-        except (EOFError, zipfile.BadZipFile, zlib.error, OSError) as error:
+        except _DAMAGED as error:
             raise InputError(f"{self._what}: the file is damaged, or cannot be unpacked ({error}).") from error
 
     def _open(self) -> IO[bytes]:
-        return self._archive.open(f"{self._name}.npy")
+        with self._damage():
+            return self._archive.open(f"{self._name}.npy")
 
     def _header(self, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         try:
@@ -146,7 +152,7 @@ class _Member:
             if version == (1, 0):
                 return np.lib.format.read_array_header_1_0(stream)
             return np.lib.format.read_array_header_2_0(stream)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (*_NO_HEADER, *_DAMAGED) as error:
             raise InputError(f"{self._what}: not an array ({error}).") from error
 
 
@@ -308,7 +314,7 @@ def _npz_part(path: str, label: str | int | bool | None, weight: str | int | Non
     file = open(path, "rb")  # noqa: SIM115 — closed with the archive, whenever the last reader of it goes
     try:
         archive = zipfile.ZipFile(file)
-    except (OSError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         file.close()
         raise InputError(f"{path}: the file is damaged ({error}).") from error
     weakref.finalize(archive, file.close)

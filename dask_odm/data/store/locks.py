@@ -104,7 +104,7 @@ def take_lock(path: str) -> FileLock | None:
         The file cannot be made.
     """
     while True:
-        descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+        descriptor, ours = os.open(path, _FLAGS | os.O_CREAT, 0o600), False
         try:
             locked = _locked(descriptor)
             holder = None if locked else Holder.of(descriptor)
@@ -114,12 +114,13 @@ def take_lock(path: str) -> FileLock | None:
             if not _is_file_of(descriptor, path):  # its last holder has removed it
                 os.close(descriptor)
                 continue
+            ours = True
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, Holder.here(locks=locked is True).text())
         except BaseException:
-            with suppress(OSError):
-                os.close(descriptor)
+            lock = FileLock(path, descriptor)
+            lock.remove() if ours else lock.close()
             raise
         return FileLock(path, descriptor)
 

@@ -106,7 +106,10 @@ class LocalStorage:
         with open(path, "wb", buffering=0) as file:
             written = 0
             while written < len(view):
-                written += file.write(view[written:])
+                count = file.write(view[written:])
+                if count is None:  # for Python that is no error
+                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+                written += count
 
     def remove(self, key: str) -> None:
         path = os.path.join(self.location, key)

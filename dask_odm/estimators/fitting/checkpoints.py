@@ -24,6 +24,7 @@ from dask_odm.errors import InputError, StoreError
 from dask_odm.persistence import (
     arrays_of,
     open_checkpoint,
+    remove_left_aside,
     save_checkpoint,
     save_state,
     solutions_of,
@@ -126,6 +127,7 @@ def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
     try:
         yield
     finally:
+        remove_left_aside(path)  # here, since a fit that goes on from its last level writes none
         lock.remove()
 
 

@@ -151,6 +151,26 @@ def test_damaged_archives_and_arrays(tmp_path):
         (tmp_path / "X.npy").write_bytes(whole[:cut])
         with pytest.raises(InputError, match=r"X\.npy: not a \.npy file"):
             read_all(tmp_path / "X.npy")
+    (tmp_path / "X.npy").write_bytes(whole.replace(b"}", b"(", 1))  # the header's text has no end
+    with pytest.raises(InputError, match=r"X\.npy: not a \.npy file"):
+        read_all(tmp_path / "X.npy")
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(0, b"XX"), (6, b"\x01"), (8, b"\x63")],
+    ids=["another member's place", "encrypted", "packed in an unknown way"],
+)
+def test_archives_whose_member_does_not_open(at, value, tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, X=np.arange(4000.0).reshape(1000, 4))
+    data = bytearray(path.read_bytes())
+    data[at : at + len(value)] = value
+    central = data.rindex(b"PK\1\2") + 2
+    data[central + at : central + at + len(value)] = value if at else data[central : central + 2]
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.npz.* the file is damaged"):
+        read_all(path)
 
 
 def test_a_pickle_is_never_loaded(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -90,3 +91,13 @@ def test_what_is_no_lock_is_nobodys(tmp_path, text):
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert take_abandoned(str(tmp_path / "link")) is None
     assert take_abandoned(str(tmp_path / "nothing")) is None
+
+
+def test_a_lock_that_cannot_be_written_leaves_no_file(tmp_path, monkeypatch):
+    def refuse(descriptor, data):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        take_lock(str(tmp_path / "a.lock"))
+    assert os.listdir(tmp_path) == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dask_odm.data.store import storage
 from dask_odm.data.store.documents import other_zarr, read_document
 from dask_odm.data.store.records import check_target, read_kind, read_record, write_record
 from dask_odm.data.store.storage import LocalStorage, new_storage, storage_of
@@ -126,3 +128,20 @@ def test_nothing_is_seen_before_it_is_published(tmp_path):
     other.write("zarr.json", b"{}")
     other.discard()
     assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+@pytest.mark.parametrize("answer", [3, None], ids=["half", "would block"])
+def test_a_write_that_does_not_take_everything(answer, tmp_path, monkeypatch):
+    class Slow(FileIO):
+        def write(self, data):
+            return None if answer is None else super().write(data[:answer])
+
+    monkeypatch.setattr(storage, "open", lambda path, *_, **__: Slow(path, "w"), raising=False)
+    target = new_storage(str(tmp_path / "a"))
+    target.begin(overwrite=False)
+    if answer is None:
+        with pytest.raises(BlockingIOError, match="temporarily unavailable"):
+            target.write("x/y", b"0123456789")
+    else:
+        target.write("x/y", b"0123456789")
+        assert (Path(target.location) / "x/y").read_bytes() == b"0123456789"

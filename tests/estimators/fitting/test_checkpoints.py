@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from dask_odm import InputError, ODMClassifier, StoreError
 from dask_odm.estimators.fitting.checkpoints import open_steps, sole_writer
 from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.persistence import load_state, save_state
 from dask_odm.solvers.step_log import step_record
 
 
@@ -137,3 +139,27 @@ def test_two_fits_of_one_process(tmp_path):
     with sole_writer(tmp_path / "c"):
         pass
     assert not os.listdir(tmp_path)
+
+
+def test_what_a_killed_fit_left_aside_goes_with_the_next(tmp_path):
+    path = tmp_path / "c.zarr"
+    for ending in ("", ".old", ".old.gone"):
+        (tmp_path / f".c.zarr.0123abcd{ending}").mkdir()
+    before = sorted(os.listdir(tmp_path))
+    with sole_writer(path):
+        pass
+    assert sorted(os.listdir(tmp_path)) == before  # there is no checkpoint: what cannot be read may be one
+    save_state(tmp_path / ".c.zarr.4567abcd", {"w": np.ones((1, 2))}, {})
+    with sole_writer(path):
+        pass
+    assert os.listdir(tmp_path) == ["c.zarr"]
+    assert load_state(path)[0]["w"].tolist() == [[1.0, 1.0]]
+
+
+def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
+    def refuse(path):
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(StoreError, match=r"checkpoint '.*c\.zarr' cannot be read: Input/output error\."):
+        load_state(tmp_path / "c.zarr")

@@ -1,0 +1,280 @@
+"""What faults hit: families of estimators, small stores, text, models, checkpoints, predictions, and operations.
+
+A new family joins by one line of `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+
+import dask_odm as odm
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.diagnostics.evaluation import write_predictions
+from dask_odm.estimators.saving import load_model
+from dask_odm.solvers.dual import warm_up
+from small_stores import store_of
+from tries.outcomes import digest_arrays, digest_of
+from tries.processes import run
+
+ROWS, CHUNK_ROWS = 480, 40
+SECONDS = 120.0  # that anything undisturbed may take here
+
+
+@dataclass(frozen=True)
+class Family:
+    """A fit and a store.
+
+    Parameters
+    ----------
+    make : callable
+        Makes an estimator of parameters.
+    parameters : dict
+        Of the fit; a seed among them.
+    in_memory : bool
+        The rows are read into memory: nothing of it goes through workers.
+    """
+
+    name: str
+    make: Callable[..., Any]
+    parameters: dict[str, Any]
+    in_memory: bool = False
+    flags: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        flags = [each for k, v in self.parameters.items() for each in _flag(k, v)]
+        object.__setattr__(self, "flags", tuple(flags))
+
+    def fit(self, store: Path, **more: Any) -> Any:
+        """The estimator, fitted."""
+        with dask.config.set({"dask_odm.read-into-memory": "1GB" if self.in_memory else 0}):
+            return self.make(**self.parameters, **more).fit(str(store))
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    option = f"--{name.replace('_', '-')}"
+    return [option] if value is True else [option, str(value)]
+
+
+def _odm(solver: str, in_memory: bool = False, name: str | None = None, **parameters: Any) -> Family:
+    parameters = {"solver": solver, "random_state": 0, "lam": 100.0, **parameters}
+    return Family(name or solver, odm.ODMClassifier, parameters, in_memory)
+
+
+FAMILIES = [
+    _odm("exact", gamma=0.5),
+    _odm("landmark", gamma=0.5, n_landmarks=40),
+    _odm("landmark", gamma=0.5, n_landmarks=40, certify=True, name="certified landmark"),
+    _odm("sodm", gamma=0.5, n_partitions=8, fan_in=2),
+    _odm("newton", kernel="linear"),
+    _odm("dsvrg", kernel="linear", n_partitions=4, max_iter=6, tol=1e-12),
+    _odm("svrg", in_memory=True, kernel="linear", max_iter=6, tol=1e-12),
+    _odm("csvrg", in_memory=True, kernel="linear", max_iter=6, tol=1e-12, coreset_size=100),
+]
+ON_WORKERS = [family for family in FAMILIES if not family.in_memory]
+
+
+def made_up(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (n, 5) and labels of two overlapping classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 5)).astype(np.float32)
+    return X, (X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=rows) + 0.2 * X[:, 2] > 0).astype(int)
+
+
+class Things:
+    """Everything that is read, with an older generation of each: made once for all kinds of tries.
+
+    Parameters
+    ----------
+    folder : of one kind of tries; what is read lies in a folder beside it
+
+    Attributes
+    ----------
+    folder, older : Path
+        Folders of as many things, made of two samples of rows.
+    place : Path
+        Where tries of this kind may write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.place, made = folder, folder.parent / "things"
+        self.folder, self.older = made / "sound", made / "older"
+        warm_up()
+        for number, each in enumerate((self.folder, self.older)):
+            if not (each / "made").exists():
+                shutil.rmtree(each, ignore_errors=True)
+                each.mkdir(parents=True)
+                answer = run(lambda each=each, number=number: _make(each, number), folder, SECONDS)
+                assert "digest" in answer, answer
+                (each / "made").touch()
+        self._digests: dict[str, str] = {}
+
+    def path(self, name: str) -> Path:
+        """Of ``store.zarr``, ``zstd.zarr``, ``a.csv``, ``model.zarr``, ``checkpoint.zarr`` or ``prediction.zarr``."""
+        return self.folder / name
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store.zarr"
+
+    def undisturbed(self, name: str, function: Callable[[], str]) -> str:
+        """The digest that ``function`` returns in a process of its own, asked for once."""
+        if name not in self._digests:
+            answer = run(function, self.place, SECONDS)
+            if "digest" not in answer:
+                raise RuntimeError(f"{name}, undisturbed: {answer}")
+            self._digests[name] = answer["digest"]
+        return self._digests[name]
+
+    def model_digest(self, family: Family) -> str:
+        """Of the model of a family that nothing disturbs, fitted without workers."""
+        return self.undisturbed(family.name, lambda: fitted(family, self.store, self.place / "undisturbed"))
+
+
+def fitted(family: Family, store: Path, folder: Path, **more: Any) -> str:
+    """Fit, save, and the digest of the arrays saved."""
+    model = family.fit(store, **more)
+    folder.mkdir(exist_ok=True)
+    model.save(folder / "o.zarr", overwrite=True)
+    return digest_of(folder / "o.zarr")
+
+
+def checkpointed() -> Family:
+    """Whose checkpoint is damaged and lied about."""
+    return next(family for family in FAMILIES if family.name == "sodm")
+
+
+def _make(folder: Path, seed: int) -> str:
+    X, y = made_up(seed)
+    np.savetxt(folder / "a.csv", np.column_stack([X, y]), fmt="%.9g", delimiter=",")
+    store_of(folder / "store.zarr", X, y, weight=np.ones(ROWS), chunk_rows=CHUNK_ROWS)
+    with StoreWriter(folder / "zstd.zarr", chunk_rows=CHUNK_ROWS, compression="zstd") as writer:
+        writer.append(X, y, np.ones(ROWS))
+        writer.finish()
+    family = checkpointed()
+    more = {"stop_at": 2, "checkpoint": str(folder / "checkpoint.zarr")}
+    family.make(**family.parameters | more).fit(str(folder / "store.zarr"))
+    family.make(**family.parameters | {"n_partitions": 1}).fit(str(folder / "store.zarr")).save(folder / "model.zarr")
+    write_predictions(
+        load_model(folder / "model.zarr"), Store.open(folder / "store.zarr"), folder / "prediction.zarr", scores=True
+    )
+    return "made"
+
+
+# What writes ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that writes below a folder ``disk``.
+
+    Parameters
+    ----------
+    python : callable
+        Does it below ``disk`` with other output below ``plain``.
+    command : callable or None
+        Arguments of the command that does the same.
+    output : callable
+        What it makes.
+    may_stay : names that may be below ``disk`` after an error, though sound
+    """
+
+    name: str
+    python: Callable[[Things, Path, Path], object]
+    command: Callable[[Things, Path, Path], list[str]] | None
+    output: Callable[[Path, Path], Path]
+    may_stay: tuple[str, ...] = ()
+    in_workers: bool = False
+
+    def run(self, things: Things, disk: Path, plain: Path) -> str:
+        """Do it, and the digest of what it made."""
+        self.python(things, disk, plain)
+        return digest_of(self.output(disk, plain))
+
+    def expected(self, things: Things) -> str:
+        """The digest of what it makes where nothing disturbs it."""
+
+        def calm() -> str:
+            disk, plain = (fresh(things.place / name) for name in ("calm-disk", "calm-plain"))
+            return self.run(things, disk, plain)
+
+        return things.undisturbed(self.name, calm)
+
+
+def fresh(folder: Path) -> Path:
+    """The folder, empty."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _on_disk(name: str) -> Callable[[Path, Path], Path]:
+    return lambda disk, plain: disk / name
+
+
+def _elsewhere(disk: Path, plain: Path) -> Path:
+    return plain / "o.zarr"
+
+
+def _fit(family: Family, option: str, name: str) -> Operation:
+    """A fit whose scratch or checkpoint is below ``disk``."""
+    shell = None
+    if family.make is odm.ODMClassifier:
+        shell = lambda t, disk, plain: [  # noqa: E731
+            "fit", str(t.store), str(plain / "o.zarr"), *family.flags, f"--{option}", str(disk / name)
+        ]  # fmt: skip
+    return Operation(
+        f"{option} of {family.name}",
+        lambda t, disk, plain: fitted(family, t.store, plain, **{option: str(disk / name)}),
+        shell if not family.in_memory else None,
+        _elsewhere,
+        (name,) if option == "checkpoint" else (),
+        not family.in_memory,
+    )
+
+
+def _predict(name: str) -> Operation:
+    return Operation(
+        f"predict to {name[1:]}",
+        lambda t, disk, plain: write_predictions(
+            load_model(t.path("model.zarr")), Store.open(t.store), disk / name, scores=True
+        ),
+        lambda t, disk, plain: [
+            "predict", "--decision-function", str(t.path("model.zarr")), str(t.store), str(disk / name)
+        ],
+        _on_disk(name),
+    )  # fmt: skip
+
+
+OPERATIONS = [
+    Operation(
+        "ingest",
+        lambda t, disk, plain: odm.ingest(str(t.path("a.csv")), str(disk / "o.zarr"), chunk_rows=CHUNK_ROWS),
+        lambda t, disk, plain: ["ingest", str(t.path("a.csv")), str(disk / "o.zarr"), "--chunk-rows", str(CHUNK_ROWS)],
+        _on_disk("o.zarr"),
+    ),
+    Operation(
+        "save",
+        lambda t, disk, plain: load_model(t.path("model.zarr")).save(disk / "o.zarr"),
+        None,
+        _on_disk("o.zarr"),
+    ),
+    _predict("o.zarr"),
+    _predict("o.csv"),
+    *(_fit(family, "checkpoint", "c.zarr") for family in FAMILIES),
+    *(_fit(family, "scratch", "") for family in FAMILIES if family.name in ("exact", "sodm", "dsvrg")),
+]  # fmt: skip
+
+
+def digest_model(path: Path) -> str:
+    """Of a model's arrays and what it predicts of fixed rows."""
+    model = load_model(path)
+    arrays = {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
+    return digest_arrays(arrays | {"f": model.decision_function(made_up(7, 50)[0])})
