@@ -344,6 +344,16 @@ class HullProblem:
             low, high = (low, middle) if self._apart(w, middle * least) else (middle, high)
         return high
 
+    @property
+    def memory(self) -> Array:
+        """What the next look at streamed rows goes by: a vector that a checkpoint holds, empty at the start."""
+        return np.empty(0) if self._last is None else np.concatenate(self._last)
+
+    def recall(self, memory: Array) -> None:
+        """Go on by the `memory` of another run, to the same bits."""
+        numbers = memory[-4:].tolist()
+        self._last = None if not memory.size else (memory[:-4], (numbers[0], numbers[1]), (numbers[2], numbers[3]))
+
     def _apart(self, w: Array, mass: float) -> bool:
         self._last = None
         return float(w @ self.vertex(w, mass).difference) > ROUNDING * self.scale * float(np.linalg.norm(w))

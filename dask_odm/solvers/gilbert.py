@@ -29,12 +29,15 @@ class GilbertState:
     lower : float
         The largest lower bound so far.
     passes : int
+    memory : ndarray
+        The problem's, before the last pass.
     history : list of dict
     """
 
     points: Array
     lower: float
     passes: int
+    memory: Array
     history: list[Record]
 
 
@@ -53,16 +56,17 @@ def solve_gilbert(
     if resume is not None:
         points, lower = resume.points, resume.lower
         log.take_up(resume.history)
+        problem.recall(resume.memory)
         problem.passes_made = resume.passes - 1  # the last one is made again
     while True:
         z = points[0] - points[1]
         upper = 0.5 * float(z @ z)
         overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-        vertex = problem.vertex(z)
+        memory, vertex = problem.memory, problem.vertex(z)
         lower = max(lower, lower_bound(z, vertex))
         gap = 1.0 if overlap else relative_gap(upper, lower)
         log.add(gap, upper, problem.passes_made, lower=lower)
-        on_state(GilbertState(points, lower, problem.passes_made, list(log.history)))
+        on_state(GilbertState(points, lower, problem.passes_made, memory, list(log.history)))
         if overlap or gap <= tol or len(log.history) >= max_iter:
             break
         change = vertex.difference - z

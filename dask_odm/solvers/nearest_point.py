@@ -49,6 +49,8 @@ class CorralState:
         The largest lower bound so far.
     passes : int
         Over the rows so far.
+    memory : ndarray
+        The problem's, before the last pass.
     history : list of dict
     """
 
@@ -60,6 +62,7 @@ class CorralState:
     spread: float
     lower: float
     passes: int
+    memory: Array
     history: list[Record]
 
     def kept(self, stay: Array) -> CorralState:
@@ -181,8 +184,9 @@ class _NearestPoint:
             z = state.weights @ state.points
             upper = 0.5 * float(z @ z)
             overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-            vertex = problem.vertex(z)
-            state = replace(state, lower=max(lower_bound(z, vertex), state.lower), passes=problem.passes_made)
+            memory, vertex = problem.memory, problem.vertex(z)
+            lower = max(lower_bound(z, vertex), state.lower)
+            state = replace(state, lower=lower, passes=problem.passes_made, memory=memory)
             gap = 1.0 if overlap else relative_gap(upper, state.lower)
             log.add(gap, upper, state.passes, lower=state.lower, corral=len(state.weights))
             state = replace(state, history=list(log.history))
@@ -215,7 +219,7 @@ class _NearestPoint:
         spread = max(self._problem.scale**2, np.finfo(float).tiny)
         points, positive = start.difference[None], start.points[:1]
         factor = np.array([[np.sqrt(spread + square)]])
-        return CorralState(np.zeros_like(points), points, positive, np.ones(1), factor, spread, 0.0, 0, [])
+        return CorralState(np.zeros_like(points), points, positive, np.ones(1), factor, spread, 0.0, 0, np.empty(0), [])
 
     def _taken_up(self, state: CorralState) -> CorralState:
         """A lost run's state; the rows of its points are asked for again."""
@@ -226,6 +230,7 @@ class _NearestPoint:
         else:
             self._rows = [None] * len(state.weights)
         self._log.take_up(state.history)
+        problem.recall(state.memory)
         problem.passes_made = state.passes - 1  # the last one is made again
         return state
 
