@@ -37,9 +37,9 @@ class SaddleSVC(StoreClassifier):
         a pass an iteration too, and more of them the nearer the hulls are. "auto" is "mnp", which took the fewest
         passes of the three wherever they were measured.
     offset : {"kkt", "midpoint"}, default="kkt"
-        Where the score is zero: half way between the scores at which the caps of the two classes are used up, as the
-        conditions of optimality have it, or half way between the nearest points, as the paper has it; the two are one
-        for the hard margin.
+        Where the score is zero, between the two classes. "kkt": half way between the scores at which the caps of the
+        classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
+        as the paper has it. The two are one for the hard margin.
     tol : float, default=1e-3
         Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach.
     max_iter : int, default=10000
