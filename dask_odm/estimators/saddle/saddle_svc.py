@@ -45,7 +45,7 @@ class SaddleSVC(StoreClassifier):
     max_iter : int, default=10000
         Most iterations; of "saddle", sweeps over all coordinates.
     block_size : int or None, default=None
-        Coordinates that a step of "saddle" moves: 1 is the paper's, None moves all of them at once.
+        Coordinates that a step of "saddle" moves at a time. None: all of them; the paper's steps move 1.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model.
     class_weight : dict, "balanced" or None, default=None
