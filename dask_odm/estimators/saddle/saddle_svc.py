@@ -52,7 +52,7 @@ class SaddleSVC(StoreClassifier):
         What the weights of rows are multiplied by. A row of weight c has the cap c·ν, as if it were there c times;
         numbers of rows are sums of weights.
     dtype : {"float32", "float64"} or None, default=None
-        What rows are kept in; None keeps their own type. Sums are in float64.
+        What rows are kept in. None: their own type. Sums are in float64.
     random_state : int, RandomState instance or None, default=None
         Seed of the coordinates that "saddle" draws.
     memory_limit : int, str or None, default=None
