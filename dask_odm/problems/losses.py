@@ -8,7 +8,7 @@ a new loss needs no new pass. A `FusedLoss` has compiled loops besides, that sum
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -83,6 +83,11 @@ class FusedLoss(Loss, Protocol):
     ) -> float:
         """``total`` and the loss of rows with scores ``K a``; adds to ``dual_image`` (r,), sets ``curvature`` (n,)."""
         ...
+
+
+def as_fused(loss: Loss) -> FusedLoss | None:
+    """The loss if it has compiled loops, which its class says: asking the protocol takes longer than a small pass."""
+    return cast(FusedLoss, loss) if FusedLoss in type(loss).__mro__ else None
 
 
 @dataclass(frozen=True)

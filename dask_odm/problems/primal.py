@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.losses import FusedLoss, Loss
+from dask_odm.problems.losses import FusedLoss, Loss, as_fused
 from dask_odm.problems.primal_loops import MOST_FEATURES, gather_active
 from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.typing import Array
@@ -106,8 +106,9 @@ class Query:
         total = PrimalSums(0.0, np.zeros(k), np.zeros(shape))
         fuses = curvature == "none" or (curvature == "full" and k <= MOST_FEATURES)
         for X, y, weight in self._pieces(blocks):
-            if fuses and isinstance(loss, FusedLoss) and not issparse(X):
-                total += self._fused_sums(loss, X, y, weight, curvature, hessian_stride)
+            fused = as_fused(loss) if fuses and not issparse(X) else None
+            if fused is not None:
+                total += self._fused_sums(fused, X, y, weight, curvature, hessian_stride)
                 continue
             value, dual, c = loss.evaluate(self.features.scores(X, self.w), y, weight)
             second = np.zeros(0)
@@ -147,7 +148,7 @@ class Query:
         for block in blocks:
             n = len(block.y)
             # compiled loops cut rows that are taken as they are by themselves: these come in one piece
-            whole = as_they_are and isinstance(self.loss, FusedLoss) and not issparse(block.X)
+            whole = as_they_are and as_fused(self.loss) is not None and not issparse(block.X)
             step = n if whole else block_rows(self.features.d, block.X)
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))

@@ -26,7 +26,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Rows
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.features import Affine
-from dask_odm.problems.losses import FusedLoss, Loss
+from dask_odm.problems.losses import Loss, as_fused
 from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.problems.sample import PrioritySample
 from dask_odm.problems.span_loops import span_product, span_scores
@@ -186,8 +186,9 @@ class SpanQuery:
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
         """``total`` and the loss of rows of kernel values ``K``; adds to ``dual_image``, sets ``curvature``."""
-        if isinstance(self.loss, FusedLoss):
-            return self.loss.span_sums(K, y, weight, a, dual_image, curvature, total)
+        fused = as_fused(self.loss)
+        if fused is not None:
+            return fused.span_sums(K, y, weight, a, dual_image, curvature, total)
         scores = np.empty(len(K))
         span_scores(K, a, scores)
         loss, dual, curvature[:] = self.loss.evaluate(scores, y, weight)
