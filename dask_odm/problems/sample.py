@@ -9,7 +9,7 @@ Source: Duffield, Lund, Thorup, *Priority sampling for estimation of arbitrary s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,12 +53,9 @@ class PrioritySample:
 
     @classmethod
     def draw(
-        cls, weight: Array, y: Array, first: int, read: Callable[[Array], Array] | None, size: int, seed: int
+        cls, weight: Array, y: Array, first: int, read: Callable[[Array], Array], size: int, seed: int
     ) -> PrioritySample:
-        """Of rows numbered from ``first``, by their ``weight`` (n,); ``read`` gives rows at ascending positions.
-
-        Without it `with_rows` is to follow.
-        """
+        """Of rows numbered from ``first``, by their ``weight`` (n,); ``read`` gives rows at ascending positions."""
         at = np.flatnonzero(weight)
         priority = weight[at] / uniform_numbers(first + at, seed)
         if len(at) > size + 1:
@@ -67,14 +64,10 @@ class PrioritySample:
             best = np.flatnonzero(priority >= threshold)
             at, priority = at[best], priority[best]
         order = np.argsort(-priority, kind="stable")[: size + 1]
-        rows = np.empty((len(order), 0))
-        drawn = cls(size, rows, y[at[order]], weight[at[order]], priority[order], first + at[order])
-        return drawn if read is None else drawn.with_rows(lambda numbers: read(numbers - first))
-
-    def with_rows(self, read: Callable[[Array], Array]) -> PrioritySample:
-        """The sample with its rows, which ``read`` gives at ascending numbers."""
-        chosen = np.sort(self.numbers)
-        return replace(self, rows=read(chosen)[np.searchsorted(chosen, self.numbers)])
+        chosen = at[order]
+        ascending = np.sort(chosen)
+        rows = read(ascending)[np.searchsorted(ascending, chosen)]
+        return cls(size, rows, y[chosen], weight[chosen], priority[order], first + chosen)
 
     def __add__(self, other: PrioritySample) -> PrioritySample:
         priority = np.concatenate([self.priority, other.priority])

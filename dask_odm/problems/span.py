@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import add
 from typing import Any
 
@@ -161,19 +161,12 @@ class SpanQuery:
         return total
 
     def support(self, blocks: Iterable[RowBlock], a: Array, draw: Draw) -> PrioritySample:
-        """Rows drawn by their dual variables |u| at ``a``; those without one by next to nothing, after the others."""
+        """Rows drawn by their `chances` at ``a``."""
+        return reduce(add, (self._draw(block, self._chances(block, a), draw) for block in blocks))
 
-        def drawn() -> Iterator[PrioritySample]:
-            for block in blocks:
-                chances = np.empty(len(block.y))
-                for rows, K in self._tiles(block):
-                    y, weight, scores = block.y[rows], block.weight[rows], np.empty(len(K))
-                    span_scores(K, a, scores)
-                    _, dual, _ = self.loss.evaluate(scores, y, weight)
-                    chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
-                yield self._draw(block, chances, draw)
-
-        return reduce(add, drawn())
+    def chances(self, blocks: Iterable[RowBlock], a: Array) -> tuple[Array, ...]:
+        """Every row's dual variable |u| at ``a``, and next to nothing for those without one, block by block."""
+        return tuple(self._chances(block, a) for block in blocks)
 
     def fill(self, block: RowBlock) -> None:
         """Compute the values that ``block`` is to keep."""
@@ -210,10 +203,19 @@ class SpanQuery:
             if curvature[rows].any():
                 span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
 
+    def _chances(self, block: RowBlock, a: Array) -> Array:
+        """`chances` of one block."""
+        chances = np.empty(len(block.y))
+        for rows, K in self._tiles(block):
+            y, weight, scores = block.y[rows], block.weight[rows], np.empty(len(K))
+            span_scores(K, a, scores)
+            _, dual, _ = self.loss.evaluate(scores, y, weight)
+            chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
+        return chances
+
     def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
         """Of the rows of a block, by their ``weight``."""
-        read = partial(self._read, block) if self.streamed else None
-        return PrioritySample.draw(weight, block.y, block.first, read, draw.size, draw.seed)
+        return PrioritySample.draw(weight, block.y, block.first, partial(self._read, block), draw.size, draw.seed)
 
     def _read(self, block: RowBlock, rows: slice | Array) -> Array:
         """Some rows of a block as the kernel sees them."""
@@ -271,12 +273,16 @@ class SpanProblem:
     passes : Passes
         Over blocks as the query takes them.
     rows : Rows, optional
-        All of them as the kernel sees them, where they are in memory: rows of a sample are taken of these.
+        All of them as the kernel sees them, where they are in memory: a sample is drawn of these at once, which takes
+        less time than to draw one of every group and merge them, and gives the same.
+    y : ndarray of shape (n,), optional
+        Their targets.
     """
 
     query: SpanQuery
     passes: Passes
     rows: Rows | None = None
+    y: Array | None = None
 
     @classmethod
     def over_rows(
@@ -296,7 +302,7 @@ class SpanProblem:
         ]
         if kept:
             run_threads(query.fill, blocks, threads)
-        return cls(query, ThreadPasses([[block] for block in blocks], threads), rows)
+        return cls(query, ThreadPasses([[block] for block in blocks], threads), rows, y)
 
     @classmethod
     def over_passes(cls, query: SpanQuery, passes: Passes) -> SpanProblem:
@@ -316,9 +322,12 @@ class SpanProblem:
 
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
         """Loss, dual image, curvatures and a sample, if one is to be drawn, at ``a``."""
-        nbytes = 0 if draw is None else draw.size * self._row_bytes
-        total: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
-        return total if total.sample is None else replace(total, sample=self._with_rows(total.sample))
+        if draw is None or self.rows is None:
+            nbytes = 0 if draw is None else draw.size * self._row_bytes
+            streamed: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
+            return streamed
+        total: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, None)
+        return replace(total, sample=self._draw(list(chain.from_iterable(total.curvatures)), draw))
 
     def product(self, at: SpanSums, p: Array) -> Array:
         """``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
@@ -332,11 +341,17 @@ class SpanProblem:
 
     def support(self, a: Array, draw: Draw) -> PrioritySample:
         """Rows drawn in proportion to their dual variables |u| at ``a``; those without one after them."""
+        if self.rows is not None:
+            return self._draw(self.passes.run(self.query, SpanQuery.chances, a), draw)
         nbytes = draw.size * self._row_bytes
         drawn: PrioritySample = self.passes.run(self.query, SpanQuery.support, a, draw, nbytes=nbytes)
-        return self._with_rows(drawn)
+        return drawn
 
-    def _with_rows(self, sample: PrioritySample) -> PrioritySample:
-        """``sample`` with its rows, where these are in memory."""
-        rows = self.rows
-        return sample if rows is None else sample.with_rows(lambda index: rows_at(rows, index))
+    def _draw(self, weights: Sequence[Array], draw: Draw) -> PrioritySample:
+        """Of rows in memory, by the ``weights`` of all, part by part in their order."""
+        rows, y = self.rows, self.y
+        assert rows is not None
+        assert y is not None
+        return PrioritySample.draw(
+            np.concatenate(weights), y, 0, lambda index: rows_at(rows, index), draw.size, draw.seed
+        )
