@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dask
+import hypothesis
 import numpy as np
 import pytest
 
@@ -18,6 +19,9 @@ from quick_workers import QUICK
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells have it for what they start in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# An example that compiles or waits for a busy machine is no failure; what hangs is ended from outside.
+hypothesis.settings.register_profile("dask_odm", deadline=None)
+hypothesis.settings.load_profile("dask_odm")
 
 # Published feature counts: some files do not reach their last index.
 N_FEATURES = {
