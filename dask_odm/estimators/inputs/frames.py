@@ -72,12 +72,42 @@ def refuse_arrow(X: Any) -> None:
 
 
 def refuse_labels_inside(X: Any) -> None:
-    """Raise InputError if ``X``, which came without labels, is a frame with a column that is named as they are."""
-    if not isinstance(X, pd.DataFrame) and not is_dask_frame(X):
+    """Raise InputError if ``X``, which came without labels, is a frame with a column that must be they.
+
+    That is one that is named as labels are, else the only one that holds no numbers.
+    """
+    if not is_frame(X):
         return
-    for name in X.columns:
-        if isinstance(name, str) and name.lower() in LABEL_NAMES:
-            raise InputError(f"no y given; pass frame.drop(columns={name!r}), frame[{name!r}].")
+    named = [name for name in X.columns if isinstance(name, str) and name.lower() in LABEL_NAMES]
+    likely = (named or _without_numbers(X if isinstance(X, pd.DataFrame) else X._meta))[:2]
+    if named or len(likely) == 1:
+        name = likely[0]
+        raise InputError(
+            f"y is missing. Did you mean fit(frame, {name!r}), or fit(frame.drop(columns={name!r}), frame[{name!r}])?"
+        )
+
+
+def labels_by_name(X: Any, name: str) -> tuple[Any, Any]:
+    """The frame ``X`` without its column ``name``, and that column.
+
+    Raises
+    ------
+    InputError
+        ``X`` is no frame, or has no such column, or two of them.
+    """
+    if not is_frame(X):
+        raise InputError(f"y may name a column of a frame, but X is {type(X).__name__}. Got y={name!r}; pass labels.")
+    found = list(X.columns).count(name)
+    if found != 1:
+        columns = ", ".join(map(repr, X.columns[:8])) + (" …" if len(X.columns) > 8 else "")
+        many = "has no column" if not found else f"has {found} columns"
+        raise InputError(f"X {many} {name!r}, which y names. Its columns are {columns}.")
+    return X.drop(columns=name), X[name]
+
+
+def is_frame(X: Any) -> bool:
+    """Whether ``X`` is a pandas or dask DataFrame."""
+    return isinstance(X, pd.DataFrame) or is_dask_frame(X)
 
 
 def is_dask_frame(X: Any) -> bool:
@@ -134,6 +164,11 @@ def names_of(frame: pd.DataFrame) -> Array | None:
     if any(strings) and not all(strings):
         raise InputError("column names must all be strings, or none; convert them: frame.columns = map(str, columns).")
     return np.array(frame.columns, dtype=object) if strings and all(strings) else None
+
+
+def _without_numbers(frame: pd.DataFrame) -> list[Any]:
+    """Names of the columns that hold no numbers."""
+    return [name for j, name in enumerate(frame.columns) if not _are_numbers(frame.iloc[:, j])]
 
 
 def _require_numbers(frame: pd.DataFrame) -> None:

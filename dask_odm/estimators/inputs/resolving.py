@@ -21,6 +21,7 @@ from dask_odm.estimators.inputs.frames import (
     dask_rows,
     is_dask_frame,
     is_dask_series,
+    labels_by_name,
     labels_of,
     refuse_arrow,
     refuse_labels_inside,
@@ -47,7 +48,8 @@ def resolve(
     ------
     InputError
         y or sample_weight given besides a source that has its own, a Dataset without ``X``, a frame with columns
-        that are no numbers, an Arrow table, or lengths, dimensions or coordinates that do not match.
+        that are no numbers or without the column that y names, an Arrow table, or lengths, dimensions or coordinates
+        that do not match.
     StoreError
         A path that is no sound store.
     """
@@ -59,6 +61,8 @@ def resolve(
     refuse_arrow(X)
     if y is None and features is None:
         refuse_labels_inside(X)
+    if isinstance(y, str):
+        X, y = labels_by_name(X, y)
     if is_xarray(X):
         return _of_xarray(X, y, sample_weight, features)
     if is_dask_frame(X):

@@ -155,16 +155,37 @@ def test_an_arrow_table_is_refused_with_a_way_out(frame, rows):
             call()
 
 
-@pytest.mark.parametrize("name", ["label", "Target"])
-@pytest.mark.parametrize("lazy", [False, True])
-def test_labels_left_inside_the_frame(frame, rows, name, lazy):
-    X, y = frame, np.where(rows[1] > 0, "yes", "no")
-    whole = X.assign(**{name: y})
-    if lazy:
-        whole = pytest.importorskip("dask.dataframe").from_pandas(whole, npartitions=2)
-    message = rf"no y given; pass frame\.drop\(columns='{name}'\), frame\['{name}'\]\."
+@pytest.mark.parametrize("name", ["Target", "outcome"])  # by its name, and as the only one without numbers
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_labels_left_inside_the_frame(frame, rows, name, backend):
+    y = np.where(rows[1] > 0, "yes", "no")
+    whole = BACKENDS[backend](frame.assign(**{name: y}))
+    message = rf"y is missing\. Did you mean fit\(frame, '{name}'\), or fit\(frame\.drop\(columns='{name}'\), frame\['"
     with pytest.raises(InputError, match=message):
         ODMClassifier().fit(whole)
-    assert ODMClassifier().fit(whole.drop(columns=name), whole[name]).classes_.tolist() == ["no", "yes"]
-    named = X.rename(columns={X.columns[0]: name})  # it may be a feature all the same
-    assert len(ODMClassifier().fit(named, y).predict(named)) == len(X)
+
+
+def test_a_feature_may_be_named_like_labels(frame, rows):
+    named = frame.rename(columns={frame.columns[0]: "label"})
+    assert len(ODMClassifier().fit(named, rows[1]).predict(named)) == len(frame)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_y_names_a_column(frame, rows, backend):
+    y = np.where(rows[1] > 0, "yes", "no")
+    whole = BACKENDS[backend](frame.assign(outcome=y))
+    model = ODMClassifier(solver="exact").fit(whole, "outcome")
+    apart = ODMClassifier(solver="exact").fit(frame, y)
+    np.testing.assert_array_equal(model.dual_coef_, apart.dual_coef_)
+    assert model.feature_names_in_.tolist() == list(frame.columns)
+    assert model.score(whole, "outcome") == apart.score(frame, y)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_y_names_no_column(frame, rows, backend):
+    with pytest.raises(
+        InputError, match=r"X has no column 'outcome', which y names\. Its columns are 'length', 'width', 'depth'\."
+    ):
+        ODMClassifier().fit(BACKENDS[backend](frame), "outcome")
+    with pytest.raises(InputError, match=r"y may name a column of a frame, but X is ndarray\. Got y='outcome'"):
+        ODMClassifier().fit(rows[0], "outcome")
