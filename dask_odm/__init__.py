@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from dask_odm.data.readers.ingest import ingest
     from dask_odm.data.store.interchange import open_store
     from dask_odm.data.store.store import Store
+    from dask_odm.diagnostics.plotting import plot_margin_distribution
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
     from dask_odm.estimators.odm.odm_classifier import ODMClassifier as ODMClassifier
     from dask_odm.estimators.saddle.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model
+    from dask_odm.events import listen
 
     __version__: str
 
@@ -35,8 +37,10 @@ __all__ = [
     "__version__",
     "datasets",
     "ingest",
+    "listen",
     "load_model",
     "open_store",
+    "plot_margin_distribution",
     *ESTIMATORS,
 ]
 
@@ -49,8 +53,10 @@ _HOME = {
     "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
     "ingest": "dask_odm.data.readers.ingest",
+    "listen": "dask_odm.events",
     "load_model": "dask_odm.estimators.saving",
     "open_store": "dask_odm.data.store.interchange",
+    "plot_margin_distribution": "dask_odm.diagnostics.plotting",
     **{entry.name: entry.module for entry in ESTIMATORS.values()},
 }
 
@@ -74,5 +80,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names without loading them."""
-    return sorted({*globals(), *__all__})
+    """The public names and no others; none is loaded for it."""
+    return sorted(__all__)

@@ -5,8 +5,7 @@ from tempfile import TemporaryDirectory
 from sklearn.feature_extraction.text import HashingVectorizer
 
 import dask_odm as odm
-from dask_odm import ProgressBars
-from dask_odm.events import listen
+from dask_odm import ProgressBars, listen
 
 # An array: coef_ and intercept_ are of the raw features, whatever the scaling.
 X, y = odm.datasets.make_wide(500, 200, informative=10)
