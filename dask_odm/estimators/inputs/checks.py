@@ -31,6 +31,7 @@ from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
 EXTREME_ROWS = 64
+WRAP = "Rows in memory can be learned by sklearn.multiclass.OneVsRestClassifier around this estimator."
 LEAST_WEIGHT = 1e-290  # of all rows of a class: what is divided by less may overflow
 
 
@@ -125,7 +126,7 @@ def _require_labels_of_classes(y: Array, many: bool) -> None:
     if kind != "binary":
         check_classification_targets(y)
         if not (many and kind == "multiclass"):
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}. {WRAP}")
 
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
@@ -165,7 +166,7 @@ def require_classes(classes: Array, *, many: bool) -> None:
     if len(classes) > 2 and not many:
         raise InputError(
             f"Only binary classification is supported. The labels have {len(classes)} values: "
-            f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}."
+            f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}. {WRAP}"
         )
 
 
