@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, open_store
 from dask_odm.errors import DaskODMError
+from small_stores import store_of
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,29 @@ def test_calibration(rings):
 def test_agrees_with_a_plain_linear_classifier_on_easy_rows(make_blobs):
     X, y = make_blobs(200, 2, distance=8.0)
     np.testing.assert_array_equal(ODMClassifier().fit(X, y).predict(X), LogisticRegression().fit(X, y).predict(X))
+
+
+def test_several_classes_by_one_machine_each():
+    X, y = load_iris(return_X_y=True)
+    assert OneVsRestClassifier(ODMClassifier()).fit(X, y).score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0])
+def test_without_a_band_it_is_the_squared_hinge_of_linear_svc(rows, C):
+    """docs/from_svc.md: the same objective, the regularised intercept included."""
+    svc = LinearSVC(C=C, tol=1e-10, max_iter=100_000).fit(*rows)
+    odm = ODMClassifier("linear", theta=0.0, upsilon=0.0, lam=2 * len(rows[0]) * C, tol=1e-12).fit(*rows)
+    np.testing.assert_allclose(odm.coef_, svc.coef_, atol=1e-6)
+    np.testing.assert_allclose(odm.intercept_, svc.intercept_, atol=1e-6)
+
+
+def test_the_arrays_of_a_store_can_be_searched(rings, tmp_path):
+    """docs/from_svc.md: a Dataset as a whole has no rows to pick, its arrays have."""
+    store = open_store(store_of(tmp_path / "a.zarr", *rings).path)
+    grid = {"gamma": [1e-4, 2.0]}
+    stored = GridSearchCV(ODMClassifier(), grid, cv=3).fit(store.X, store.y)
+    plain = GridSearchCV(ODMClassifier(), grid, cv=3).fit(*rings)
+    np.testing.assert_array_equal(stored.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"])
 
 
 @pytest.mark.parametrize("method", ["predict", "decision_function", "score", "save"])
