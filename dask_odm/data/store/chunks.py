@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numcodecs
 import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import CHECKSUM_BYTES, STORE, ArrayLayout, Wording, crc32c
 from dask_odm.data.store.storage import storage_of
+from dask_odm.data.store.zstd import unpack_zstd
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 
@@ -46,7 +46,7 @@ def read_packed_chunk(root: str, array: ArrayLayout, i: int, entry: tuple[int, i
         raise damage(root, array, i, f"unreadable ({size} bytes, not {array.chunk_nbytes}, are packed in it)")
     numbers = np.empty(array.chunks, np.dtype(array.dtype).newbyteorder("<"))
     try:
-        numcodecs.Zstd().decode(packed, numbers.reshape(-1).view(np.uint8))
+        unpack_zstd(packed, numbers.reshape(-1).view(np.uint8))
     except Exception as error:  # whatever the codec raises on damage
         raise damage(root, array, i, f"unreadable ({error})") from error
     return numbers

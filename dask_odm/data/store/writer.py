@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-import numcodecs
 import numpy as np
 import numpy.typing as npt
 
@@ -43,6 +42,7 @@ from dask_odm.data.store.open_chunk import OpenChunk, sealed_bytes
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.storage import new_storage
 from dask_odm.data.store.store import Store
+from dask_odm.data.store.zstd import pack_zstd
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 
@@ -264,8 +264,7 @@ class StoreWriter:
         """Write one chunk file from its sealed plain bytes, compressing them if asked to."""
         data = memoryview(sealed)
         if array.compression == "zstd":
-            plain = bytes(data[:-CHECKSUM_BYTES])
-            data = memoryview(seal(bytes(numcodecs.Zstd(level=0, checksum=True).encode(plain))))
+            data = memoryview(seal(pack_zstd(bytes(data[:-CHECKSUM_BYTES]))))
         self._storage.write(array.chunk_key(i), data)
         checksum = int.from_bytes(data[-CHECKSUM_BYTES:], "little")
         self._entries.setdefault(array.name, []).append((len(data), checksum))
