@@ -19,11 +19,13 @@ from scipy.sparse import issparse
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import Affine
+from dask_odm.problems.moment_loops import TILE, add_products, turn
 from dask_odm.problems.row_passes import PassBytes, RowBlock
 from dask_odm.typing import Array
 
-PIECE_BYTES = 1 << 20  # of the z of rows that products are taken of at a time: they stay in a core's cache
+PIECE_BYTES = 1 << 19  # of the z of rows that products are taken of at a time: they stay in a core's cache
 CONSTANT = 1e-14  # deviation of a target, as a share of it, that is rounding
+MOST_TURNED = 64  # entries of z up to which compiled loops are faster than BLAS
 LEAST_SLICE = 32  # rows of a shard in a piece, so that adding up matrices costs little beside making them
 
 
@@ -47,7 +49,7 @@ class Embedding(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FromOrigin:
-    """The rows themselves, less an ``origin`` (d,) that is near them; the difference is taken in float64."""
+    """The rows themselves, less an ``origin`` (d,) near them, float64 but of values that the rows' own type has."""
 
     origin: Array
 
@@ -118,39 +120,57 @@ class MomentQuery:
     def sums(self, blocks: Iterable[RowBlock]) -> Array:
         """``Σ c z zᵀ`` of every shard, (n_shards, k, k)."""
         total = np.zeros((self.n_shards, self.k, self.k))
-        for z, shards in self._pieces(blocks):
-            if shards is None:
-                total[0] += z.T @ z  # the same array twice: BLAS makes one half of it
-                continue
-            order = np.argsort(shards, kind="stable")
-            z, bounds = z[order], np.searchsorted(shards[order], np.arange(self.n_shards + 1))
-            for i in range(self.n_shards):
-                some = z[bounds[i] : bounds[i + 1]]
-                total[i] += some.T @ some
-        return total
+        turned = np.zeros((self.n_shards, *[-(-self.k // TILE) * TILE] * 2))
+        for piece in self._pieces(blocks):
+            if isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED and not issparse(piece.X):
+                self._add_turned(piece, self.embedding.origin, turned)
+            else:
+                self._add(piece, total)
+        lower = np.tril(turned[:, : self.k, : self.k])
+        return total + lower + np.tril(lower, -1).transpose(0, 2, 1)
 
-    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Array, Array | None]]:
-        """``√c z`` of a bounded number of rows at a time, in the same memory, and their shards."""
-        d, step, buffer = self.embedding.width, self.piece_rows, np.empty((0, self.k))
+    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[RowBlock]:
+        """A bounded number of rows at a time, y (n, t), with the square roots of the weights."""
         for block in blocks:
-            n = len(block.y)
-            if len(buffer) < min(n, step):
-                buffer = np.empty((min(n, step), self.k))
-            for start in range(0, n, step):
-                rows = slice(start, min(n, start + step))
-                z, X = buffer[: rows.stop - start], block.X[rows]
-                self.embedding(X.toarray() if issparse(X) else X, z[:, :d])
-                z[:, d:-1] = block.y[rows].reshape(len(z), -1) - self.y_origin
-                z[:, -1] = 1.0
-                if block.weight.size:
-                    z *= np.sqrt(block.weight[rows])[:, None]
-                yield z, self._shards(block.first + start, len(z))
+            for start in range(0, len(block.y), self.piece_rows):
+                rows = slice(start, min(len(block.y), start + self.piece_rows))
+                y = block.y[rows].reshape(rows.stop - start, -1)
+                yield RowBlock(block.X[rows], y, np.sqrt(block.weight[rows]), block.first + start)
 
-    def _shards(self, first: int, n: int) -> Array | None:
+    def _add_turned(self, piece: RowBlock, origin: Array, turned: Array) -> None:
+        """Add the moments of some rows, by compiled loops: their lower blocks alone."""
+        order, bounds = self._by_shard(piece)
+        dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
+        z = np.zeros((turned.shape[1], len(piece.y)), dtype)
+        # a difference from an origin of the rows' own type is exact but for its last digit
+        near = origin.astype(dtype, copy=False)
+        turn(piece.X, order, piece.y, piece.weight, near, self.y_origin, z)
+        for i in range(self.n_shards):
+            add_products(z, bounds[i], bounds[i + 1], turned[i])
+
+    def _add(self, piece: RowBlock, total: Array) -> None:
+        """Add the moments of some rows, by BLAS in float64."""
+        d, z = self.embedding.width, np.empty((len(piece.y), self.k))
+        self.embedding(piece.X.toarray() if issparse(piece.X) else piece.X, z[:, :d])
+        z[:, d:-1] = piece.y - self.y_origin
+        z[:, -1] = 1.0
+        if piece.weight.size:
+            z *= piece.weight[:, None]
+        order, bounds = self._by_shard(piece)
+        z = z[order] if len(order) else z
+        for i in range(self.n_shards):
+            some = z[bounds[i] : bounds[i + 1]]
+            total[i] += some.T @ some  # the same array twice: BLAS makes one half of it
+
+    def _by_shard(self, piece: RowBlock) -> tuple[Array, Array]:
+        """An order of rows in which shards follow each other, or empty, and where each begins and ends."""
+        n, first = len(piece.y), piece.first
         if self.shard_of is None:
-            return None
+            return np.empty(0, np.int64), np.array([0, n])
         at = np.arange(first, first + n) if self.numbers is None else self.numbers[first : first + n]
-        return self.shard_of(at)
+        shards = self.shard_of(at)
+        order = np.argsort(shards, kind="stable")
+        return order, np.searchsorted(shards[order], np.arange(self.n_shards + 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,7 +113,7 @@ class MemoryData:
     def origin(self) -> tuple[Array, Array]:
         X, y = self.held.X[:ORIGIN_ROWS], self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
         near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
-        return near, y.mean(axis=0)
+        return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
 
     def fingerprint(self) -> str:
         return self.held.fingerprint()

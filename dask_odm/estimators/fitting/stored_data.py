@@ -95,7 +95,8 @@ class StoredData:
 
     def origin(self) -> tuple[Array, Array]:
         keep, y, _ = self.targets(self.store.read_columns(0))
-        return self.store.statistics.mean, np.array([y[keep].mean() if keep.any() else 0.0])
+        near = self.store.statistics.mean.astype(self.store.dtype).astype(np.float64)
+        return near, np.array([y[keep].mean() if keep.any() else 0.0])
 
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"

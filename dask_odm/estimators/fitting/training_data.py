@@ -107,7 +107,10 @@ class TrainingData(Protocol):
         ...
 
     def origin(self) -> tuple[Array, Array]:
-        """A point near the rows (d,) and a value near the targets (t,), found without a pass: what sums are about."""
+        """A point near the rows (d,) and values near the targets (t,), found without a pass: what sums are about.
+
+        The point is float64, of values that the rows' own type has.
+        """
         ...
 
     def fingerprint(self) -> str:
