@@ -232,12 +232,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
 
     def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
-        if store.y_kind != "real":
-            what = "the labels of classes" if store.has_y else "no targets"
-            raise InputError(
-                f"store '{store.path}' holds {what}, where a regression needs real targets; ingest the data again with "
-                "target='real' (--target real)."
-            )
+        store.require_targets("a regression")
         return StoredData(run, store, RealValues()), Schema(store.features, store.feature_names)
 
 

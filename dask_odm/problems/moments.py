@@ -10,7 +10,7 @@ scatter and covariances in one symmetric matrix. The origin is a point near the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -209,8 +209,8 @@ class ShardMoments:
     @property
     def total(self) -> ShardMoments:
         """Those of all rows, as one shard."""
-        sums = (each.sum(axis=0)[None] for each in (self.weight, self.scatter, self.covariance, self.square))
-        return ShardMoments(*sums, self.mean, self.y_mean, self.factor, self.spread)
+        names = ("weight", "scatter", "covariance", "square")
+        return replace(self, **{name: getattr(self, name).sum(axis=0)[None] for name in names})
 
     def mean_squares(self, w: Array) -> Array:
         """Mean squared error over all rows of weights ``w`` (d, t) of scaled features, (t,)."""
@@ -264,8 +264,9 @@ class LeaveOutQuery:
     """Squared errors of ridge on every row that it is fitted without, for many λ; tasks carry it.
 
     With the eigenvectors U and values s of the scatter of all rows, ``q = Uᵀx`` and n the sum of weights, the fit's
-    value is ``f = Σ_k q_k β_k/(s_k + nλ)`` and the row's leverage ``h = c (1/n + Σ_k q_k²/(s_k + nλ))``, 1/n where there
-    is an intercept. Without the row its residual is ``(y − f)/(1 − h)``, exactly: the row leaves with all its weight.
+    value is ``f = Σ_k q_k β_k/(s_k + nλ)`` and the row's leverage ``h = c (1/n + Σ_k q_k²/(s_k + nλ))``, 1/n where
+    there is an intercept. Without the row its residual is ``(y − f)/(1 − h)``, exactly. Of a row of weight above 1 one
+    copy is left out: its c in h is 1.
 
     Parameters
     ----------
@@ -298,7 +299,8 @@ class LeaveOutQuery:
     def of(cls, moments: ShardMoments, embedding: Embedding, lams: Array, *, intercept: bool) -> LeaveOutQuery:
         """That of all rows of ``moments``, for ``lams`` (l,)."""
         all_rows = moments.total
-        n, values, vectors = float(all_rows.weight[0]), *eigh(all_rows.scatter[0], check_finite=False)
+        n = float(all_rows.weight[0])
+        values, vectors = eigh(all_rows.scatter[0], check_finite=False)
         penalties = n * lams
         inverse = 1.0 / (np.maximum(values, 0.0)[:, None] + penalties)
         rotation, shift = moments.factor[:, None] * vectors, moments.mean - embedding.origin
@@ -333,7 +335,7 @@ class LeaveOutQuery:
         phi = np.empty((X.shape[0], self.embedding.width))
         self.embedding(X.toarray() if issparse(X) else X, phi)
         q = (phi - self.mean) @ self.rotation
-        stays = 1.0 - weight[:, None] * (self.share + (q * q) @ self.inverse)
+        stays = 1.0 - np.minimum(weight, 1.0)[:, None] * (self.share + (q * q) @ self.inverse)
         total = np.empty((self.inverse.shape[1], len(self.y_mean)))
         of_y = y.reshape(len(q), -1) - self.y_mean
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

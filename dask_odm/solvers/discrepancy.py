@@ -1,7 +1,7 @@
 """Shards that learn beside each other, each told a mean of the others: rounds to a certified fixed point.
 
 iterate   ``w_i ← D_i⁻¹ (b_i + p_i · mean of the others)``, all shards at once; see `dask_odm.solvers.shard_systems`
-stop      ``q/(1 − q) · ‖Wᵗ − Wᵗ⁻¹‖ ≤ tol · ‖Wᵗ‖`` in the norm of D, with q the factor by which a round shrinks the error
+stop      ``q/(1 − q) · ‖Wᵗ − Wᵗ⁻¹‖ ≤ tol · ‖Wᵗ‖`` in the norm of D, q the factor by which a round shrinks the error
 
 In that norm a round is self-adjoint, so its factor q is its largest eigenvalue in size, and the left-hand side bounds
 the distance from the fixed point. `spectral_radius` finds the eigenvalue by Lanczos's method where no bound is known.
@@ -128,8 +128,8 @@ def _sum(answers: Sequence[Answer], name: str) -> float:
 
 
 def _state(answers: Sequence[Answer], history: list[Record]) -> ExchangeState:
-    stacked = (np.concatenate(list(parts)) for parts in zip(*((a.w, a.side) for a in answers), strict=True))
-    return ExchangeState(*stacked, list(history))
+    solutions, sides = (np.concatenate([getattr(answer, name) for answer in answers]) for name in ("w", "side"))
+    return ExchangeState(solutions, sides, list(history))
 
 
 def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array], Array], start: Array) -> float:

@@ -164,7 +164,9 @@ def kernel_rounds(cluster: Cluster, shards: KernelShards, states: Any, folder: s
     """Rounds over shards of a kernel model."""
     numbers = list(range(shards.count))
     scratch = folder if cluster.client is not None else None
-    return Rounds(cluster, numbers, begin, name=NAME, hold=partial(_hold_kernel, shards), states=states, scratch=scratch)
+    return Rounds(
+        cluster, numbers, begin, name=NAME, hold=partial(_hold_kernel, shards), states=states, scratch=scratch
+    )
 
 
 def _hold_kernel(shards: KernelShards, i: int) -> HeldKernel:

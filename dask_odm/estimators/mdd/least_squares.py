@@ -126,9 +126,7 @@ def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Arra
     query = MomentQuery(embedding, data.origin()[1], m, shard_of, numbers if m > 1 else None)
     what = f"Moments of {m} shards of {embedding.width} features" if m > 1 else f"Moments of {embedding.width} features"
     data.require_pass(query.pass_bytes(), what)
-    sums = data.passes(math.ceil(query.k * math.sqrt(m))).run(
-        query, MomentQuery.sums, nbytes=8 * m * query.k * query.k
-    )
+    sums = data.passes(math.ceil(query.k * math.sqrt(m))).run(query, MomentQuery.sums, nbytes=8 * m * query.k * query.k)
     if not np.isfinite(sums).all():
         raise InputError(NOT_FINITE)
     empty = np.flatnonzero(~(sums[:, -1, -1] > 0))
@@ -163,7 +161,10 @@ def _choose_lam(
     total = moments.total
     errors = data.passes(len(fit.lams)).run(query, LeaveOutQuery.sums) / total.weight[0]
     if np.isnan(errors).all():
-        raise InputError("leaving one row out leaves nothing to learn from; give more rows, or one lam without loo.")
+        raise InputError(
+            f"leaving one row out leaves nothing to learn from, with n_samples = {data.rows}; give more rows, or one "
+            "lam without loo."
+        )
     best = int(np.nanargmin(errors.mean(axis=1)))
     spread = total.spread / total.weight[0]
     score = float(np.mean([1.0 - e / s if s > 0 else 0.0 for e, s in zip(errors[best], spread, strict=True)]))

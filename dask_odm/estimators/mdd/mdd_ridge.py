@@ -30,8 +30,8 @@ SAVED = ("gap_", "contraction_", "lam_", "loo_score_", "loo_errors_", "history_"
 class MDDRidge(StoreRegressor):
     """Ridge regression, by one shard of the rows or by many that learn beside each other.
 
-    One shard is ridge regression, ``1/n Σ (y − w·x)² + lam ‖w‖²``, in one pass over the rows, wherever they are: that
-    of `sklearn.linear_model.Ridge` with ``alpha = n lam``. Several shards are drawn at random and solved each by itself,
+    One shard is ridge regression, ``1/n Σ (y − w·x)² + lam ‖w‖²``, in one pass over the rows, wherever they are:
+    `sklearn.linear_model.Ridge` with ``alpha = n lam``. Several shards are drawn at random and solved each by itself,
     and the model is the mean of theirs: divide and conquer (DRR). With ``discrepancy`` they also tell each other their
     mean in rounds, and each is pushed from the others, or drawn to them (``mode``).
 
@@ -113,8 +113,8 @@ class MDDRidge(StoreRegressor):
     A shard's weights are ``A_i⁻¹(b_i − γ/2 · w̄_∖i)``, with A_i its scatter over n_i, plus λI, and w̄_∖i the mean of the
     others; in consensus ``(A_i + μI)⁻¹(b_i + μ w̄_∖i)``, with means weighted by n_i. All rows are centred by one mean.
     The paper's theorem is the ambiguity identity: the mean model's risk is the mean of the shards' risks less their
-    discrepancy. But more discrepancy also raises the first: on no data that we tried did a positive ``discrepancy`` help
-    beyond noise, while consensus helps where shards are small or differ (``examples/compare_mdd.py``).
+    discrepancy. But more discrepancy also raises the first: on no data that we tried did a positive ``discrepancy``
+    help beyond noise, while consensus helps where shards are small or differ (``examples/compare_mdd.py``).
 
     References
     ----------
