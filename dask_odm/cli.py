@@ -61,7 +61,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="dask-odm")
 def main() -> None:
-    """Large-margin classification, kernel and linear, for data that does not fit in memory."""
+    """Large-margin classification and ridge regression, kernel and linear, for data that does not fit in memory."""
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -205,7 +205,7 @@ def fit(store: str, model: str, estimator: str, scheduler: str | None, workers: 
 @click.argument("model")
 @click.argument("store")
 @click.argument("out")
-@click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels.")
+@click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels; of classifiers.")
 @overwrite_option
 @json_option
 def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_json: bool) -> None:
@@ -218,7 +218,7 @@ def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_
     with _progress():
         rows = write_predictions(_load(model), Store.open(store), out, scores=scores, overwrite=overwrite)
     result = {"path": os.path.abspath(out), "rows": rows, "seconds": time.perf_counter() - started}
-    _emit(as_json, result, f"{out}: {rows} {'scores' if scores else 'labels'}, {result['seconds']:.2f} s")
+    _emit(as_json, result, f"{out}: {rows} {'scores' if scores else 'predictions'}, {result['seconds']:.2f} s")
 
 
 @main.command()
@@ -226,14 +226,14 @@ def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_
 @click.argument("store")
 @json_option
 def evaluate(model: str, store: str, as_json: bool) -> None:
-    """Compare predictions with the labels of STORE: accuracy, confusion, margins."""
+    """Compare predictions with the labels or targets of STORE: accuracy, confusion, margins; or R² and errors."""
     from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.evaluation import evaluate as run
+    from dask_odm.diagnostics.evaluation import compare
     from dask_odm.diagnostics.facts import listing
 
     started = time.perf_counter()
     with _progress():
-        found = run(_load(model), Store.open(store))
+        found = compare(_load(model), Store.open(store))
     result = {**found.facts(), "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")
 

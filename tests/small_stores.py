@@ -18,10 +18,16 @@ def store_of(
     weight: np.ndarray | None = None,
     chunk_rows: int = 100,
     names: list[str] | None = None,
+    real: bool = False,
 ) -> Store:
-    """Write rows ``X`` with labels ``y`` (numbers, strings or booleans; None among them is unknown) as a store."""
+    """Write rows ``X`` with labels ``y`` (numbers, strings or booleans; None among them is unknown) as a store.
+
+    With ``real``, y are real targets.
+    """
     codes, classes = None, None
-    if y is not None:
+    if real:
+        codes = y
+    elif y is not None:
         labels = np.asarray(y, dtype=object)
         classes = tuple(sorted({label for label in labels.tolist() if label is not None}))
         codes = np.array([-1 if label is None else classes.index(label) for label in labels.tolist()])

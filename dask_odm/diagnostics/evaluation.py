@@ -1,4 +1,4 @@
-"""Applies a model to the rows of a store, chunk by chunk: writes predictions, or compares them with the labels."""
+"""Applies a model to the rows of a store, chunk by chunk: writes predictions, or compares them with labels."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from dask.base import compute
 from numpy.typing import NDArray
+from sklearn.base import is_regressor
 
 from dask_odm.data.store.files import aside
 from dask_odm.data.store.records import check_target, write_record
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.regression import Errors
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
 from dask_odm.strategies.predict import label_block
@@ -129,7 +131,7 @@ def _margins(true: Array, scores: Array) -> Array:
 
 
 def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation:
-    """Compare a model's predictions with the labels of a store, chunk by chunk; labels are matched by value.
+    """Compare a classifier's predictions with the labels of a store, chunk by chunk; labels are matched by value.
 
     Raises
     ------
@@ -152,6 +154,30 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
     for i, scores in enumerate(blocks(model.decision_function(store.path), "evaluate")):
         weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
         found.add(table[store.read_chunk(store.layout.y, i)], scores, weight)
+    return found
+
+
+def compare(model: Any, store: Store) -> Evaluation | Errors:
+    """Compare a model's predictions with the labels, or a regressor's with the targets, of a store, chunk by chunk.
+
+    Raises
+    ------
+    InputError
+        As `evaluate`. Of a regressor: the store has no real targets, or the model has several.
+    """
+    return _errors(model, store) if is_regressor(model) else evaluate(model, store)
+
+
+def _errors(model: Any, store: Store) -> Errors:
+    store.require_targets("evaluate")
+    if not store.known_rows or store.layout.y is None:
+        raise InputError(f"store '{store.path}' has no targets to compare with.")
+    lazy, found = model.predict(store.path), Errors()
+    if lazy.ndim == 2:
+        raise InputError(f"the model predicts {lazy.shape[1]} targets a row, but a store holds one.")
+    for i, predicted in enumerate(blocks(lazy, "evaluate")):
+        weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
+        found.add(store.read_chunk(store.layout.y, i), predicted, weight)
     return found
 
 
@@ -186,12 +212,13 @@ def write_predictions(
 
     Parameters
     ----------
-    model : fitted classifier
+    model : fitted classifier or regressor
     store : Store
     out : path
         ``.csv``: one column, ``label`` or ``score``; a column ``score LABEL`` each where a row has a score a class.
         ``.zarr``: array ``score``, or array ``y`` of codes, indices into ``classes`` of the group's attribute
-        ``content``. Written aside and renamed into place.
+        ``content``. Of a regressor: a column ``prediction``, or one each of several targets; an array ``y`` of
+        numbers. Written aside and renamed into place.
     scores : bool
         The decision function instead of labels.
     overwrite : bool
@@ -200,12 +227,15 @@ def write_predictions(
     Raises
     ------
     InputError
-        The output exists, has another suffix, or the rows have another number of features.
+        The output exists, has another suffix, or the rows have another number of features; or ``scores`` are asked
+        of a regressor.
     StoreError
         The disk is full, or the store is damaged.
     """
     check_predictions(out, overwrite=overwrite)
     path = os.path.abspath(out)
+    if is_regressor(model):
+        return _write_values(model, store, path, scores=scores, overwrite=overwrite)
     lazy = (model.decision_function if scores else model.predict)(store.path)
     found = blocks(lazy, "predict")
     if path.endswith(".csv"):
@@ -218,6 +248,21 @@ def write_predictions(
         codes = (np.searchsorted(model.classes_, labels) for labels in found)
         rows = _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
         write_record(path, KIND, {"y": rows}, {"classes": model.classes_.tolist()}, overwrite=overwrite)
+    return store.rows
+
+
+def _write_values(model: Any, store: Store, path: str, *, scores: bool, overwrite: bool) -> int:
+    """What a regressor predicts."""
+    if scores:
+        raise InputError("a regressor has no decision function (--decision-function): its predictions are numbers.")
+    lazy = model.predict(store.path)
+    found = blocks(lazy, "predict")
+    if path.endswith(".csv"):
+        each = [f"prediction {j}" for j in range(lazy.shape[1])] if lazy.ndim == 2 else ["prediction"]
+        _write_csv(path, found, each)
+    else:
+        rows = _Stream(found, (store.rows, *lazy.shape[1:]), store.dtype)
+        write_record(path, KIND, {"y": rows}, {"targets": model._model.outputs}, overwrite=overwrite)
     return store.rows
 
 

@@ -34,6 +34,7 @@ from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.kinds import Given, Resolved
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.models.base import Model
 from dask_odm.strategies.predict import count_chunk, label_block
 from dask_odm.typing import Array
 
@@ -169,14 +170,25 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
     """A regressor: real targets, R²."""
 
     _target: ClassVar[str] = "real"
+    _takes_many_targets: ClassVar[bool] = False  # y of shape (n, t), in memory
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._takes_many_targets
+        return tags
 
     def predict(self, X: Any) -> Any:
-        """Value of every row; as `StoreClassifier.decision_function`, but a DataArray is named "y"."""
+        """Value of every row, (n,), or (n, targets) of several.
+
+        As `StoreClassifier.decision_function`, but a DataArray is named "y".
+        """
         check_is_fitted(self)
         return self._like(X, self._values(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R², the share of the targets' variance that is explained; ``y`` is None where X holds its own.
+
+        Of several targets it is the mean.
 
         Raises
         ------
@@ -187,8 +199,10 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, features=self._features()))
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
-        values = as_input_error(lambda: column_or_1d(np.asarray(y, dtype=np.float64), warn=True))
-        known = ~np.isnan(values)  # rows without a target do not count
+        values = as_input_error(lambda: np.asarray(y, dtype=np.float64))
+        if predicted.ndim == 1:
+            values = as_input_error(lambda: column_or_1d(values, warn=True))
+        known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         weights = None if weight is None else np.asarray(weight, dtype=np.float64)[known]
         return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
 
@@ -200,19 +214,25 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return resolved.y, resolved.weight, predicted
 
     def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
-        rows = check_regression(self, given.X, given.y, given.weight, **self._reading())
+        many = self._takes_many_targets
+        rows = check_regression(self, given.X, given.y, given.weight, many=many, **self._reading())
         return rows, Schema(rows.X.shape[1], rows.names)
+
+    def _of_model(self, model: Model) -> dict[str, Any]:
+        """As scikit-learn's regressors have them: of one target vectors and a number."""
+        found = super()._of_model(model)
+        if "dual_coef_" in found:
+            found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
+        if model.outputs > 1:
+            return found
+        shaped = {name: value.reshape(-1) for name, value in found.items() if name != "intercept_"}
+        return shaped | ({"intercept_": float(found["intercept_"][0])} if "intercept_" in found else {})
 
     def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
 
     def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
-        if store.y_kind != "real":
-            what = "the labels of classes" if store.has_y else "no targets"
-            raise InputError(
-                f"store '{store.path}' holds {what}, where a regression needs real targets; ingest the data again with "
-                "target='real' (--target real)."
-            )
+        store.require_targets("a regression")
         return StoredData(run, store, RealValues()), Schema(store.features, store.feature_names)
 
 

@@ -157,7 +157,10 @@ def _is_plain(value: Any) -> bool:
     """Whether a parameter is part of what is saved: not callbacks, and not a generator of random numbers."""
     if isinstance(value, dict):
         return all(_is_plain(item) for pair in value.items() for item in pair)
-    return value is None or isinstance(value, bool | int | float | str | np.generic | os.PathLike)
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    return value is None or numbers or isinstance(value, bool | int | float | str | np.generic | os.PathLike)
 
 
 def encode(value: Any) -> Any:
@@ -168,6 +171,8 @@ def encode(value: Any) -> Any:
         return [encode(v) for v in value]
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, np.ndarray):
+        value = encode(value.tolist())
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value

@@ -77,12 +77,20 @@ class EvenDealer:
         partition, place = np.empty(len(groups), np.int32), np.empty(len(groups), np.int64)
         for g in np.unique(groups):
             rows = np.flatnonzero(groups == g)
-            dealt = self._first[g] + permute(ranks[rows], self.sizes[g], self._key(0, g))
+            dealt = self._dealt(int(g), ranks[rows])
             partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
         for k in np.unique(partition):
             rows = np.flatnonzero(partition == k)
             place[rows] = permute(place[rows], self.counts[k], self._key(1, k))
         return partition, place
+
+    def partition_of(self, ranks: Array, group: int = 0) -> NDArray[np.int32]:
+        """The partition, as `assign` has it, of rows of one group by their ranks (n,) alone; their places cost more."""
+        return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
+
+    def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
+        dealt: NDArray[np.int64] = self._first[group] + permute(ranks, self.sizes[group], self._key(0, group))
+        return dealt
 
     def _key(self, *use: int) -> int:
         return int(np.random.SeedSequence([self.seed, *map(int, use)]).generate_state(1)[0])

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import is_regressor
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import ODMClassifier, SaddleSVC
+from dask_odm import MDDRidge, ODMClassifier, SaddleSVC
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import Event, PartitionSolved, Progress
@@ -48,6 +49,12 @@ def apart() -> Rows:
     return X, np.where(y > 0, "yes", "no")
 
 
+def real_targets() -> Rows:
+    """Rows of three features in float64, real targets that are not quite linear in them."""
+    X, y = blobs(200, 3, seed=5)
+    return X, X @ [1.0, -2.0, 0.5] + np.sin(X[:, 0]) + y
+
+
 @dataclass(frozen=True)
 class Case:
     """An estimator as the contracts take it.
@@ -69,7 +76,7 @@ class Case:
         How far scores may be from those of the same rows in another form, as a share of the largest.
     without : mapping of str to str
         Contracts that it cannot keep, and why: "sparse", "passes", "checkpoint", "events", "memory limit",
-        "cluster".
+        "cluster", "weights".
     """
 
     name: str
@@ -92,7 +99,8 @@ class Case:
     def store(self, folder: Path) -> Store:
         """Its rows as a store."""
         X, y = self.rows()
-        return store_of(folder / "rows.zarr", X, y, chunk_rows=len(y) // CHUNKS + 1)
+        real = is_regressor(self.make())
+        return store_of(folder / "rows.zarr", X, y, chunk_rows=len(y) // CHUNKS + 1, real=real)
 
     def require(self, contract: str) -> None:
         """Skip the test where the estimator cannot keep the contract."""
@@ -131,6 +139,8 @@ def steps(heard: list[Event]) -> list[Event]:
 
 
 register("CentroidClassifier", "contracts.toy_family", "centroids")  # all that a family outside this package takes
+SHARDS = {"weights": "which shard a row is in, it is told by its number"}
+SHARDED = {"n_partitions": 4, "lam": 0.1, "random_state": 0}
 MEMORY = {
     "passes": "it refuses a store that is not read into memory",
     "cluster": "it runs in memory only",
@@ -138,6 +148,7 @@ MEMORY = {
 }
 LAM = {"lam": 7.0}
 odm = partial(Case, kind=ODMClassifier, word="odm", other=LAM)
+mdd = partial(Case, kind=MDDRidge, word="mdd-ridge", other=LAM, rows=real_targets)
 kernel = {"gamma": 0.5, "lam": 100.0, "tol": 1e-8, "random_state": 0}
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
 
@@ -168,6 +179,9 @@ CASES = [
         rows=three_classes,
         without={"checkpoint": "it takes one pass"},
     ),
+    mdd("ridge", settings={"lam": 0.1}, without={"checkpoint": "it takes one pass"}),
+    mdd("discrepancy", settings={"discrepancy": 0.5, **SHARDED}, without=SHARDS),
+    mdd("consensus", settings={"discrepancy": 3.0, "mode": "consensus", **SHARDED}, without=SHARDS),
     odm("csvrg", settings={"solver": "csvrg", "coreset_size": 1000, **linear}, tol=1e-3, without=MEMORY),
 ]
 # Settings that scikit-learn's checks run in, each with the checks that fail in it and what they say.
@@ -175,6 +189,17 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (CentroidClassifier(), {}),
     # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
     (SaddleSVC(), {"check_class_weight_classifiers": ""}),
+    (MDDRidge(), {}),
+    (MDDRidge("loo", scale="standard"), {}),
+    (
+        MDDRidge(n_partitions=2, discrepancy=0.5),
+        {
+            "check_fit2d_1sample": "n_partitions must be at most the number of rows, 1",
+            # which shard a row is in, it is told by its number
+            "check_sample_weight_equivalence_on_dense_data": "",
+            "check_sample_weight_equivalence_on_sparse_data": "",
+        },
+    ),
     (ODMClassifier(), {}),
     (ODMClassifier("linear"), {}),
     (ODMClassifier("linear", scale="standard"), {}),

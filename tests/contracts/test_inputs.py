@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from scipy.sparse import csr_array
+from sklearn.base import is_regressor
 
 from contracts.cases import Case, each_case, scores
 from dask_odm import Store, open_store
@@ -68,7 +69,7 @@ def test_every_form_gives_the_same_model(case, form, model_of, given):
     X = case.rows()[0]
     model = case.fit(*given(case, form))
     case.same(scores(model, X), scores(model_of(case), X))
-    if form != "float32":
+    if form != "float32" and not is_regressor(model):
         np.testing.assert_array_equal(model.predict(X), model_of(case).predict(X))
 
 
@@ -97,6 +98,10 @@ def test_predictions_are_of_the_form_and_lazy(case, form, model_of, given):
     if form != "dask frame":  # whose lengths Dask does not know
         assert lazy.shape == (len(case.rows()[0]),)
     expected = model.predict(case.rows()[0])
+    if is_regressor(model):  # values in the rows' type, summed as their form has it
+        assert lazy.dtype == (np.float32 if form == "float32" else np.float64)
+        case.same(np.asarray(lazy), expected)
+        return
     assert lazy.dtype == expected.dtype
     np.testing.assert_array_equal(np.asarray(lazy), expected)
 
@@ -122,6 +127,7 @@ def test_a_store_over_passes_gives_the_model_of_memory(case, model_of, path_of, 
 
 @each_case
 def test_a_weight_of_two_is_a_repeated_row_and_of_zero_none(case):
+    case.require("weights")
     X, y = case.rows()
     weight = np.random.default_rng(0).integers(0, 3, len(y))
     weighted = case.fit(X, y, weight.astype(float))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
 
 from contracts.cases import Case, assert_equal, each_case, scores
@@ -85,5 +85,9 @@ def test_the_command_line_fits_predicts_and_evaluates(case, path_of, tmp_path):
     assert run("info", model)["features"] == store.features
     assert run("predict", model, store.path, out)["rows"] == store.rows
     assert out.read_text().split()[1:] == [str(label) for label in expected.predict(store.path).compute()]
+    evaluated = run("evaluate", model, store.path)
+    if is_regressor(expected):
+        assert evaluated["r2"] == pytest.approx(expected.score(store.path), rel=1e-6)
+        return
     assert run("predict", model, store.path, tmp_path / "s.csv", "--decision-function")["rows"] == store.rows
-    assert run("evaluate", model, store.path)["accuracy"] == expected.score(store.path)
+    assert evaluated["accuracy"] == expected.score(store.path)

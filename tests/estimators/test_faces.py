@@ -49,7 +49,7 @@ FORMS = {
 def test_every_form_gives_the_ridge_of_scikit_learn(rows, expected, form):
     X, y = FORMS[form](*rows)
     model = ToyRidge().fit(X, y)
-    np.testing.assert_allclose(model.coef_[0], expected.coef_, rtol=1e-9)
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9)
     np.testing.assert_allclose(np.asarray(model.predict(X)), expected.predict(rows[0]), rtol=1e-7, atol=1e-9)
     assert model.score(X, y) == pytest.approx(expected.score(*rows), rel=1e-9)
     assert not hasattr(model, "classes_")
@@ -59,7 +59,7 @@ def test_weights_count_as_rows(rows):
     weight = np.arange(300) % 3.0
     model = ToyRidge().fit(*rows, sample_weight=weight)
     np.testing.assert_allclose(
-        model.coef_[0], Ridge(fit_intercept=False).fit(*rows, sample_weight=weight).coef_, rtol=1e-9
+        model.coef_, Ridge(fit_intercept=False).fit(*rows, sample_weight=weight).coef_, rtol=1e-9
     )
     assert model.score(*rows, sample_weight=weight) == pytest.approx(
         Ridge(fit_intercept=False).fit(*rows, sample_weight=weight).score(*rows, sample_weight=weight), rel=1e-9
@@ -73,7 +73,7 @@ def test_a_store_of_real_targets(rows, expected, tmp_path, monkeypatch):
     path = tmp_path / "a.zarr"
     ingest(rows, path, dtype="float64", chunk_rows=64, target="real")
     model = ToyRidge().fit(open_store(path))
-    np.testing.assert_allclose(model.coef_[0], expected.coef_, rtol=1e-9)
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9)
     predicted = model.predict(path)
     assert isinstance(predicted, da.Array)
     np.testing.assert_allclose(predicted.compute(), expected.predict(rows[0]), rtol=1e-7, atol=1e-9)

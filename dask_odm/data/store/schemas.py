@@ -128,7 +128,7 @@ MODEL = mapping(
 _OF_A_FIT = {"fit": text, "seed": whole(0, MOST_SEED)}
 TREE = mapping({**_OF_A_FIT, "level": whole(0, MOST_LEVELS), "history": LEVELS})
 STATE = mapping({**_OF_A_FIT, "vectors": each(text), "history": STEPS}, rest=scalar)
-PREDICTION = mapping({"classes": each(scalar, least=1)})
+PREDICTION = mapping({}, {"classes": each(scalar, least=1), "targets": whole(1)})  # of a classifier, a regressor
 
 
 def _checkpoint(value: Any, name: str) -> None:

@@ -327,6 +327,15 @@ class Store:
         if self.y_kind is None:
             raise InputError(f"store '{self.path}' has no labels; {purpose} needs them.")
 
+    def require_targets(self, purpose: str = "fit") -> None:
+        """Raise InputError, with the way out, unless rows have real targets, which ``purpose`` needs."""
+        if self.y_kind != "real":
+            what = "the labels of classes" if self.has_y else "no targets"
+            raise InputError(
+                f"store '{self.path}' holds {what}, where {purpose} needs real targets; ingest the data again with "
+                "target='real' (--target real)."
+            )
+
     def read_rows(self, indices: npt.ArrayLike) -> StoreBlock:
         """Gather rows by number, in the order given, reading each chunk that holds one of them once.
 

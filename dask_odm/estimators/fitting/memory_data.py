@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
@@ -36,6 +37,7 @@ from dask_odm.problems.span import SpanProblem, SpanQuery
 from dask_odm.strategies.shuffle import partition_arrays
 from dask_odm.typing import Array
 
+ORIGIN_ROWS = 1024
 CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
 
 
@@ -102,6 +104,16 @@ class MemoryData:
     @cached_property
     def cluster(self) -> Cluster:
         return Cluster.local(self.run.memory_limit)
+
+    @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        given = int(self.given.shape[0])
+        return given, None if self.held.n == given else self.held.kept
+
+    def origin(self) -> tuple[Array, Array]:
+        X, y = self.held.X[:ORIGIN_ROWS], self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
+        near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
+        return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
 
     def fingerprint(self) -> str:
         return self.held.fingerprint()

@@ -89,6 +89,15 @@ class StoredData:
     def cluster(self) -> Cluster:
         return Cluster.current(self.run.memory_limit)
 
+    @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        return self.store.rows, None
+
+    def origin(self) -> tuple[Array, Array]:
+        keep, y, _ = self.targets(self.store.read_columns(0))
+        near = self.store.statistics.mean.astype(self.store.dtype).astype(np.float64)
+        return near, np.array([y[keep].mean() if keep.any() else 0.0])
+
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"
 

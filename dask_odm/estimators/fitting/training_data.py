@@ -101,6 +101,18 @@ class TrainingData(Protocol):
         """Where passes over the rows run: the workers for a store, this process for rows in memory."""
         ...
 
+    @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        """How many rows were given, and which of them each of the passes' rows is, (n,): None where they are all."""
+        ...
+
+    def origin(self) -> tuple[Array, Array]:
+        """A point near the rows (d,) and values near the targets (t,), found without a pass: what sums are about.
+
+        The point is float64, of values that the rows' own type has.
+        """
+        ...
+
     def fingerprint(self) -> str:
         """What tells a checkpoint which rows and targets these are."""
         ...

@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
     _check_sample_weight,
     _check_y,
     check_array,
+    column_or_1d,
     validate_data,
 )
 
@@ -90,14 +91,20 @@ def check_classification(
     return checked
 
 
-def check_regression(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
-    """As `check_classification`, with real targets."""
+def check_regression(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, many: bool = False, **options: Any
+) -> CheckedRows:
+    """As `check_classification`, with real targets; ``many`` says whether y may have several columns."""
 
     def check() -> CheckedRows:
-        X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
+        given = {"multi_output": True, **options} if many else options
+        X_, y_, weight, names = _validated(estimator, X, y, sample_weight, given)
         if y_.dtype.kind not in "biuf":
             raise ValueError(f"y must be numbers, the targets of a regression. Got labels of type {y_.dtype}.")
-        return CheckedRows(X_, _check_y(y_, y_numeric=True).astype(np.float64), weight, names)
+        if y_.ndim != 2 or y_.shape[1] == 1:
+            y_ = column_or_1d(y_, warn=True)
+        targets = _check_y(y_, multi_output=many, y_numeric=True).astype(np.float64)
+        return CheckedRows(X_, targets, weight, names)
 
     checked: CheckedRows = as_input_error(check)
     return checked
