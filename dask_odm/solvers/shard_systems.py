@@ -18,6 +18,7 @@ from scipy.linalg import cho_solve, lapack
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import cholesky
+from dask_odm.kernels.threads import run_threads
 from dask_odm.typing import Array
 
 TILE_ROWS = 512  # of a shard's matrix that are computed at a time
@@ -206,15 +207,19 @@ class HeldKernel:
         return float(self.weight @ ((self.base - self._values(w, side)) ** 2).sum(axis=1))
 
 
-def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array) -> Array | None:
+def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array, threads: int) -> Array | None:
     """Lower factor of ``stretch K + diag(shift)``, (n, n), of float64 rows ``X`` (n, d); None where there is none.
 
     The matrix is made and factored in one n × n array, whose upper half is no part of the factor.
     """
     matrix = np.empty((len(X), len(X)))
     right = kernel.pack_right(X)
-    for start in range(0, len(X), TILE_ROWS):
-        kernel.tile_packed(kernel.pack_left(X[start : start + TILE_ROWS]), right, matrix[start : start + TILE_ROWS])
+
+    def fill(start: int) -> None:
+        rows = slice(start, start + TILE_ROWS)
+        kernel.tile_packed(kernel.pack_left(X[rows]), right, matrix[rows])
+
+    run_threads(fill, range(0, len(X), TILE_ROWS), threads)
     if stretch != 1.0:
         matrix *= stretch
     matrix[np.diag_indices(len(X))] += shift
