@@ -169,12 +169,13 @@ class KernelShards:
 def kernel_rounds(cluster: Cluster, shards: KernelShards, states: Any, folder: str | None) -> Rounds:
     """Rounds over shards of a kernel model."""
     numbers = list(range(shards.count))
-    scratch, hold = folder if cluster.client is not None else None, partial(_hold_kernel, shards)
+    _, threads = cluster.share(shards.count)
+    scratch, hold = folder if cluster.client is not None else None, partial(_hold_kernel, shards, threads)
     return Rounds(cluster, numbers, begin, name=NAME, hold=hold, states=states, scratch=scratch)
 
 
-def _hold_kernel(shards: KernelShards, i: int) -> HeldKernel:
-    return shards.hold(i)
+def _hold_kernel(shards: KernelShards, threads: int, i: int) -> HeldKernel:
+    return shards.hold(i, threads)
 
 
 def kernel_mix(products: Products) -> Mix:

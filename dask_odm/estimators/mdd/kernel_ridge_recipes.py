@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.system import CPU_COUNT
 from scipy.linalg import solve_triangular
 
 from dask_odm.errors import InputError
@@ -28,7 +26,6 @@ from dask_odm.models.kernel import KernelModel
 from dask_odm.partition.random import RandomPartitioner
 from dask_odm.problems.moments import InSpan
 from dask_odm.solvers.discrepancy import ExchangeSolution, ExchangeState, solve_exchange
-from dask_odm.solvers.shard_systems import Answer, HeldKernel, begin, move, tell
 from dask_odm.strategies.shard_rounds import KernelShards, Mix, ShardExchange, kernel_mix, kernel_rounds, stacked_states
 from dask_odm.typing import Array
 
@@ -97,7 +94,7 @@ def _solve(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDD
         if consensus:
             q = strength / (1.0 + strength)
         else:
-            q = contraction(fit, exchange, lambda v: mix([v]), n, 1.0) if isinstance(exchange, ShardExchange) else 0.0
+            q = contraction(fit, exchange, lambda v: mix([v]), n, 1.0)
         solution = solve_exchange(
             exchange,
             q,
@@ -122,33 +119,11 @@ def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Mix]:
 
 
 @contextmanager
-def _asked(
-    shards: KernelShards, data: TrainingData, fit: MDDFit, states: Any, mix: Mix
-) -> Iterator[ShardExchange | Alone]:
+def _asked(shards: KernelShards, data: TrainingData, fit: MDDFit, states: Any, mix: Mix) -> Iterator[ShardExchange]:
     """The shards, on the workers or in this process."""
-    if shards.count == 1 and data.cluster.client is None:
-        yield Alone(shards.hold(0, CPU_COUNT))
-        return
     asks = data.cluster.client is not None
     with scratch_folder(fit.run.scratch) if asks else nullcontext(None) as folder, single_threaded_blas:
         yield ShardExchange(kernel_rounds(data.cluster, shards, states, folder), mix)
-
-
-@dataclass(frozen=True, eq=False)
-class Alone:
-    """The `Exchange` of one shard in this process, whose factor all threads of BLAS make."""
-
-    held: HeldKernel
-
-    def tell(self) -> list[Answer]:
-        return [tell(self.held, begin(self.held))]
-
-    def move(self, message: Array) -> list[Answer]:
-        return [move(self.held, begin(self.held), message)[1]]
-
-    def mix(self, parts: Any) -> Array:
-        found: Array = parts[0]
-        return found
 
 
 def _finish(seen: KernelData, rows: PartitionedRows, solution: ExchangeSolution, q: float, fit: MDDFit) -> Trained:

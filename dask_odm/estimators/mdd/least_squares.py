@@ -106,7 +106,7 @@ def warning_of(solution: ExchangeSolution, fit: MDDFit) -> str | None:
         return None
     return (
         f"The rounds stopped at a relative distance of at most {solution.gap:.1e} from their fixed point, above "
-        f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), or choose a smaller discrepancy."
+        f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
     )
 
 
