@@ -2,8 +2,8 @@
 
     python tests/benchmarks/mdd_rivals.py [--rows 1000000] [--kernel-rows 8000] [--repeats 3]
 
-Both solve the same problem: coefficients and root mean squared errors on new rows are compared. Seconds are the least of
-several fits that take turns, after one that compiles.
+Both solve the same problem: coefficients and root mean squared errors on new rows are compared. Seconds are the least
+of several fits that take turns, after one that compiles.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _solve(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDD
         if consensus:
             q = strength / (1.0 + strength)
         else:
-            q = contraction(fit, exchange, lambda v: mix([v]), n, 1.0)
+            q = contraction(fit, exchange, lambda v: mix([v]), n, 1.0, strength)
         solution = solve_exchange(
             exchange,
             q,
