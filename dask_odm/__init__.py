@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dask_odm.diagnostics.plotting import plot_margin_distribution
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
+    from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
     from dask_odm.estimators.mdd.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.odm.odm_classifier import ODMClassifier as ODMClassifier
     from dask_odm.estimators.saddle.saddle_svc import SaddleSVC as SaddleSVC

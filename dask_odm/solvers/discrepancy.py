@@ -112,7 +112,7 @@ def solve_exchange(
     while True:
         gap = log.history[-1]["gap"]
         on_state(_state(answers, log.history))
-        if gap <= tol or len(log.history) > max_iter or not math.isfinite(gap):
+        if gap <= tol or len(log.history) > max_iter or not math.isfinite(gap) or _stalls(log.history, factor):
             break
         answers = exchange.move(exchange.mix([answer.w for answer in answers]))
         change, square = _sum(answers, "change"), _sum(answers, "square")
@@ -121,6 +121,14 @@ def solve_exchange(
     log.settle()
     parts = [answer.w for answer in answers]
     return ExchangeSolution(parts, gap, len(log.history) - 1, gap <= tol, log.history)
+
+
+def _stalls(history: Sequence[Record], factor: float) -> bool:
+    """Whether rounds that should have shrunk the error by e⁴ did not halve it: rounding is all that is left."""
+    window = 10 + math.ceil(4.0 / (1.0 - factor))
+    if len(history) <= window:
+        return False
+    return bool(history[-1]["gap"] > 0.5 * history[-1 - window]["gap"])
 
 
 def _sum(answers: Sequence[Answer], name: str) -> float:

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import cho_solve, lapack
+from scipy.linalg import solve_triangular
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import cholesky
+from dask_odm.kernels.threads import run_threads
+from dask_odm.solvers.dense import factor_in_place
 from dask_odm.typing import Array
 
 TILE_ROWS = 512  # of a shard's matrix that are computed at a time
@@ -206,20 +208,23 @@ class HeldKernel:
         return float(self.weight @ ((self.base - self._values(w, side)) ** 2).sum(axis=1))
 
 
-def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array) -> Array | None:
+def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array, threads: int) -> Array | None:
     """Lower factor of ``stretch K + diag(shift)``, (n, n), of float64 rows ``X`` (n, d); None where there is none.
 
-    The matrix is made and factored in one n × n array, whose upper half is no part of the factor.
+    Made and factored in one n × n array, whose upper half is no part of the factor. Threads change no bit.
     """
     matrix = np.empty((len(X), len(X)))
     right = kernel.pack_right(X)
-    for start in range(0, len(X), TILE_ROWS):
-        kernel.tile_packed(kernel.pack_left(X[start : start + TILE_ROWS]), right, matrix[start : start + TILE_ROWS])
+
+    def fill(start: int) -> None:
+        rows = slice(start, start + TILE_ROWS)
+        kernel.tile_packed(kernel.pack_left(X[rows]), right, matrix[rows])
+
+    run_threads(fill, range(0, len(X), TILE_ROWS), threads)
     if stretch != 1.0:
         matrix *= stretch
     matrix[np.diag_indices(len(X))] += shift
-    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
-    return None if info or not np.isfinite(factor.diagonal()).all() else np.asarray(factor)
+    return matrix if factor_in_place(matrix, threads) else None
 
 
 # What is asked of shards: `begin`, `move` and questions of `dask_odm.engine.rounds.Rounds` ------------------------
@@ -254,7 +259,8 @@ def apply_own(held: Held, state: State, message: Array) -> Array:
 
 def solve(held: Held, side: Array) -> Array:
     """``D⁻¹ side``."""
-    return np.asarray(cho_solve((held.factor, True), side, check_finite=False))
+    half = solve_triangular(held.factor, side, lower=True, check_finite=False)
+    return np.asarray(solve_triangular(held.factor, half, lower=True, trans="T", check_finite=False))
 
 
 def _answer(held: Held, before: State, after: State) -> Answer:

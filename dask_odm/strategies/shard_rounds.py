@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class ShardExchange:
 def stacked_states(solutions: Array, sides: Array, sizes: Sequence[int]) -> list[dict[str, Array]]:
     """States of shards of ``sizes`` rows each, of arrays of all rows one below the other."""
     bounds = np.cumsum([0, *sizes])
-    return [{"w": solutions[a:b], "side": sides[a:b]} for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [{"w": solutions[a:b], "side": sides[a:b]} for a, b in pairwise(bounds)]
 
 
 def linear_rounds(cluster: Cluster, parts: Sequence[LinearPart], states: Any, folder: str | None) -> Rounds:
@@ -142,16 +143,21 @@ class KernelShards:
     def count(self) -> int:
         return len(self.partitions.counts)
 
-    def hold(self, i: int) -> HeldKernel:
-        """Shard ``i``, its matrix computed and factored."""
+    def factor_bytes(self, workers: int) -> int:
+        """Bytes of what a worker holds, of so many that share the shards."""
+        rows = max(self.partitions.counts)
+        return -(-self.count // workers) * 8 * rows * (rows + self.partitions.features + 8)
+
+    def hold(self, i: int, threads: int = 1) -> HeldKernel:
+        """Shard ``i``, its matrix computed, by ``threads``, and factored."""
         rows, _ = self.partitions.rows(i, i + 1, self.scaling, 1 << 62)
         X = rows.read(0, rows.n).astype(np.float64)
         y, weight = self.partitions.labels(i, i + 1)
         shift = (self.lam * float(weight.sum()) / weight)[:, None]
-        factor = factored_kernel(self.kernel, X, self.stretch, shift[:, 0])
+        factor = factored_kernel(self.kernel, X, self.stretch, shift[:, 0], threads)
         if factor is None:
             raise InputError(
-                f"the kernel matrix of {rows.n} rows with lam={self.lam:g} on its diagonal is not positive definite, or "
+                f"the kernel matrix of {rows.n} rows with lam={self.lam:g} added is not positive definite, or "
                 "overflows: choose a larger lam, or scale the features (scale='minmax')."
             )
         first = sum(self.partitions.counts[:i])
@@ -163,14 +169,13 @@ class KernelShards:
 def kernel_rounds(cluster: Cluster, shards: KernelShards, states: Any, folder: str | None) -> Rounds:
     """Rounds over shards of a kernel model."""
     numbers = list(range(shards.count))
-    scratch = folder if cluster.client is not None else None
-    return Rounds(
-        cluster, numbers, begin, name=NAME, hold=partial(_hold_kernel, shards), states=states, scratch=scratch
-    )
+    _, threads = cluster.share(shards.count)
+    scratch, hold = folder if cluster.client is not None else None, partial(_hold_kernel, shards, threads)
+    return Rounds(cluster, numbers, begin, name=NAME, hold=hold, states=states, scratch=scratch)
 
 
-def _hold_kernel(shards: KernelShards, i: int) -> HeldKernel:
-    return shards.hold(i)
+def _hold_kernel(shards: KernelShards, threads: int, i: int) -> HeldKernel:
+    return shards.hold(i, threads)
 
 
 def kernel_mix(products: Products) -> Mix:

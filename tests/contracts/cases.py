@@ -19,7 +19,7 @@ from sklearn.base import is_regressor
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import MDDRidge, ODMClassifier, SaddleSVC
+from dask_odm import MDDKernelRidge, MDDRidge, ODMClassifier, SaddleSVC
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import Event, PartitionSolved, Progress
@@ -149,6 +149,8 @@ MEMORY = {
 LAM = {"lam": 7.0}
 odm = partial(Case, kind=ODMClassifier, word="odm", other=LAM)
 mdd = partial(Case, kind=MDDRidge, word="mdd-ridge", other=LAM, rows=real_targets)
+mddk = partial(Case, kind=MDDKernelRidge, word="mdd-kernel-ridge", other=LAM, rows=real_targets)
+KERNEL_RIDGE = {"gamma": 0.5, "lam": 0.1, "random_state": 0}
 kernel = {"gamma": 0.5, "lam": 100.0, "tol": 1e-8, "random_state": 0}
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
 
@@ -182,6 +184,9 @@ CASES = [
     mdd("ridge", settings={"lam": 0.1}, without={"checkpoint": "it takes one pass"}),
     mdd("discrepancy", settings={"discrepancy": 0.5, **SHARDED}, without=SHARDS),
     mdd("consensus", settings={"discrepancy": 3.0, "mode": "consensus", **SHARDED}, without=SHARDS),
+    mddk("kernel ridge", settings=KERNEL_RIDGE, without={"checkpoint": "one solve"}),
+    mddk("kernel shards", settings={"discrepancy": 0.6, **KERNEL_RIDGE, **SHARDED}, without=SHARDS),
+    mddk("kernel landmarks", settings={"n_landmarks": 400, **KERNEL_RIDGE}, without={"checkpoint": "one solve"}),
     odm("csvrg", settings={"solver": "csvrg", "coreset_size": 1000, **linear}, tol=1e-3, without=MEMORY),
 ]
 # Settings that scikit-learn's checks run in, each with the checks that fail in it and what they say.
@@ -191,6 +196,8 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (SaddleSVC(), {"check_class_weight_classifiers": ""}),
     (MDDRidge(), {}),
     (MDDRidge("loo", scale="standard"), {}),
+    (MDDKernelRidge(), {}),
+    (MDDKernelRidge(n_landmarks=50, random_state=0), {}),
     (
         MDDRidge(n_partitions=2, discrepancy=0.5),
         {

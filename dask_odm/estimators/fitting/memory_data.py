@@ -224,8 +224,8 @@ class MemoryPartitioned:
         return self.seen.data.cluster
 
     @contextmanager
-    def products(self, purpose: Purpose) -> Iterator[Products]:
-        run = self.seen.data.run
+    def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
+        run, purpose = self.seen.data.run, purpose.with_reserved(reserved)
         asked = products_in_memory(self.seen.kernel, self.partitions.X, run, purpose, named=self.seen._named)
         with asked as products:
             yield products

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -230,8 +230,13 @@ class StoredPartitioned:
         return self.seen.data.cluster
 
     @contextmanager
-    def products(self, purpose: Purpose) -> Iterator[Products]:
+    def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
         """Products over all rows in the order of the partitions, from a file of them."""
+        cluster = self.cluster
+        if cluster.client is None:
+            purpose = purpose.with_reserved(reserved)
+        else:
+            cluster = replace(cluster, memory=cluster.memory - reserved)
         rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
 
         def fill(out: Array) -> None:
@@ -242,7 +247,7 @@ class StoredPartitioned:
         path = os.path.join(self.folder, "root")
         os.mkdir(path)
         write_rows(path, (rows.n, rows.d), rows.dtype, fill)
-        with products_of_file(self.seen.kernel, path, self.cluster, self.seen.data.run, purpose) as products:
+        with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
             yield products
 
     def chosen(self, rows: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ and does not know where the rows are. That is decided once, by `dask_odm.estimat
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +45,10 @@ class Purpose:
     what: str
     nbytes: Any
     advice: str = "Use more memory, solver='landmark' without certify, or solver='sodm' with stop_at=."
+
+    def with_reserved(self, nbytes: int) -> Purpose:
+        """The same, with so many bytes more that its user holds in this process."""
+        return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +204,11 @@ class PartitionedRows(Protocol):
 
     @property
     def cluster(self) -> Cluster: ...
-    def products(self, purpose: Purpose) -> AbstractContextManager[Products]:
-        """Products with the kernel matrix of all rows, in the order of the partitions."""
+    def products(self, purpose: Purpose, reserved: int = 0) -> AbstractContextManager[Products]:
+        """Products with the kernel matrix of all rows, in the order of the partitions.
+
+        ``reserved`` bytes of every worker, or of this process where there are none, are taken by others.
+        """
         ...
 
     def chosen(self, rows: Array) -> tuple[Any, Array]:

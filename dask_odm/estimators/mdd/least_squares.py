@@ -33,6 +33,7 @@ from dask_odm.strategies.shard_rounds import ShardExchange, linear_mix, linear_r
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+ROUNDING = 1e-15
 LOOSE = 0.5  # effective parameters a row, above which leaving one out is too hopeful
 
 
@@ -106,7 +107,7 @@ def warning_of(solution: ExchangeSolution, fit: MDDFit) -> str | None:
         return None
     return (
         f"The rounds stopped at a relative distance of at most {solution.gap:.1e} from their fixed point, above "
-        f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), or choose a smaller discrepancy."
+        f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
     )
 
 
@@ -202,6 +203,12 @@ def _parts(moments: ShardMoments, fit: MDDFit, lam: float) -> list[LinearPart]:
     ]
 
 
+def _least_eigenvalue(A: Array) -> float:
+    """A lower bound of the eigenvalues of a positive semi-definite matrix, rounding taken off."""
+    values = np.linalg.eigvalsh(A)
+    return max(0.0, float(values[0]) - ROUNDING * len(A) * float(values[-1]))
+
+
 def _mean(parts: Sequence[LinearPart], solutions: Sequence[Array]) -> Array:
     """The mean of the shards' weights, weighted as they are in rounds."""
     found: Array = linear_mix(parts)(solutions) / math.fsum(part.share for part in parts)
@@ -223,10 +230,12 @@ def _exchange(
         def spread(v: Array) -> Array:
             return np.tile(v.reshape(len(parts), d, 1).sum(axis=0), (len(parts), 1))
 
+        least = [part.shift + _least_eigenvalue(part.A) for part in parts] if fit.exchanges else [1.0] * len(parts)
         if fit.mode == CONSENSUS:
-            q = max(part.pull / part.shift for part in parts)
+            q = max(part.pull / at_least for part, at_least in zip(parts, least, strict=True))
         else:
-            q = contraction(fit, exchange, spread, sum(sizes), parts[0].shift)
+            bound = -parts[0].pull / min(least)
+            q = contraction(fit, exchange, spread, sum(sizes), parts[0].shift, bound)
         solution = solve_exchange(
             exchange,
             q,

@@ -94,7 +94,8 @@ class MDDRidge(StoreRegressor):
     gap_ : float
         Bound of the distance of the shards' weights from the fixed point, relative to their size.
     contraction_ : float
-        The factor by which a round shrinks that distance, or a bound of it.
+        The factor by which a round shrinks that distance, or a bound of it. From a ``discrepancy`` of 1 on it is exact,
+        and in proportion to it: of a discrepancy of 1 it is 1 over the threshold.
     n_iter_ : int
         Rounds, at least 1.
     history_ : list of dict

@@ -13,12 +13,12 @@ from dask_odm.typing import Array
 
 
 def contraction(
-    fit: MDDFit, exchange: ShardExchange, spread: Callable[[Array], Array], size: int, unit: float
+    fit: MDDFit, exchange: ShardExchange, spread: Callable[[Array], Array], size: int, unit: float, bound: float
 ) -> float:
     """The factor by which a round of discrepancy shrinks the error, or a bound of it below 1.
 
-    Below 1 in size, ``discrepancy`` is the bound: a shard's regularised system is at least as large as what it takes of
-    the others. From there on Lanczos's method finds the factor.
+    Below 1 ``discrepancy`` always converges: a shard's regularised system is at least as large as what it takes of the
+    others. From there on Lanczos's method finds the factor.
 
     Parameters
     ----------
@@ -30,15 +30,17 @@ def contraction(
         K.
     unit : float
         What a discrepancy of 1 weighs.
+    bound : float
+        Of the factor, where the discrepancy is below 1.
 
     Raises
     ------
     InputError
         The rounds would not converge.
     """
-    strength = abs(fit.discrepancy) if fit.exchanges else 0.0
+    strength = fit.discrepancy if fit.exchanges else 0.0
     if strength < 1.0:
-        return strength
+        return bound if strength else 0.0
     start = np.random.default_rng(fit.run.seed).normal(size=(size, 1))
     q = strength * unit * exchange.radius(spread, fit.n_partitions - 1, start)
     if q >= 1.0:

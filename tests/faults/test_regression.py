@@ -1,0 +1,100 @@
+"""Targets, shards and parameters that cannot be regressed on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_odm import MDDKernelRidge, MDDRidge, load_model
+from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.evaluation import compare, write_predictions
+from faults.table import Fault, check_fault, each_way, raises
+from small_stores import store_of
+
+ROWS = 40
+X = np.random.default_rng(0).normal(size=(ROWS, 3))
+Y = X @ [1.0, -2.0, 0.5] + np.random.default_rng(1).normal(size=ROWS)
+LABELS = np.arange(ROWS) % 2
+
+
+def write(folder: Path, y: np.ndarray = Y) -> None:
+    store_of(folder / "s.zarr", X, y, real=y is Y)
+
+
+def anew(folder: Path) -> None:
+    shutil.rmtree(folder / "s.zarr")
+    write(folder)
+
+
+def of_call(cause: Callable[[Path], Any], bad: dict[str, Any], good: dict[str, Any]) -> dict[str, Any]:
+    """`fit` with parameters that are wrong, then with others."""
+    chosen = [bad]
+
+    def cure(folder: Path) -> None:
+        chosen.append(good)
+
+    def words(parameters: dict[str, Any]) -> list[object]:
+        return [f"--{name.replace('_', '-')}={value}" for name, value in parameters.items()]
+
+    def command(folder: Path) -> list[object]:
+        return ["fit", folder / "s.zarr", folder / "m.zarr", "--estimator", "mdd-ridge", *words(chosen[-1])]
+
+    return {
+        "cause": lambda folder: (chosen.__setitem__(slice(None), [bad]), cause(folder)),
+        "cure": cure,
+        "python": lambda folder: MDDRidge(**chosen[-1]).fit(str(folder / "s.zarr")),
+        "command": command,
+    }
+
+
+SHARDED = {"n_partitions": 3, "random_state": 0}
+FAULTS = [
+    Fault(
+        "Labels in place of targets",
+        cause=lambda folder: write(folder, LABELS),
+        cure=anew,
+        python=lambda folder: MDDRidge().fit(str(folder / "s.zarr")),
+        command=lambda folder: ["fit", folder / "s.zarr", folder / "m.zarr", "--estimator", "mdd-ridge"],
+    ),
+    Fault("Discrepancy without shards", **of_call(write, {"discrepancy": 0.5}, {"discrepancy": 0.5, **SHARDED})),
+    Fault(
+        "Discrepancy beyond its threshold",
+        **of_call(write, {"discrepancy": 1e9, **SHARDED}, {"discrepancy": 0.9, **SHARDED}),
+    ),
+]
+
+
+@each_way(FAULTS)
+def test_a_regression_that_cannot_be(fault, way, tmp_path):
+    check_fault(fault, tmp_path, way)
+
+
+WEIGHT = (np.arange(ROWS) < 4).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("row", "call"),
+    [
+        ("Labels in memory in place of targets", lambda: MDDRidge().fit(X, np.where(LABELS, "yes", "no"))),
+        ("lam that is none", lambda: MDDRidge([0.1, -1.0]).fit(X, Y)),
+        ("Shard without rows", lambda: MDDRidge(n_partitions=4, random_state=2).fit(X, Y, WEIGHT)),
+        ("Leaving one out without landmarks", lambda: MDDKernelRidge(lam="loo").fit(X, Y)),
+        ("Matrix that has no factor", lambda: MDDKernelRidge("linear", lam=1e-25).fit(X, Y)),
+    ],
+)
+def test_rows_in_memory_that_cannot_be_regressed_on(row, call):
+    raises(row, call)
+
+
+def test_what_a_regressor_does_not_have(tmp_path):
+    write(tmp_path)
+    MDDRidge().fit(X, Y).save(tmp_path / "m.zarr")
+    model, store = load_model(tmp_path / "m.zarr"), Store.open(tmp_path / "s.zarr")
+    raises("Scores of a regressor", lambda: write_predictions(model, store, tmp_path / "p.csv", scores=True))
+    anew_labels = store_of(tmp_path / "labels.zarr", X, LABELS)
+    raises("Labels in place of targets", lambda: compare(model, anew_labels))
