@@ -26,7 +26,7 @@ from dask_odm.models.kernel import KernelModel
 from dask_odm.partition.random import RandomPartitioner
 from dask_odm.problems.moments import InSpan
 from dask_odm.solvers.discrepancy import ExchangeSolution, ExchangeState, solve_exchange
-from dask_odm.strategies.shard_rounds import KernelShards, Mix, ShardExchange, kernel_mix, kernel_rounds, stacked_states
+from dask_odm.strategies.ridge_rounds import KernelShards, Mix, ShardExchange, kernel_mix, kernel_rounds, stacked_states
 from dask_odm.typing import Array
 
 ADVICE = "Use more n_partitions, n_landmarks=, or more memory."

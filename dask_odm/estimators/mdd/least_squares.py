@@ -29,7 +29,7 @@ from dask_odm.partition.dealing import EvenDealer
 from dask_odm.problems.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.solvers.discrepancy import ExchangeSolution, ExchangeState, solve_exchange
 from dask_odm.solvers.shard_systems import LinearPart
-from dask_odm.strategies.shard_rounds import ShardExchange, linear_mix, linear_rounds, stacked_states
+from dask_odm.strategies.ridge_rounds import ShardExchange, linear_mix, linear_rounds, stacked_states
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.mdd.mdd_settings import MDDFit
-from dask_odm.strategies.shard_rounds import ShardExchange
+from dask_odm.strategies.ridge_rounds import ShardExchange
 from dask_odm.typing import Array
 
 
