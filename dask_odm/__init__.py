@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
+    from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier as MixingClassifier
     from dask_odm.estimators.odm.odm_classifier import ODMClassifier as ODMClassifier
     from dask_odm.estimators.saddle.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model

@@ -40,6 +40,7 @@ def register(name: str, module: str, word: str) -> None:
 
 register("ODMClassifier", "dask_odm.estimators.odm.odm_classifier", "odm")
 register("SaddleSVC", "dask_odm.estimators.saddle.saddle_svc", "saddle")
+register("MixingClassifier", "dask_odm.estimators.mixing.mixing_classifier", "mixing")
 
 
 def by_word(word: str) -> Entry:
