@@ -240,7 +240,8 @@ def mix_parameters(
     resume : MixingState, optional
         Of an interrupted run.
     on_step : callable
-        Told of every epoch: iteration, gap (NaN: there is no bound), objective (the mean of the shards' losses,
+        Told of every epoch: iteration, gap (no bound here, but how far w moved, as a
+        share of its norm), objective (the mean of the shards' losses,
         weighed by the shards' weights and added up), passes and seconds so far, moved (such a mean of the rows that
         moved w), norm of w, and the effective number of shards 1/Σα².
     on_state : callable
@@ -266,12 +267,18 @@ def mix_parameters(
             "effective_shards": float(1.0 / (weights @ weights)),
         }
         seconds, loss = time.perf_counter() - began, float(weights @ moments.losses)
-        record = step_record(state.epoch, float("nan"), loss, state.epoch + 1.0, seconds, **more)
+        record = step_record(state.epoch, _distance(w, state.w), loss, state.epoch + 1.0, seconds, **more)
         history = [*state.history, record]
         state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), seconds, history)
         on_step(record)
         on_state(state)
     return state
+
+
+def _distance(w: Array, before: Array) -> float:
+    """How far w is from what it was, as a share of its norm; 0 where it is 0."""
+    norm = float(np.linalg.norm(w))
+    return float(np.linalg.norm(w - before)) / norm if norm > 0 else 0.0
 
 
 def _require_bounded(norms: Array, epoch: int) -> None:

@@ -122,6 +122,7 @@ def test_a_store_over_passes_gives_the_model_of_memory(case, model_of, path_of, 
 
 @each_case
 def test_a_weight_of_two_is_a_repeated_row_and_of_zero_none(case):
+    case.require("weights")
     X, y = case.rows()
     weight = np.random.default_rng(0).integers(0, 3, len(y))
     weighted = case.fit(X, y, weight.astype(float))
