@@ -283,8 +283,9 @@ def _distance(w: Array, before: Array) -> float:
 
 def _require_bounded(norms: Array, epoch: int) -> None:
     if not (norms < LARGEST).all():
+        largest = np.nan_to_num(norms, nan=np.inf).max()
         raise InputError(
-            f"the weights grew beyond all bounds in epoch {epoch} (‖w‖ of a shard is {np.nan_to_num(norms, nan=np.inf).max():.1e}): scale "
+            f"the weights grew beyond all bounds in epoch {epoch} (‖w‖ of a shard is {largest:.1e}): scale "
             "the rows (scale='minmax'), or choose a smaller beta or kappa, or local='pa1' with a small C."
         )
 

@@ -1,4 +1,4 @@
-"""One pass over a shard: scikit-learn's perceptron and Passive-Aggressive, and ODM's implicit step from its definition."""
+"""One pass over a shard: scikit-learn's perceptron and Passive-Aggressive, and ODM's step from its definition."""
 
 from __future__ import annotations
 

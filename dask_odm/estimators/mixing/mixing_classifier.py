@@ -106,7 +106,7 @@ class MixingClassifier(StoreClassifier):
     history_ : list of dict
         One entry per epoch: iteration, gap (no bound of the optimum here, but how far the epoch moved w, as a share of
         its norm), objective (the shards' losses, each of its pass, averaged by their weights: mistakes of "perceptron",
-        squared hinge losses of "pa"), passes, seconds, moved (rows of a shard that moved w, averaged so), norm of w, and
+        squared hinge losses of "pa"), passes, seconds, moved (rows of a shard that moved w, averaged so), norm of w and
         effective_shards, 1/Σα². The first also has the rule.
 
     Warns

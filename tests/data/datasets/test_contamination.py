@@ -87,7 +87,7 @@ def test_bad_input_is_named(rows, changes, message):
 
 
 def test_no_more_shards_than_rows():
-    with pytest.raises(InputError, match="at most n_samples, 3. Got 4"):
+    with pytest.raises(InputError, match=r"at most n_samples, 3\. Got 4"):
         deal_shards(3, 4)
 
 
