@@ -1,9 +1,11 @@
-"""Built-in data: made up to order, bundled with scikit-learn, or fetched from the LIBSVM site.
+"""Built-in data: made up to order, bundled with scikit-learn, or fetched from the LIBSVM site; wrong labels in shards.
 
-Each function returns arrays (or paths), or with ``store=`` writes a store and returns it open.
+Each function that makes or fetches rows returns arrays (or paths), or with ``store=`` writes a store and returns it
+open.
 """
 
 from dask_odm.data.datasets.bundled import load_bundled
+from dask_odm.data.datasets.contamination import contaminate_labels, contaminate_store, deal_shards
 from dask_odm.data.datasets.fetch import fetch_libsvm
 from dask_odm.data.datasets.generators import (
     make_duplicated,
@@ -16,6 +18,9 @@ from dask_odm.data.datasets.generators import (
 )
 
 __all__ = [
+    "contaminate_labels",
+    "contaminate_store",
+    "deal_shards",
     "fetch_libsvm",
     "load_bundled",
     "make_duplicated",

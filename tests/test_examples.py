@@ -16,7 +16,13 @@ from notebooks import run_notebook, shown
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 FILES = sorted(path.name for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-NEEDS = {"from_parquet.py": "pyarrow", "compare_svrg.py": "matplotlib", "compare_mdd.py": "matplotlib"}
+NEEDS = {
+    "from_parquet.py": "pyarrow",
+    "compare_mdd.py": "matplotlib",
+    "compare_svrg.py": "matplotlib",
+    "mixing_tables.py": "matplotlib",
+    "robust_odm.py": "matplotlib",
+}
 
 
 def of_kind(suffix: str) -> list[str]:

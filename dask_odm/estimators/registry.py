@@ -42,6 +42,7 @@ register("ODMClassifier", "dask_odm.estimators.odm.odm_classifier", "odm")
 register("SaddleSVC", "dask_odm.estimators.saddle.saddle_svc", "saddle")
 register("MDDRidge", "dask_odm.estimators.mdd.mdd_ridge", "mdd-ridge")
 register("MDDKernelRidge", "dask_odm.estimators.mdd.mdd_kernel_ridge", "mdd-kernel-ridge")
+register("MixingClassifier", "dask_odm.estimators.mixing.mixing_classifier", "mixing")
 
 
 def by_word(word: str) -> Entry:

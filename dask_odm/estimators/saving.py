@@ -144,11 +144,18 @@ def _no_array(value: Any, name: str) -> None:
 
 
 _HISTORY = mapping(dict.fromkeys(("gap", "objective", "seconds"), real(finite=False)), rest=scalar)
-_ARRAYS = {"support_": ("i", 1), "dual_coef_": ("f", 2)}  # fitted attributes that are arrays: kind and dimensions
+_ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
+    "support_": ("i", 1),
+    "dual_coef_": ("f", 2),
+    "shard_weights_": ("f", 2),
+    "shard_errors_": ("f", 1),
+}
 _FITTED: dict[str, Check] = {
     "dual_gap_": real(finite=False),
     "n_iter_": whole(),
     "history_": each(_HISTORY),
+    "shards_": each(scalar),
+    "suspects_": each(scalar),
     **dict.fromkeys(_ARRAYS, _no_array),
 }
 

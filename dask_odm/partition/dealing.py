@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ class EvenDealer:
             partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
         for k in np.unique(partition):
             rows = np.flatnonzero(partition == k)
-            place[rows] = permute(place[rows], self.counts[k], self._key(1, k))
+            place[rows] = permute(place[rows], self.counts[k], _key(self.seed, 1, k))
         return partition, place
 
     def partition_of(self, ranks: Array, group: int = 0) -> NDArray[np.int32]:
@@ -89,11 +90,38 @@ class EvenDealer:
         return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
 
     def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
-        dealt: NDArray[np.int64] = self._first[group] + permute(ranks, self.sizes[group], self._key(0, group))
+        dealt: NDArray[np.int64] = self._first[group] + permute(ranks, self.sizes[group], _key(self.seed, 0, group))
         return dealt
 
-    def _key(self, *use: int) -> int:
-        return int(np.random.SeedSequence([self.seed, *map(int, use)]).generate_state(1)[0])
+
+@dataclass(frozen=True)
+class GroupDealer:
+    """Makes a partition of every group, its rows in random order.
+
+    Parameters
+    ----------
+    counts : tuple of int
+        Rows in every group, and so in every partition.
+    seed : int
+    """
+
+    counts: tuple[int, ...]
+    seed: int
+
+    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """As `EvenDealer.assign`."""
+        place = np.empty(len(groups), np.int64)
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        for start, stop in pairwise([*starts.tolist(), len(order)]):
+            rows = order[start:stop]
+            g = int(groups[rows[0]])
+            place[rows] = permute(ranks[rows], self.counts[g], _key(self.seed, 1, g))
+        return groups.astype(np.int32), place
+
+
+def _key(seed: int, *use: int) -> int:
+    return int(np.random.SeedSequence([seed, *map(int, use)]).generate_state(1)[0])
 
 
 def ranks_within(groups: Array, before: Array) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,11 @@ from dask_odm.data.rows.stored import (
     seal,
 )
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.store.store import Store
+from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.partition.base import Dealer, Groups, Partitioner
-from dask_odm.partition.dealing import ranks_within
+from dask_odm.partition.dealing import GroupDealer, ranks_within
 from dask_odm.typing import Array
 
 NO_ROWS = "no row has both a label and a positive weight."
@@ -82,18 +83,49 @@ def partition_store(
     StoreError
         The store is damaged, or the folder cannot be written.
     """
-    chunks = range(store.n_chunks)
-    # a chunk, its rows in another order, scaled, and packed for its groups
-    cluster.require(5 * store.chunk_nbytes, store.n_chunks, "Shuffling the store")
+    _require_chunks(store, cluster)
     counted = _count(store, labelling, scaling, partitioner, folder, cluster)
     sizes, parts = counted.sum(axis=0), partitioner.n_partitions
     if not sizes.sum():
         raise InputError(NO_ROWS)
     if sizes.sum() < parts:
         raise InputError(f"{sizes.sum()} rows cannot make {parts} partitions; use fewer.")
-    dealer = partitioner.dealer(tuple(sizes.tolist()))
+    return _move(store, labelling, partitioner.dealer(tuple(sizes.tolist())), counted, folder, cluster, dtype)
+
+
+def partition_store_by(
+    store: Store,
+    labelling: Targets,
+    group_of: GroupOfRow,
+    parts: int,
+    seed: int,
+    folder: str,
+    cluster: Cluster,
+    dtype: str | None = None,
+) -> StoredPartitions:
+    """As `partition_store`, with a partition for each of ``parts`` groups of rows, in random order within."""
+    _require_chunks(store, cluster)
+    arguments = [(store, labelling, group_of, parts, folder, c) for c in range(store.n_chunks)]
+    counted = np.array(cluster.map_chunks(count_groups, arguments, "groups"))
+    sizes = counted.sum(axis=0)
+    if not sizes.sum():
+        raise InputError(NO_ROWS)
+    dealer = GroupDealer(tuple(sizes.tolist()), seed)
+    return _move(store, labelling, dealer, counted, folder, cluster, dtype)
+
+
+def _require_chunks(store: Store, cluster: Cluster) -> None:
+    # a chunk, its rows in another order, scaled, and packed for its groups
+    cluster.require(5 * store.chunk_nbytes, store.n_chunks, "Shuffling the store")
+
+
+def _move(
+    store: Store, labelling: Targets, dealer: Dealer, counted: Array, folder: str, cluster: Cluster, dtype: str | None
+) -> StoredPartitions:
+    """Write every row to its place, given the rows of every (chunk, group)."""
     partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
-    before = np.cumsum(counted, axis=0) - counted
+    before, parts = np.cumsum(counted, axis=0) - counted, len(dealer.counts)
+    chunks = range(store.n_chunks)
     arguments = [(store, labelling, partitions, folder, c, Deal(dealer), before[c]) for c in chunks]
     written = np.zeros(parts, np.uint32)
     for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
@@ -117,14 +149,44 @@ class Deal:
         return self.dealer.assign(groups, ranks_within(groups, before))
 
 
+class GroupOfRow(Protocol):
+    """What group the rows of a block are in; tasks carry it."""
+
+    def __call__(self, block: StoreBlock) -> Array:
+        """Group of every row, (rows,); of rows that do not take part, any."""
+
+
+@dataclass(frozen=True)
+class GroupOfNumber:
+    """Groups by the numbers of rows in the store: entries of an array file, which workers map."""
+
+    path: str
+
+    def __call__(self, block: StoreBlock) -> Array:
+        groups: Array = np.load(self.path, mmap_mode="r")[block.first : block.first + len(block.X)]
+        return np.array(groups)
+
+
+@dataclass(frozen=True)
+class GroupOfValue:
+    """Groups by a feature's value: its place among the ascending values of an array file."""
+
+    path: str
+    feature: int
+
+    def __call__(self, block: StoreBlock) -> Array:
+        return np.searchsorted(np.load(self.path), block.X[:, self.feature])
+
+
 @dataclass(frozen=True)
 class GroupOf:
-    """Groups of raw rows, what they are made of read from a file once a process."""
+    """Groups of a block's rows, what they are made of read from a file once a process."""
 
     path: str
     partitioner: Partitioner
 
-    def __call__(self, X: Array) -> Array:
+    def __call__(self, block: StoreBlock) -> Array:
+        X = block.X
         scaling, groups = _read_groups(self.path, self.partitioner)
         step = max(1, (16 << 20) // X[:1].nbytes)
         return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])

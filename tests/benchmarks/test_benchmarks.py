@@ -14,6 +14,7 @@ import landmark_store
 import landmarks
 import linear_rivals
 import linear_store
+import mixing_shards
 import numpy as np
 import out_of_core
 import pytest
@@ -211,3 +212,22 @@ def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["rows"] for row in rows] == [2000, 3000]
     assert all(row["gap"] <= 1e-3 and row["landmarks"] == 30 and row["accuracy"] > 0.6 for row in rows)
+
+
+def test_parameter_mixing_is_measured_beside_its_rival(capsys):
+    mixing_shards.main(["memory", "--rows", "5000", "--epochs", "2", "--repeat", "1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["fits"]) == {"MixingClassifier", "scikit-learn, shuffled", "scikit-learn, in order"}
+    assert found["fits"]["MixingClassifier"]["accuracy"] > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
+def test_parameter_mixing_over_a_store_stays_within_its_limit(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
+    options = ["--rows", "20000", "--epochs", "2", "--workers", "2", "--limit", "1GB", "--folder", str(tmp_path)]
+    mixing_shards.main(["store", *options, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["epochs"], found["wrongly_named"]) == (2, 0)
+    assert max(found["peak_mb"]) < 1000
+    assert list(tmp_path.iterdir()) == []

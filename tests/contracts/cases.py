@@ -19,7 +19,7 @@ from sklearn.base import is_regressor
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import MDDKernelRidge, MDDRidge, ODMClassifier, SaddleSVC
+from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import Event, PartitionSolved, Progress
@@ -152,6 +152,14 @@ mdd = partial(Case, kind=MDDRidge, word="mdd-ridge", other=LAM, rows=real_target
 mddk = partial(Case, kind=MDDKernelRidge, word="mdd-kernel-ridge", other=LAM, rows=real_targets)
 KERNEL_RIDGE = {"gamma": 0.5, "lam": 0.1, "random_state": 0}
 kernel = {"gamma": 0.5, "lam": 100.0, "tol": 1e-8, "random_state": 0}
+mixing = partial(
+    Case,
+    kind=MixingClassifier,
+    word="mixing",
+    other={"kappa": None, "beta": 0.2},
+    tol=1e-3,
+    without={"weights": "a step for each row goes by the order of the rows: two are not one of twice the weight"},
+)
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
 
 CASES = [
@@ -187,11 +195,17 @@ CASES = [
     mddk("kernel ridge", settings=KERNEL_RIDGE, without={"checkpoint": "one solve"}),
     mddk("kernel shards", settings={"discrepancy": 0.6, **KERNEL_RIDGE, **SHARDED}, without=SHARDS),
     mddk("kernel landmarks", settings={"n_landmarks": 400, **KERNEL_RIDGE}, without={"checkpoint": "one solve"}),
+    mixing("mixing", settings={"n_shards": 6, "max_iter": 12, "random_state": 0}),
+    mixing("robust odm", settings={"local": "odm", "mixing": "beta", "beta": 0.5, "n_shards": 7, "random_state": 0}),
     odm("csvrg", settings={"solver": "csvrg", "coreset_size": 1000, **linear}, tol=1e-3, without=MEMORY),
 ]
 # Settings that scikit-learn's checks run in, each with the checks that fail in it and what they say.
+# weights are shares of a step, and a repeated row is a step more, in another place
+UNEVEN = {f"check_sample_weight_equivalence_on_{rows}_data": "Comparing the output" for rows in ("dense", "sparse")}
 CHECKED: list[tuple[Any, dict[str, str]]] = [
     (CentroidClassifier(), {}),
+    (MixingClassifier(), UNEVEN),
+    (MixingClassifier("odm", mixing="kl", scale="minmax"), UNEVEN),
     # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
     (SaddleSVC(), {"check_class_weight_classifiers": ""}),
     (MDDRidge(), {}),

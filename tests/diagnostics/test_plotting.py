@@ -8,7 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
+from dask_odm import MixingClassifier, ODMClassifier
+from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
+from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution, plot_shard_weights
 from dask_odm.errors import DaskODMError, InputError
 
 MARGINS = np.array([-0.5, 0.2, 0.9, 1.0, 1.1, 1.1, 1.6, 2.0])
@@ -63,3 +65,27 @@ def test_neither_import_nor_plot_touches_pyplot() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_weights_of_shards_show_the_suspects() -> None:
+    X, y = make_separable(900, 4)
+    sender = deal_shards(900, 9)
+    wrong, bad = contaminate_labels(y, sender, flipped=2)
+    model = MixingClassifier(max_iter=8, random_state=0).fit(X, wrong, shard=sender)
+    ax = plot_shard_weights(model, least=1e-3)
+    *lines, fair = ax.lines
+    assert [line.get_color() for line in lines] == ["tab:blue"] * 7 + ["tab:red"] * 2
+    expected = np.maximum(model.shard_weights_ * 9, 1e-3)
+    drawn = np.array([line.get_ydata() for line in lines]).T
+    np.testing.assert_array_equal(drawn[:, 7:], expected[:, bad])
+    np.testing.assert_array_equal(drawn[:, :7], np.delete(expected, bad, axis=1))
+    assert list(fair.get_ydata()) == [1.0, 1.0]
+    assert ax.get_title() == f"Weights of the shards; suspects: {bad[0]}, {bad[1]}"
+    assert any(text.get_text().startswith("2 suspects, ") for text in ax.get_legend().get_texts())
+    honest = plot_shard_weights(MixingClassifier(max_iter=2, random_state=0).fit(X, y))
+    assert honest.get_title() == "Weights of the shards: no suspects"
+
+
+def test_a_model_without_shards_has_no_such_plot() -> None:
+    with pytest.raises(InputError, match="ODMClassifier has no shard_weights_"):
+        plot_shard_weights(ODMClassifier())

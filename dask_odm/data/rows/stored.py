@@ -28,7 +28,7 @@ from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.files import make_folders, reserve
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.statistics import StatisticsAccumulator
-from dask_odm.data.store.store import Store
+from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 
@@ -206,12 +206,12 @@ def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: i
 
 
 def count_groups(
-    store: Store, targets: Targets, group_of: Callable[[Array], Array], n_groups: int, folder: str, chunk: int
+    store: Store, targets: Targets, group_of: Callable[[StoreBlock], Array], n_groups: int, folder: str, chunk: int
 ) -> Array:
     """Rows of a chunk per group, (n_groups,); each row's group, or −1 for a dropped one, is left in ``folder``."""
     block = store.read(chunk)
     keep, _, _ = targets(block)
-    groups = np.where(keep, group_of(block.X), -1).astype(np.int32)
+    groups = np.where(keep, group_of(block), -1).astype(np.int32)
     _save(_groups_path(folder, chunk), groups)
     return np.bincount(groups[groups >= 0], minlength=n_groups)
 
@@ -219,6 +219,12 @@ def count_groups(
 def count_kept(store: Store, targets: Targets, chunk: int) -> Array:
     """Rows of a chunk that are kept, (1,): of one group of all rows, for which no features are read."""
     return np.array([np.count_nonzero(targets(store.read_columns(chunk))[0])])
+
+
+def distinct_values(store: Store, targets: Targets, feature: int, chunk: int) -> Array:
+    """Different values of a feature among the rows of a chunk that are kept, ascending."""
+    block = store.read(chunk)
+    return np.unique(block.X[targets(block)[0], feature])
 
 
 def _groups_path(folder: str, chunk: int) -> str:

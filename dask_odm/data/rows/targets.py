@@ -200,12 +200,22 @@ class Fold:
 
 
 def fold_of(first: int, n: int, of: int, seed: int) -> npt.NDArray[np.int64]:
-    """The fold, in [0, of), of the rows numbered ``first`` to ``first + n - 1``, (n,): SplitMix64 of the number."""
+    """The fold, in [0, of), of the rows numbered ``first`` to ``first + n - 1``, (n,)."""
+    return (_hash_of(first, n, seed) % np.uint64(of)).astype(np.int64)
+
+
+def uniform_of(first: int, n: int, seed: int) -> npt.NDArray[np.float64]:
+    """A random number in [0, 1) for each of the rows numbered ``first`` to ``first + n - 1``, (n,)."""
+    return (_hash_of(first, n, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _hash_of(first: int, n: int, seed: int) -> npt.NDArray[np.uint64]:
+    """SplitMix64 of the numbers of rows."""
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     x = np.arange(first, first + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key  # wrapping is meant
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((x ^ (x >> np.uint64(31))) % np.uint64(of)).astype(np.int64)
+    return x ^ (x >> np.uint64(31))
 
 
 def _y_of(block: StoreBlock) -> Array:

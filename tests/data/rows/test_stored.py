@@ -45,7 +45,7 @@ class Shuffle:
     meanwhile: Callable[[StoredPartitions], object] | None = None  # runs between scatter and seal
 
     def strata(self) -> np.ndarray:
-        arguments = (self.store, self.labelling, lambda X: X[:, 0].astype(np.int64) % 5, 5, self.folder)
+        arguments = (self.store, self.labelling, lambda block: block.X[:, 0].astype(np.int64) % 5, 5, self.folder)
         return np.array([count_groups(*arguments, c) for c in range(self.store.n_chunks)])
 
     def plan(self, counts: tuple[int, ...]) -> StoredPartitions:

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.linear_model import Ridge, RidgeCV
 
 from dask_odm import InputError, MDDRidge, MemoryLimitError, ingest, load_model
-from estimators.mdd_problems import linear_fixed_point, linear_systems, linear_threshold, shards_of
+from estimators.mdd.mdd_problems import linear_fixed_point, linear_systems, linear_threshold, shards_of
 
 N, D = 300, 5
 

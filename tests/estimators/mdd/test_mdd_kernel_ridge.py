@@ -10,7 +10,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dask_odm import InputError, MDDKernelRidge, MemoryLimitError, ingest, load_model
-from estimators.mdd_problems import shards_of
+from estimators.mdd.mdd_problems import shards_of
 
 N, M, GAMMA, LAM = 240, 3, 0.3, 1e-2
 SHARDED = {"gamma": GAMMA, "lam": LAM, "n_partitions": M, "random_state": 0}
