@@ -38,6 +38,7 @@ from dask_odm.typing import Array
 
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
 PassUp = Callable[[Solution], Array | None]
+Begin = Callable[[Solution, float], Array]
 Regroup = Callable[[int], Sequence[RowSet] | None]
 ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
 
@@ -85,6 +86,21 @@ def pass_support(solution: Solution) -> Array:
     return np.asarray(solution.dual.any(axis=0))
 
 
+def scaled_start(child: Solution, weight: float) -> Array:
+    """A child's dual variables as a problem of total ``weight`` needs them: see `Solution.rescaled`."""
+    return child.rescaled(weight)
+
+
+def plain_start(child: Solution, weight: float) -> Array:
+    """A child's dual variables as they are: what both papers start a merger from, too large by the fan-in."""
+    return child.dual
+
+
+def cold_start(child: Solution, weight: float) -> Array:
+    """Zeros: nothing of the children's solutions is used."""
+    return np.zeros_like(child.dual)
+
+
 @dataclass(frozen=True, eq=False)
 class TreeJob:
     """What every task of a tree is told.
@@ -97,8 +113,11 @@ class TreeJob:
     odm : ODMSettings
     solver : SolverSettings
     pass_up : callable
-        ``pass_up(solution)``: which rows of a node the one above gets, as a mask over them, or None for all. Their
-        dual variables are its start, scaled by the weights; a row that was left out once stays out, at zero.
+        ``pass_up(solution)``: which rows of a node the one above gets, as a mask over them, or None for all. A row
+        that was left out once stays out, at zero. The loss of the others keeps its weight: M is that of all rows
+        of the node, so that a node whose left out rows are zero at its optimum ends there.
+    begin : callable
+        ``begin(child, weight)``: dual variables that a node of total ``weight`` starts from, of a child's rows.
     """
 
     partitions: Partitions
@@ -107,6 +126,7 @@ class TreeJob:
     odm: ODMSettings
     solver: SolverSettings
     pass_up: PassUp = pass_all
+    begin: Begin = scaled_start
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +138,7 @@ class TreeResult:
     dual : ndarray of shape (n_machines, n)
         Signed dual variables of the whole problem.
     gap : float
-        Relative gap of the whole problem, or of that of the rows passed up to the root; nan where the tree ended
+        Relative gap of the whole problem, or of the rows passed up to the root alone; nan where the tree ended
         above one partition.
     history : list of dict
         One entry a level, the fields of `LevelFinished`.
@@ -155,25 +175,33 @@ def solve_node(
     The dual variables it returns are of all rows of the node, zero where the row was not passed up.
     """
     dual, passed = _start(job, node, below, children)
-    if passed is not None and not passed.any():
+    active, total = node, None
+    if passed is not None:
+        active = RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
+        total = float(node.labels(job.partitions)[1].sum())
+    if total is not None and not active.pieces:
         nothing = Point(0.0, 0.0, 0.0)
-        return Solution(np.zeros((len(children[0].dual), len(passed))), 0.0, 0, nothing, nothing)
-    active = node if passed is None else RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
+        return Solution(np.zeros((len(children[0].dual), node.size(job.partitions.counts))), total, 0, nothing, nothing)
     y, weight = active.labels(job.partitions)
-    losses = RowLosses(job.odm, y, weight)
+    losses = RowLosses(_weighted(job.odm, weight, total), y, weight)
+    total = losses.total_weight if total is None else total
     spare = memory - projected_bytes(job, len(y), threads, certify=certify)
     rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
     settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
     resources = Resources(memory - held, threads)
-    start = dual(losses.total_weight)
-    solution = solve_partition(job.kernel, rows, losses, start, settings, resources, certify=certify)
+    solution = solve_partition(job.kernel, rows, losses, dual(total), settings, resources, certify=certify)
     del rows
     return_free_memory()
     if passed is None:
         return solution
     whole = np.zeros((len(solution.dual), len(passed)))
     whole[:, passed] = solution.dual
-    return replace(solution, dual=whole)
+    return replace(solution, dual=whole, weight=total)
+
+
+def _weighted(odm: ODMSettings, weight: Array, total: float | None) -> ODMSettings:
+    """Settings with which rows of ``weight`` have the losses that they have among rows of ``total`` weight."""
+    return odm if total is None else replace(odm, lam=odm.lam * (float(weight.sum()) / total))
 
 
 def _start(
@@ -186,7 +214,7 @@ def _start(
         return lambda weight: np.zeros(n), None
     masks = [job.pass_up(child) for child in children]
     if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
-        return lambda weight: np.concatenate([child.rescaled(weight)[0] for child in children]), None
+        return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
     own = node.positions(counts)
     passed, where = np.zeros(len(own), bool), []
     for rows, mask in zip(below, masks, strict=True):
@@ -198,7 +226,7 @@ def _start(
     def start(weight: float) -> Array:
         dual = np.zeros(len(own))
         for (mine, theirs), child in zip(where, children, strict=True):
-            dual[mine] = child.rescaled(weight)[0][theirs]
+            dual[mine] = job.begin(child, weight)[0][theirs]
         return dual[passed]
 
     return start, None if passed.all() else passed
