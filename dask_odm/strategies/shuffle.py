@@ -95,10 +95,10 @@ def partition_store(
     partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
     before = np.cumsum(counted, axis=0) - counted
     arguments = [(store, labelling, partitions, folder, c, Deal(dealer), before[c]) for c in chunks]
-    written = np.zeros(parts, np.uint32)
+    written = np.zeros(len(dealer.counts), np.uint32)
     for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
         written += sums
-    cluster.map_chunks(seal, [(partitions, k, int(written[k])) for k in range(parts)], "seal")
+    cluster.map_chunks(seal, [(partitions, k, int(total)) for k, total in enumerate(written)], "seal")
     return partitions
 
 
