@@ -51,11 +51,14 @@ class EvenDealer:
         Rows in every group.
     n_partitions : int
     seed : int
+    shuffled : bool
+        Else rows are dealt in their order, round-robin, as SODM's published code does.
     """
 
     sizes: tuple[int, ...]
     n_partitions: int
     seed: int
+    shuffled: bool = True
 
     @cached_property
     def _first(self) -> Array:
@@ -77,7 +80,8 @@ class EvenDealer:
         partition, place = np.empty(len(groups), np.int32), np.empty(len(groups), np.int64)
         for g in np.unique(groups):
             rows = np.flatnonzero(groups == g)
-            dealt = self._first[g] + permute(ranks[rows], self.sizes[g], self._key(0, g))
+            order = permute(ranks[rows], self.sizes[g], self._key(0, g)) if self.shuffled else ranks[rows]
+            dealt = self._first[g] + order
             partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
         for k in np.unique(partition):
             rows = np.flatnonzero(partition == k)
