@@ -4,8 +4,9 @@ Sources: Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support 
 section 4, whose clusters are the partitions; Singh, Roy and Mohan, *DiP-SVM: distribution preserving kernel support
 vector machine for big data* (IEEE Transactions on Big Data, 2017), whose clusters are each dealt to all partitions.
 
-k-means in input space is kernel k-means of the linear kernel, so there is one algorithm. DC-SVM draws the sample of
-the levels above the leaves from the support rows of the level below; here it is drawn from all rows.
+One algorithm serves both; it is written here, since a worker that looks rows up in clusters loads this module, and no
+worker loads scikit-learn. DC-SVM draws the sample of the levels above the leaves from the support rows of the level
+below; here it is drawn from all rows.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.dot import Linear
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.partition.dealing import EvenDealer, permute
 from dask_odm.typing import Array
@@ -29,15 +30,84 @@ ROUNDS = 100  # of k-means at most
 BLOCK_ROWS = 1024  # rows that are assigned at a time
 
 
-def kernel_k_means(K: Array, count: int, seed: int) -> NDArray[np.int64]:
+class Space(Protocol):
+    """Inner products of the m rows of a sample, as k-means needs them."""
+
+    @property
+    def diagonal(self) -> Array:
+        """⟨φ(x_i), φ(x_i)⟩, (m,)."""
+
+    def columns(self, pivots: Array) -> Array:
+        """⟨φ(x_i), φ(x_j)⟩ of all rows i and the ``pivots`` j, (m, len(pivots))."""
+
+    def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
+        """‖mean‖² of every cluster (count,), and ⟨φ(x_i), mean⟩ of every row and cluster (m, count)."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpace:
+    """That of a kernel, by its matrix (m, m) over the sample."""
+
+    K: Array
+
+    @classmethod
+    def of(cls, kernel: Kernel, sample: Array) -> KernelSpace:
+        """Its entries are float64."""
+        rows = sample.astype(np.float64)
+        with single_threaded_blas:
+            return cls(kernel.tile(rows, rows))
+
+    @property
+    def diagonal(self) -> Array:
+        return self.K.diagonal()
+
+    def columns(self, pivots: Array) -> Array:
+        return self.K[:, pivots]
+
+    def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
+        members = _shares(labels)
+        with single_threaded_blas:
+            similarity = self.K @ members
+            return (members * similarity).sum(axis=0), similarity
+
+
+@dataclass(frozen=True, eq=False)
+class InputSpace:
+    """That of the features, (m, d) in float64: as `KernelSpace` of the linear kernel, without its matrix."""
+
+    X: Array
+
+    @cached_property
+    def diagonal(self) -> Array:
+        squares: Array = np.einsum("ij,ij->i", self.X, self.X)
+        return squares
+
+    def columns(self, pivots: Array) -> Array:
+        with single_threaded_blas:
+            found: Array = self.X @ self.X[pivots].T
+        return found
+
+    def means(self, labels: Array) -> Array:
+        """Of every cluster, (count, d)."""
+        with single_threaded_blas:
+            found: Array = _shares(labels).T @ self.X
+        return found
+
+    def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
+        means = self.means(labels)
+        with single_threaded_blas:
+            return np.einsum("ij,ij->i", means, means), self.X @ means.T
+
+
+def k_means(space: Space, count: int, seed: int) -> NDArray[np.int64]:
     """Cluster of every row of a sample, by Lloyd's rounds from k-means++ with a few tries a seed.
 
     Minimises ``Σ_i ‖φ(x_i) − mean of its cluster‖²``, which no round raises.
 
     Parameters
     ----------
-    K : float64 ndarray of shape (m, m)
-        Kernel matrix of the sample.
+    space : Space
+        That of m rows.
     count : int
         Clusters at most; fewer where fewer rows differ.
     seed : int
@@ -48,9 +118,9 @@ def kernel_k_means(K: Array, count: int, seed: int) -> NDArray[np.int64]:
         Clusters, numbered from 0 without a gap.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-    labels = _first_clusters(K, count, rng)
+    labels = _first_clusters(space, count, rng)
     for _ in range(ROUNDS):
-        norms, similarity = cluster_sums(K, labels)
+        norms, similarity = space.cluster_sums(labels)
         nearest = np.argmin(norms - 2.0 * similarity, axis=1)
         if (nearest == labels).all():
             break
@@ -58,33 +128,26 @@ def kernel_k_means(K: Array, count: int, seed: int) -> NDArray[np.int64]:
     return labels
 
 
-def _first_clusters(K: Array, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _first_clusters(space: Space, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows by the nearest of ``count`` seeds: of a few drawn in proportion to their squared distance, the best each."""
-    diagonal, trials = K.diagonal(), 2 + int(np.log(count))
-    first = int(rng.integers(len(K)))
-    nearest, labels = _square_distances(K, diagonal, np.array([first]))[:, 0], np.zeros(len(K), np.int64)
+    diagonal, trials = space.diagonal, 2 + int(np.log(count))
+    first = int(rng.integers(len(diagonal)))
+    nearest, labels = _square_distances(space, np.array([first]))[:, 0], np.zeros(len(diagonal), np.int64)
     for number in range(1, count):
         if nearest.max() <= 1e-12 * diagonal.max():
             break
-        drawn = rng.choice(len(K), trials, p=nearest / nearest.sum())
-        distances = _square_distances(K, diagonal, drawn)
+        drawn = rng.choice(len(diagonal), trials, p=nearest / nearest.sum())
+        distances = _square_distances(space, drawn)
         best = distances[:, int(np.minimum(nearest[:, None], distances).sum(axis=0).argmin())]
         labels[best < nearest] = number
         nearest = np.minimum(nearest, best)
     return np.unique(labels, return_inverse=True)[1]
 
 
-def _square_distances(K: Array, diagonal: Array, pivots: Array) -> Array:
-    found: Array = np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * K[:, pivots], 0.0)
+def _square_distances(space: Space, pivots: Array) -> Array:
+    diagonal = space.diagonal
+    found: Array = np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * space.columns(pivots), 0.0)
     return found
-
-
-def cluster_sums(K: Array, labels: Array) -> tuple[Array, Array]:
-    """‖mean‖² of every cluster (count,), and ⟨φ(x_i), mean⟩ of every row and cluster (m, count)."""
-    members = _shares(labels)
-    with single_threaded_blas:
-        similarity = K @ members
-        return (members * similarity).sum(axis=0), similarity
 
 
 def _shares(labels: Array) -> Array:
@@ -93,14 +156,6 @@ def _shares(labels: Array) -> Array:
     members[np.arange(len(labels)), labels] = 1.0
     shares: Array = members / members.sum(axis=0)
     return shares
-
-
-def sample_matrix(kernel: Kernel, sample: Array) -> Array:
-    """κ between the rows of a sample, in float64."""
-    rows = sample.astype(np.float64)
-    with single_threaded_blas:
-        found: Array = kernel.tile(rows, rows)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +200,7 @@ class KernelClusters:
 
     @cached_property
     def _norms(self) -> Array:
-        return cluster_sums(sample_matrix(self.kernel, self.rows), self.labels)[0]
+        return KernelSpace.of(self.kernel, self.rows).cluster_sums(self.labels)[0]
 
     def __call__(self, X: Array) -> NDArray[np.int32]:
         members, found = _shares(self.labels), []
@@ -219,9 +274,8 @@ class MeansPartitioner:
         return cluster_sample_rows(self.n_clusters, features, itemsize)
 
     def groups(self, sample: Array) -> Centres:
-        labels = kernel_k_means(sample_matrix(Linear(), sample), self.n_clusters, self.seed)
-        means = [sample[labels == c].mean(axis=0, dtype=np.float64) for c in range(int(labels.max()) + 1)]
-        return Centres(np.array(means))
+        space = InputSpace(sample.astype(np.float64))
+        return Centres(space.means(k_means(space, self.n_clusters, self.seed)))
 
     def read_groups(self, arrays: Mapping[str, Array]) -> Centres:
         return Centres(arrays["means"])
@@ -250,8 +304,8 @@ class ClusterPartitioner:
         return cluster_sample_rows(self.n_partitions, features, itemsize)
 
     def groups(self, sample: Array) -> KernelClusters:
-        labels = kernel_k_means(sample_matrix(self.kernel, sample), self.n_partitions, self.seed)
-        return KernelClusters(self.kernel, sample, labels)
+        space = KernelSpace.of(self.kernel, sample)
+        return KernelClusters(self.kernel, sample, k_means(space, self.n_partitions, self.seed))
 
     def read_groups(self, arrays: Mapping[str, Array]) -> KernelClusters:
         return KernelClusters(self.kernel, arrays["rows"], arrays["labels"])

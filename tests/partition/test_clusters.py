@@ -10,10 +10,11 @@ from sklearn.metrics import adjusted_rand_score
 from dask_odm.kernels import RBF, Linear
 from dask_odm.partition.clusters import (
     ClusterPartitioner,
+    InputSpace,
+    KernelSpace,
     MeansPartitioner,
     WholeDealer,
-    kernel_k_means,
-    sample_matrix,
+    k_means,
 )
 from dask_odm.partition.dealing import ranks_within
 
@@ -27,7 +28,8 @@ def far_groups(n: int = 300, count: int = 5) -> tuple[np.ndarray, np.ndarray]:
 
 def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
     X = np.random.default_rng(1).normal(size=(400, 3))
-    labels = kernel_k_means(X @ X.T, 6, seed=3)
+    labels = k_means(InputSpace(X), 6, seed=3)
+    np.testing.assert_array_equal(labels, k_means(KernelSpace(X @ X.T), 6, seed=3))
     means = np.array([X[labels == c].mean(axis=0) for c in range(6)])
     theirs = KMeans(6, init=means, n_init=1, max_iter=1, algorithm="lloyd").fit(X)
     np.testing.assert_array_equal(theirs.labels_, labels)
@@ -40,7 +42,7 @@ def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
 @pytest.mark.parametrize("kernel", [Linear(), RBF(1.0, 0.01)], ids=lambda k: k.name)
 def test_groups_that_lie_apart_are_found(kernel):
     X, group = far_groups()
-    labels = kernel_k_means(sample_matrix(kernel, X), 5, seed=0)
+    labels = k_means(KernelSpace.of(kernel, X), 5, seed=0)
     assert adjusted_rand_score(labels, group) > 0.99
 
 
@@ -91,6 +93,6 @@ def test_groups_that_are_partitions_have_every_place_once():
 
 @pytest.mark.parametrize(("rows", "most"), [(np.zeros((50, 3)), 1), (np.repeat(np.eye(3), 20, axis=0), 3)])
 def test_no_more_clusters_than_rows_that_differ(rows, most):
-    for kernel in (Linear(), RBF()):
-        labels = kernel_k_means(sample_matrix(kernel, rows), 8, seed=0)
+    for space in (InputSpace(rows), KernelSpace.of(Linear(), rows), KernelSpace.of(RBF(), rows)):
+        labels = k_means(space, 8, seed=0)
         assert set(labels.tolist()) == set(range(most))
