@@ -60,11 +60,20 @@ class Reclustering:
             return None
         seed = int(np.random.SeedSequence([self.seed, 3, number]).generate_state(1)[0] >> 1)
         partitioner = self.partitioner(nodes, seed)
+        self._require(partitioner)
         groups = partitioner.groups(self._sample(partitioner))
         arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
         of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
         found = (np.flatnonzero(of_row == g) for g in range(groups.count))
         return [RowSet.at(positions, counts) for positions in found if len(positions)]
+
+    def _require(self, partitioner: Partitioner) -> None:
+        """MemoryLimitError unless a sample, and the values of a block of rows at it, fit where rows are looked up."""
+        d, itemsize = self.partitions.features, self.partitions.dtype.itemsize
+        sample = min(sum(self.partitions.counts), partitioner.sample_rows(d, itemsize))
+        block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * sample)
+        needed = 3 * 8 * sample * d + block + self.partitions.reading_bytes
+        self.cluster.require(needed, len(self.partitions.counts), f"Finding clusters by {sample} rows")
 
     def _sample(self, partitioner: Partitioner) -> Array:
         """Scaled rows that groups are made from."""

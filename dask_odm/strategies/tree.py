@@ -34,12 +34,12 @@ from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.problems.odm import ODMSettings, Point, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
+from dask_odm.solvers.handing_up import Begin, PassUp, pass_all, scaled_start
 from dask_odm.typing import Array
 
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
-PassUp = Callable[[Solution], Array | None]
-Begin = Callable[[Solution, float], Array]
 Regroup = Callable[[int], Sequence[RowSet] | None]
+NUMBER_BYTES = 48  # a row, where rows of a node are told by number: its own, its children's, and sorting both
 ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
 
 
@@ -75,30 +75,6 @@ class TreeSettings:
             bounds = levels[-1]
             levels.append([*bounds[:-1][:: self.fan_in], bounds[-1]])
         return levels
-
-
-def pass_all(solution: Solution) -> None:
-    """All rows of a node go up: SODM's rule."""
-
-
-def pass_support(solution: Solution) -> Array:
-    """Rows go up that have a dual variable other than zero: a cascade's rule."""
-    return np.asarray(solution.dual.any(axis=0))
-
-
-def scaled_start(child: Solution, weight: float) -> Array:
-    """A child's dual variables as a problem of total ``weight`` needs them: see `Solution.rescaled`."""
-    return child.rescaled(weight)
-
-
-def plain_start(child: Solution, weight: float) -> Array:
-    """A child's dual variables as they are: what both papers start a merger from, too large by the fan-in."""
-    return child.dual
-
-
-def cold_start(child: Solution, weight: float) -> Array:
-    """Zeros: nothing of the children's solutions is used."""
-    return np.zeros_like(child.dual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,7 +255,9 @@ def grow_tree(
     for number in () if ended else range(done + 1, len(levels)):
         below, nodes = nodes, _nodes(levels, number, counts, regroup)
         if not known and number:
-            _check_level(job, levels, _most_rows(nodes, below, passed, counts), len(nodes), cluster)
+            numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
+            most = _most_rows(nodes, below, passed, counts)
+            _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
         depth = tree.depth(len(nodes))
         states, solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
         event = _summary(solutions, depth)
@@ -384,11 +362,14 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
         _check_level(job, levels, rows, len(bounds) - 1, cluster)
 
 
-def _check_level(job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster) -> None:
+def _check_level(
+    job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster, numbers: int = 0
+) -> None:
+    """MemoryLimitError where tasks of so many rows do not fit, with ``numbers`` bytes of row numbers besides."""
     _, threads = cluster.share(tasks)
     what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
     advice = advice_at_root(levels) if tasks == 1 else ADVICE
-    cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what, advice)
+    cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1) + numbers, tasks, what, advice)
 
 
 def advice_at_root(levels: list[list[int]]) -> str:

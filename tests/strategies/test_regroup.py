@@ -10,6 +10,7 @@ import pytest
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
+from dask_odm.errors import MemoryLimitError
 from dask_odm.partition.clusters import ClusterPartitioner
 from dask_odm.strategies.regroup import Reclustering
 from dask_odm.strategies.shuffle import partition_store
@@ -39,6 +40,13 @@ def test_a_level_s_nodes_are_clusters_of_all_rows(number):
     nearest = np.argmin(distances, axis=0)
     for c, own in enumerate(positions):
         np.testing.assert_array_equal(np.flatnonzero(nearest == c), own)
+
+
+def test_too_little_memory_is_refused():
+    p = small_problem(60)
+    job = make_job(p, 8)
+    with pytest.raises(MemoryLimitError, match=r"Finding clusters by 60 rows needs .*, but only .*9\.77 kiB"):
+        regroup(p, job.partitions, job.scaling, Cluster(None, 1, 1, 10_000, 10_000))(1)
 
 
 def test_the_root_is_all_rows():

@@ -20,12 +20,11 @@ from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.solvers import dual
+from dask_odm.solvers.handing_up import pass_all, pass_support
 from dask_odm.strategies.shuffle import partition_store
 from dask_odm.strategies.tree import (
     TreeSettings,
     partitions_for,
-    pass_all,
-    pass_support,
     projected_bytes,
     solve_whole,
 )

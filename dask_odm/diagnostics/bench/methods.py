@@ -24,7 +24,7 @@ from dask_odm.estimators.odm.tree_rules import TreeRule, at_random, by_clusters,
 from dask_odm.kernels.base import Kernel
 from dask_odm.partition.base import Partitioner
 from dask_odm.partition.strata import StratifiedPartitioner
-from dask_odm.strategies.tree import cold_start, plain_start, scaled_start
+from dask_odm.solvers.handing_up import cold_start, plain_start, scaled_start
 
 Settings = dict[str, float]
 GAMMAS = (0.03, 0.12, 0.5, 2.0, 8.0, 32.0, 128.0)

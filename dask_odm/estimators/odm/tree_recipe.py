@@ -31,6 +31,7 @@ from dask_odm.problems.products import Products, scores_of
 from dask_odm.solvers.base import Solution
 from dask_odm.solvers.exact import solve_exact
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
+from dask_odm.solvers.handing_up import pass_all
 from dask_odm.strategies.regroup import Reclustering
 from dask_odm.strategies.tree import (
     Regroup,
@@ -41,7 +42,6 @@ from dask_odm.strategies.tree import (
     end_at_root,
     grow_tree,
     partitions_for,
-    pass_all,
     solve_whole,
 )
 from dask_odm.typing import Array

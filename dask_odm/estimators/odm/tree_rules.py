@@ -17,7 +17,7 @@ from dask_odm.kernels.given import Precomputed
 from dask_odm.partition.base import Partitioner
 from dask_odm.partition.clusters import ClusterPartitioner, MeansPartitioner
 from dask_odm.partition.random import RandomPartitioner
-from dask_odm.strategies.tree import Begin, PassUp, pass_all, pass_support, scaled_start
+from dask_odm.solvers.handing_up import Begin, PassUp, pass_all, pass_support, scaled_start
 
 WHOLE_ROWS = 1 << 16  # SODM: up to so many rows in memory are one partition
 LEAF_ROWS = 8192
