@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -182,6 +182,18 @@ def test_what_fails_is_a_record_too(tmp_path, monkeypatch):
     assert results.done == []
     results.machine = {}
     assert "not done after 1 s" in markdown(results, "")
+
+
+def test_a_cell_that_takes_too_long_is_ended(tmp_path):
+    split_of("shells:100", 0, None, tmp_path / "data")
+    record = matrices.run_process(Cell("shells:100", 0, "SVC", "rbf"), SETTINGS, replace(MATRIX, timeout=0.2), tmp_path)
+    assert record == {"error": "not done after 0.2 s"}
+
+
+def test_what_a_process_wrote_counts_up_to_a_line_that_was_cut():
+    assert matrices._told(b'{"fit": 1}\n{"level_accur', b"", -9, 5.0) == {"fit": 1}
+    assert matrices._told(b"", b"Traceback\nMemoryError: too much\n", 1, None) == {"error": "MemoryError: too much"}
+    assert matrices._told(b"", b"", -9, None) == {"error": "its process ended with status -9"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,8 @@ def _told(out: bytes, errors: bytes, status: int, timeout: float | None) -> dict
     """The lines of a process as one record; its first is whole even if it ran out of time at the second."""
     found: dict[str, Any] = {}
     for line in out.splitlines():
-        found |= json.loads(line)
+        with suppress(ValueError):  # a line that was cut short
+            found |= json.loads(line)
     if found:
         return found
     if timeout is not None:
