@@ -23,8 +23,8 @@ def markdown(results: Results, command: str) -> str:
     parts.append(
         "Fits stop at a relative duality gap of 1e-3; the gap shown is that of the whole problem. Seconds are wall "
         "time in a process that has fitted a few rows before. *Before* is the time until the first partition or step "
-        "is begun: landmarks, strata or clusters, and partitions. *CPU* adds up the cores a fit used, and says more than "
-        "wall time where a machine has other work. Settings were chosen on a part of the training rows."
+        "is begun: landmarks, strata or clusters, and partitions. *CPU* adds up the cores a fit used, and says more "
+        "than wall time where a machine has other work. Settings were chosen on a part of the training rows."
     )
     for kernel in ("rbf", "linear"):
         own = [r for r in whole if r["cell"]["kernel"] == kernel and r["cell"]["method"] not in INGREDIENTS]
@@ -70,8 +70,8 @@ def _shown(value: float | None, form: str) -> str:
 def methods_table(records: Sequence[Record]) -> str:
     """Accuracy, gap, seconds and memory of every method, the papers' figures beside."""
     head = (
-        "data", "train rows", "method", "threads", "accuracy", "gap", "before, s", "solve, s", "fit, s", "CPU, s", "predict, s",
-        "peak, MB", "paper: accuracy", "paper: s",
+        "data", "train rows", "method", "threads", "accuracy", "gap", "before, s", "solve, s", "fit, s", "CPU, s",
+        "predict, s", "peak, MB", "paper: accuracy", "paper: s",
     )  # fmt: skip
     rows = []
     for (data, method, kernel), own in grouped(records, "data", "method", "kernel"):
