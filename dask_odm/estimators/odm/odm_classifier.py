@@ -86,7 +86,7 @@ class ODMClassifier(StoreClassifier):
         Partitions that are merged into one.
     n_landmarks : int or None, default=None
         Rows whose kernel functions span the model of "landmark", else the most landmarks, and so strata, that
-        partitions are balanced by, or the most k-means clusters of "dip". None: 1,000, and 64.
+        partitions are balanced by. None: 1,000, and 64. Of "dip", the most k-means clusters; None: 64.
     landmarks : {"support", "uniform", "rp"}, default="support"
         How "landmark" draws its landmarks. "support": a quarter of them alike among all rows, the others in proportion
         to the dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by
