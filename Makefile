@@ -1,7 +1,8 @@
-# make test, make demo: each builds .venv, installs what it needs (again when pyproject.toml changes) and runs.
+# make test, make demo, make bench: each builds .venv, installs what it needs (again when pyproject.toml changes) and runs.
 #   make test ARGS="-k layers"     pass arguments on
 #   make test ARGS="-n 0"          in one process, as for --pdb
 #   make test PYTHON=python3.12    choose the Python that .venv is built with
+#   make bench ARGS="cod-rna --cores 1,2"
 
 PYTHON ?= python3
 ARGS ?=
@@ -10,11 +11,12 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test demo lint format clean
+.PHONY: help test demo bench lint format clean
 
 help:
 	@echo "make test     run the test suite"
 	@echo "make demo     train on a real data set and on one larger than its workers' memory"
+	@echo "make bench    compare methods on two small data sets: tables and plots in dask-odm-bench/"
 	@echo "make lint     ruff check, ruff format --check, mypy"
 	@echo "make format   let ruff rewrite the files"
 	@echo "make clean    remove .venv and caches"
@@ -24,6 +26,9 @@ test: $(VENV)/.installed-test
 
 demo: $(VENV)/.installed-plot
 	@$(BIN)/dask-odm demo $(ARGS)
+
+bench: $(VENV)/.installed-plot $(VENV)/.installed-bench
+	@$(BIN)/dask-odm bench $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -38,7 +43,7 @@ clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find dask_odm tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One file per set of extras (plot, test, dev), written only after an install that succeeded.
+# One file per set of extras (plot, bench, test, dev), written only after an install that succeeded.
 $(VENV)/.installed-%: pyproject.toml $(VENV)/.created
 	@echo "Installing dask_odm[$*] into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'

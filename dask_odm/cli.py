@@ -1,4 +1,4 @@
-"""The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | demo``.
+"""The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | bench | demo``.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
 stderr. A command that cannot go on says why in one line and exits with 2, an interrupted one with 130. What is
@@ -22,6 +22,7 @@ from typing import Any
 
 import click
 
+from dask_odm.cli_bench import bench
 from dask_odm.cli_options import EstimatorCommand, parameters_of
 from dask_odm.errors import DaskODMError
 from dask_odm.estimators.registry import by_word
@@ -64,6 +65,7 @@ def main() -> None:
     """Large-margin classification and ridge regression, kernel and linear, for data that does not fit in memory."""
 
 
+main.add_command(bench)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is there, once the new is complete.")
 

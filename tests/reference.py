@@ -175,16 +175,22 @@ def pivoted_cholesky_greedy(K, r):
 def cascade(K, y, leaves, fan_in, lam, upsilon, theta):
     """A cascade: every ``fan_in`` nodes hand up their rows with ``s != 0``, which are solved anew, up to one node.
 
-    ``leaves`` is a list of arrays of row numbers. Returns ``s`` of shape (M,), zero in rows left behind, and the rows
-    of all nodes, level by level.
+    ``leaves`` is a list of arrays of row numbers. A node's M counts the rows that were left behind below it, so that
+    the loss of a row is what it is without a cascade. Returns ``s`` of shape (M,), zero in rows left behind, and the
+    rows of all nodes, level by level.
     """
     nodes, levels = [np.asarray(rows) for rows in leaves], []
+    sizes = [len(rows) for rows in nodes]
     while True:
         levels.append(nodes)
-        duals = [solve_two_variable_dual(K[np.ix_(r, r)], y[r], lam, upsilon, theta)[0] for r in nodes]
+        duals = [
+            solve_two_variable_dual(K[np.ix_(r, r)], y[r], lam * len(r) / m, upsilon, theta)[0]
+            for r, m in zip(nodes, sizes, strict=True)
+        ]
         if len(nodes) == 1:
             s = np.zeros(len(y))
             s[nodes[0]] = duals[0]
             return s, levels
         kept = [rows[dual != 0] for rows, dual in zip(nodes, duals, strict=True)]
         nodes = [np.concatenate(kept[i : i + fan_in]) for i in range(0, len(kept), fan_in)]
+        sizes = [sum(sizes[i : i + fan_in]) for i in range(0, len(sizes), fan_in)]

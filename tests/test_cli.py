@@ -26,7 +26,7 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 
-COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "demo")
+COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "bench", "demo")
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 
 

@@ -52,11 +52,14 @@ class EvenDealer:
         Rows in every group.
     n_partitions : int
     seed : int
+    shuffled : bool
+        Else rows are dealt in their order, round-robin, as SODM's published code does.
     """
 
     sizes: tuple[int, ...]
     n_partitions: int
     seed: int
+    shuffled: bool = True
 
     @cached_property
     def _first(self) -> Array:
@@ -90,7 +93,8 @@ class EvenDealer:
         return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
 
     def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
-        dealt: NDArray[np.int64] = self._first[group] + permute(ranks, self.sizes[group], _key(self.seed, 0, group))
+        order = permute(ranks, self.sizes[group], _key(self.seed, 0, group)) if self.shuffled else ranks
+        dealt: NDArray[np.int64] = self._first[group] + order
         return dealt
 
 

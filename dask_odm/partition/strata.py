@@ -49,12 +49,15 @@ class StratifiedPartitioner:
         Strata at most.
     n_partitions : int
     seed : int
+    shuffled : bool
+        As of `dask_odm.partition.dealing.EvenDealer`.
     """
 
     kernel: Kernel
     n_landmarks: int
     n_partitions: int
     seed: int
+    shuffled: bool = True
 
     def sample_rows(self, features: int, itemsize: int) -> int:
         few = min(max(SAMPLE_ROWS, 4 * self.n_landmarks), SAMPLE_BYTES // (features * itemsize))
@@ -67,4 +70,4 @@ class StratifiedPartitioner:
         return Strata(Landmarks(self.kernel, arrays["rows"], arrays["index"]))
 
     def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
-        return EvenDealer(sizes, self.n_partitions, self.seed)
+        return EvenDealer(sizes, self.n_partitions, self.seed, self.shuffled)

@@ -51,6 +51,22 @@ def certified_gap(losses: RowLosses, margins: Array, square_norm: float, product
     return _point(losses, margins, square_norm, s, square)
 
 
+def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> float:
+    """(P − D)/P of a model whose dual variables are its own coefficients.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    coefficients : ndarray of shape (n,)
+        ``y s``.
+    scores : ndarray of shape (n,)
+        ``K (y s)``, from kernel values in float64.
+    """
+    margins = losses.y * scores
+    primal = 0.5 * float(coefficients @ scores) + float(losses.losses(margins).sum())
+    return float(losses.row_gaps(losses.y * coefficients, margins).sum()) / max(primal, np.finfo(float).tiny)
+
+
 def span_gap(
     losses: RowLosses, margins: Array, square_norm: float, dual_image: Array, landmarks: Landmarks, residual: Array
 ) -> Point:

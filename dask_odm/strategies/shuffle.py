@@ -127,10 +127,10 @@ def _move(
     before, parts = np.cumsum(counted, axis=0) - counted, len(dealer.counts)
     chunks = range(store.n_chunks)
     arguments = [(store, labelling, partitions, folder, c, Deal(dealer), before[c]) for c in chunks]
-    written = np.zeros(parts, np.uint32)
+    written = np.zeros(len(dealer.counts), np.uint32)
     for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
         written += sums
-    cluster.map_chunks(seal, [(partitions, k, int(written[k])) for k in range(parts)], "seal")
+    cluster.map_chunks(seal, [(partitions, k, int(total)) for k, total in enumerate(written)], "seal")
     return partitions
 
 

@@ -34,11 +34,12 @@ from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.problems.odm import ODMSettings, Point, RowLosses
 from dask_odm.solvers.base import Solution, SolverSettings
 from dask_odm.solvers.dual import Resources, solve_partition, solver_bytes
+from dask_odm.solvers.handing_up import Begin, PassUp, pass_all, scaled_start
 from dask_odm.typing import Array
 
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
-PassUp = Callable[[Solution], Array | None]
 Regroup = Callable[[int], Sequence[RowSet] | None]
+NUMBER_BYTES = 48  # a row, where rows of a node are told by number: its own, its children's, and sorting both
 ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
 
 
@@ -76,15 +77,6 @@ class TreeSettings:
         return levels
 
 
-def pass_all(solution: Solution) -> None:
-    """All rows of a node go up: SODM's rule."""
-
-
-def pass_support(solution: Solution) -> Array:
-    """Rows go up that have a dual variable other than zero: a cascade's rule."""
-    return np.asarray(solution.dual.any(axis=0))
-
-
 @dataclass(frozen=True, eq=False)
 class TreeJob:
     """What every task of a tree is told.
@@ -97,8 +89,11 @@ class TreeJob:
     odm : ODMSettings
     solver : SolverSettings
     pass_up : callable
-        ``pass_up(solution)``: which rows of a node the one above gets, as a mask over them, or None for all. Their
-        dual variables are its start, scaled by the weights; a row that was left out once stays out, at zero.
+        ``pass_up(solution)``: which rows of a node the one above gets, as a mask over them, or None for all. A row
+        that was left out once stays out, at zero. The loss of the others keeps its weight: M is that of all rows
+        of the node, so that a node whose left out rows are zero at its optimum ends there.
+    begin : callable
+        ``begin(child, weight)``: dual variables that a node of total ``weight`` starts from, of a child's rows.
     """
 
     partitions: Partitions
@@ -107,6 +102,7 @@ class TreeJob:
     odm: ODMSettings
     solver: SolverSettings
     pass_up: PassUp = pass_all
+    begin: Begin = scaled_start
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +114,7 @@ class TreeResult:
     dual : ndarray of shape (n_machines, n)
         Signed dual variables of the whole problem.
     gap : float
-        Relative gap of the whole problem, or of that of the rows passed up to the root; nan where the tree ended
+        Relative gap of the whole problem, or of the rows passed up to the root alone; nan where the tree ended
         above one partition.
     history : list of dict
         One entry a level, the fields of `LevelFinished`.
@@ -155,25 +151,33 @@ def solve_node(
     The dual variables it returns are of all rows of the node, zero where the row was not passed up.
     """
     dual, passed = _start(job, node, below, children)
-    if passed is not None and not passed.any():
+    active, total = node, None
+    if passed is not None:
+        active = RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
+        total = float(node.labels(job.partitions)[1].sum())
+    if total is not None and not active.pieces:
         nothing = Point(0.0, 0.0, 0.0)
-        return Solution(np.zeros((len(children[0].dual), len(passed))), 0.0, 0, nothing, nothing)
-    active = node if passed is None else RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
+        return Solution(np.zeros((len(children[0].dual), node.size(job.partitions.counts))), total, 0, nothing, nothing)
     y, weight = active.labels(job.partitions)
-    losses = RowLosses(job.odm, y, weight)
+    losses = RowLosses(_weighted(job.odm, weight, total), y, weight)
+    total = losses.total_weight if total is None else total
     spare = memory - projected_bytes(job, len(y), threads, certify=certify)
     rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
     settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
     resources = Resources(memory - held, threads)
-    start = dual(losses.total_weight)
-    solution = solve_partition(job.kernel, rows, losses, start, settings, resources, certify=certify)
+    solution = solve_partition(job.kernel, rows, losses, dual(total), settings, resources, certify=certify)
     del rows
     return_free_memory()
     if passed is None:
         return solution
     whole = np.zeros((len(solution.dual), len(passed)))
     whole[:, passed] = solution.dual
-    return replace(solution, dual=whole)
+    return replace(solution, dual=whole, weight=total)
+
+
+def _weighted(odm: ODMSettings, weight: Array, total: float | None) -> ODMSettings:
+    """Settings with which rows of ``weight`` have the losses that they have among rows of ``total`` weight."""
+    return odm if total is None else replace(odm, lam=odm.lam * (float(weight.sum()) / total))
 
 
 def _start(
@@ -186,7 +190,7 @@ def _start(
         return lambda weight: np.zeros(n), None
     masks = [job.pass_up(child) for child in children]
     if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
-        return lambda weight: np.concatenate([child.rescaled(weight)[0] for child in children]), None
+        return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
     own = node.positions(counts)
     passed, where = np.zeros(len(own), bool), []
     for rows, mask in zip(below, masks, strict=True):
@@ -198,7 +202,7 @@ def _start(
     def start(weight: float) -> Array:
         dual = np.zeros(len(own))
         for (mine, theirs), child in zip(where, children, strict=True):
-            dual[mine] = child.rescaled(weight)[0][theirs]
+            dual[mine] = job.begin(child, weight)[0][theirs]
         return dual[passed]
 
     return start, None if passed.all() else passed
@@ -251,7 +255,9 @@ def grow_tree(
     for number in () if ended else range(done + 1, len(levels)):
         below, nodes = nodes, _nodes(levels, number, counts, regroup)
         if not known and number:
-            _check_level(job, levels, _most_rows(nodes, below, passed, counts), len(nodes), cluster)
+            numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
+            most = _most_rows(nodes, below, passed, counts)
+            _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
         depth = tree.depth(len(nodes))
         states, solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
         event = _summary(solutions, depth)
@@ -356,11 +362,14 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
         _check_level(job, levels, rows, len(bounds) - 1, cluster)
 
 
-def _check_level(job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster) -> None:
+def _check_level(
+    job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster, numbers: int = 0
+) -> None:
+    """MemoryLimitError where tasks of so many rows do not fit, with ``numbers`` bytes of row numbers besides."""
     _, threads = cluster.share(tasks)
     what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
     advice = advice_at_root(levels) if tasks == 1 else ADVICE
-    cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1), tasks, what, advice)
+    cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1) + numbers, tasks, what, advice)
 
 
 def advice_at_root(levels: list[list[int]]) -> str:

@@ -166,6 +166,9 @@ CASES = [
     odm("exact", settings={"solver": "exact", **kernel}, rows=partial(two_classes, 1100)),  # fewer take one step
     odm("landmark", settings={"solver": "landmark", "n_landmarks": 200, **kernel}),
     odm("sodm", settings={"solver": "sodm", "n_partitions": 4, "fan_in": 2, **kernel}),
+    odm("cascade", settings={"solver": "cascade", "n_partitions": 4, "fan_in": 2, **kernel}),
+    odm("dip", settings={"solver": "dip", "n_partitions": 4, "fan_in": 2, "n_landmarks": 6, **kernel}),
+    odm("dc", settings={"solver": "dc", "n_partitions": 4, "fan_in": 2, **kernel}),
     odm("newton", settings={"solver": "newton", **linear}),
     odm("dsvrg", settings={"solver": "dsvrg", "n_partitions": 4, **linear}, tol=1e-3),
     odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=MEMORY),

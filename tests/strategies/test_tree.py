@@ -20,12 +20,11 @@ from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.solvers import dual
+from dask_odm.solvers.handing_up import pass_all, pass_support
 from dask_odm.strategies.shuffle import partition_store
 from dask_odm.strategies.tree import (
     TreeSettings,
     partitions_for,
-    pass_all,
-    pass_support,
     projected_bytes,
     solve_whole,
 )
@@ -307,7 +306,8 @@ def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
     assert [entry["rows"] for entry in result.history] == [sum(map(len, nodes)) for nodes in levels]
     (root,) = levels[-1]
     assert 20 < len(root) < 200, "the case is made so that rows stay behind"
-    of_root = SmallProblem(p.kernel, p.X[root], p.y[root], p.weight[root], *setting)
+    lam, *band = setting
+    of_root = SmallProblem(p.kernel, p.X[root], p.y[root], p.weight[root], lam * len(root) / 240, *band)
     _, objective = of_root.optimum()
     assert result.history[-1]["objective"] == pytest.approx(objective, rel=1e-9)
     assert of_root.dual(s[root]) == pytest.approx(objective, rel=1e-9)
@@ -354,8 +354,10 @@ def test_a_level_of_other_clusters(pass_up):
         rows = np.sort(numbers[cluster_of == c])
         assert (s[rows][~passed[rows]] == 0).all()
         rows = rows[passed[rows]]
-        own = SmallProblem(p.kernel, p.X[rows], p.y[rows], p.weight[rows], p.lam, p.upsilon, p.theta)
-        np.testing.assert_allclose(s[rows], own.optimum()[0] * len(rows) / passed.sum(), atol=1e-7 * np.abs(s).max())
+        size = np.count_nonzero(cluster_of == c)
+        lam = p.lam * len(rows) / size
+        own = SmallProblem(p.kernel, p.X[rows], p.y[rows], p.weight[rows], lam, p.upsilon, p.theta)
+        np.testing.assert_allclose(s[rows], own.optimum()[0] * size / 240, atol=1e-7 * np.abs(s).max())
     root = grow(job, fan_in=2, regroup=lambda number: sets if number == 1 else None)
     assert root.gap < 1e-8
     if pass_up is pass_all:

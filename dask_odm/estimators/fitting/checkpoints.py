@@ -7,10 +7,9 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from types import UnionType
 from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -68,27 +67,31 @@ class TreeCheckpoint:
     start: tuple[int, list[Solution]] | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def require(self, bounds: list[list[int]], counts: Sequence[int]) -> None:
+    def require(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool = True) -> None:
         """Raise StoreError unless ``start`` is a level of this fit's tree.
 
         Parameters
         ----------
-        bounds : of every level, as `TreeSettings.levels` has them
-        counts : rows of every leaf partition
+        levels : int
+            Of the tree.
+        sizes : callable
+            ``sizes(number)``: rows of every node of a level.
+        all_rows : bool
+            Whether all rows of a node are solved; else some may have been left behind below.
         """
         if self.start is None:
             return
         number, solutions = self.start
-        if number >= len(bounds):
-            raise _lies(self.path, f"it is of level {number} of a tree of {len(bounds)}")
+        if number >= levels:
+            raise _lies(self.path, f"it is of level {number} of a tree of {levels}")
         if len(self.history) != number + 1:
             raise _lies(self.path, f"its history has {len(self.history)} levels up to level {number}")
-        rows = [sum(counts[a:b]) for a, b in pairwise(bounds[number])]
-        if [solution.rows for solution in solutions] != rows:
+        rows = sizes(number)
+        if [solution.rows if all_rows else solution.dual.shape[-1] for solution in solutions] != rows:
             raise _lies(self.path, f"its solutions are not of the {len(rows)} partitions of level {number}")
         for i, solution in enumerate(solutions):
-            if not _is_sound(solution):
-                raise _lies(self.path, f"solution {i} has other numbers than {solution.rows} finite dual variables")
+            if not _is_sound(solution, rows[i]):
+                raise _lies(self.path, f"solution {i} has other numbers than {rows[i]} finite dual variables")
 
     def save(self, number: int, fetch: Callable[[], list[Solution]], history: list[dict[str, Any]]) -> None:
         """Replace the checkpoint by level ``number``."""
@@ -176,10 +179,11 @@ def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:
     return opened
 
 
-def _is_sound(solution: Solution) -> bool:
+def _is_sound(solution: Solution, rows: int) -> bool:
+    """Whether a solution of a node of ``rows`` rows is one."""
     figures = (solution.weight, solution.seconds)
-    shaped = solution.dual.ndim == 2 and len(solution.dual) and solution.dual.shape[1] == solution.rows
-    counted = min(solution.sweeps, solution.steps, *figures) >= 0
+    shaped = solution.dual.ndim == 2 and len(solution.dual) and solution.dual.shape[1] == rows >= solution.rows
+    counted = min(solution.sweeps, solution.steps, solution.rows, *figures) >= 0
     return bool(shaped and counted and np.isfinite(solution.dual).all() and np.isfinite(figures).all())
 
 

@@ -85,6 +85,17 @@ def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Ar
     return total
 
 
+def linear_scores(partitions: Partitions, kernel: Kernel, scaling: Any, coefficients: Array) -> Array:
+    """``K a`` of the linear kernel on all rows (n,), through the weights of its features."""
+    weights, found = _weights_of(partitions, scaling, coefficients), []
+    for k, count in enumerate(partitions.counts):
+        rows, _ = partitions.rows(k, k + 1, scaling, 0)
+        starts = range(0, count, SUMMED_ROWS)
+        found += [rows.read(i, min(count, i + SUMMED_ROWS)).astype(np.float64) @ weights for i in starts]
+    scores: Array = np.concatenate(found) + kernel.bias * float(coefficients.sum())
+    return scores
+
+
 def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: float, max_iter: int) -> Trained:
     """The model of the weights that a linear solver found."""
     weights, intercept = features.raw_weights(solution.x)

@@ -55,13 +55,16 @@ class ODMClassifier(StoreClassifier):
         υ in [0, 1], weight of margins above the band against those below it.
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
-    solver : {"auto", "exact", "landmark", "sodm", "newton", "dsvrg", "svrg", "csvrg"}, default="auto"
-        How the problem is solved. "exact" is Newton over all rows, to a certified gap. "landmark" is Newton over the
-        span of ``n_landmarks`` rows: much faster, near the optimum. "sodm" solves stratified partitions and merges them
-        in a tree. The others are for the linear kernel: "newton" minimises the primal in the weights of the features;
-        "svrg" does so by stochastic steps, for rows in memory; "dsvrg" hands them round the workers, partition by
-        partition; "csvrg" takes its snapshots from a coreset, and ends near the optimum only. "auto" is the first of
-        these that fits, by the data and ``memory_limit`` alone, never by the workers:
+    solver : {"auto", "exact", "landmark", "sodm", "cascade", "dip", "dc", "newton", "dsvrg", "svrg", "csvrg"}
+        How the problem is solved; "auto" is the default. "exact" is Newton over all rows, to a certified gap.
+        "landmark" is Newton over the span of ``n_landmarks`` rows: much faster, near the optimum. "sodm" solves
+        stratified partitions and merges them in a tree. Its rivals merge others: "cascade" random ones, of which only
+        rows with a coefficient go up, so that it ends near the optimum only; "dip" does so with partitions that have
+        their share of every k-means cluster; "dc" has clusters of the kernel's space for partitions, found anew at
+        every level. The others are for the linear kernel: "newton" minimises the primal in the weights of the
+        features; "svrg" does so by stochastic steps, for rows in memory; "dsvrg" hands them round the workers,
+        partition by partition; "csvrg" takes its snapshots from a coreset, and ends near the optimum only. "auto" is
+        the first of these that fits, by the data and ``memory_limit`` alone, never by the workers:
 
         ========= ==================================================================================================
         newton    the kernel is linear
@@ -77,13 +80,13 @@ class ODMClassifier(StoreClassifier):
         Most sweeps of coordinate descent over a partition, steps of "newton", or epochs of the svrg solvers.
     n_partitions : int or None, default=None
         Partitions the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
-        256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each. Of "dsvrg", the
-        partitions its hops go round; None: eight, fewer below 128 rows.
+        256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each; of "cascade", "dip" and
+        "dc" always the latter. Of "dsvrg", the partitions its hops go round; None: eight, fewer below 128 rows.
     fan_in : int, default=4
         Partitions that are merged into one.
     n_landmarks : int or None, default=None
         Rows whose kernel functions span the model of "landmark", else the most landmarks, and so strata, that
-        partitions are balanced by. None: 1,000, and 64.
+        partitions are balanced by. None: 1,000, and 64. Of "dip", the most k-means clusters; None: 64.
     landmarks : {"support", "uniform", "rp"}, default="support"
         How "landmark" draws its landmarks. "support": a quarter of them alike among all rows, the others in proportion
         to the dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dask_odm.engine.cluster import parse_limit
@@ -13,7 +15,8 @@ from dask_odm.estimators.odm.landmark_recipe import WHOLE_VALUES, landmark_value
 from dask_odm.estimators.odm.newton_recipe import train_newton
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.svrg_recipe import train_csvrg, train_dsvrg, train_svrg
-from dask_odm.estimators.odm.tree_recipe import WHOLE_ROWS, train_tree
+from dask_odm.estimators.odm.tree_recipe import train_tree
+from dask_odm.estimators.odm.tree_rules import CASCADE, DC, DIP, SODM, TreeRule
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
 
 logger = logging.getLogger("dask_odm")
@@ -26,8 +29,11 @@ def _reads_few_values(shape: StoreShape, fit: ODMFit) -> bool:
     return shape.is_small and landmark_values(shape.rows, fit) <= WHOLE_VALUES
 
 
-def _reads_one_partition(shape: StoreShape, fit: ODMFit) -> bool:
-    return shape.is_small and shape.rows <= WHOLE_ROWS and fit.n_partitions in (None, 1)
+def _reads_one_partition(rule: TreeRule) -> Callable[[StoreShape, ODMFit], bool]:
+    def reads(shape: StoreShape, fit: ODMFit) -> bool:
+        return shape.is_small and shape.rows <= rule.whole_rows and fit.n_partitions in (None, 1)
+
+    return reads
 
 
 def _never_read(shape: StoreShape, fit: ODMFit) -> bool:
@@ -42,13 +48,21 @@ def _without(*groups: set[str]) -> frozenset[str]:
     return frozenset[str]().union(*groups)
 
 
-RECIPES: dict[str, Recipe[ODMFit]] = {
-    "sodm": Recipe(
-        train_tree,
-        reads=_reads_one_partition,
+def tree_recipe(rule: TreeRule, *unused: str) -> Recipe[ODMFit]:
+    """The recipe of a tree of partitions."""
+    return Recipe(
+        partial(train_tree, rule=rule),
+        reads=_reads_one_partition(rule),
         spreads=_spreads_partitions,
-        unused=_without(LANDMARK, SVRG),
-    ),
+        unused=_without(LANDMARK, SVRG, set(unused)),
+    )
+
+
+RECIPES: dict[str, Recipe[ODMFit]] = {
+    "sodm": tree_recipe(SODM),
+    "cascade": tree_recipe(CASCADE, "n_landmarks"),
+    "dip": tree_recipe(DIP),
+    "dc": tree_recipe(DC, "n_landmarks"),
     "landmark": Recipe(train_landmark, reads=_reads_few_values, unused=_without(TREE, SVRG)),
     "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),
     "newton": Recipe(train_newton, linear=True, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),

@@ -1,8 +1,10 @@
-"""SODM: a tree of partitions in memory or of a store, whose root is solved by all workers where it has many rows.
+"""A tree of partitions in memory or of a store, SODM's or a rival's; a large root is solved by all workers.
 
 A root of up to `ROOT_ROWS` rows is one more node of the tree, one task. A larger one is a problem for Newton over all
 rows (`dask_odm.solvers.exact`), which starts from the level below: its products are spread over all workers, no
-λ slows it down, and its matrix need not fit anywhere. Rows and kernel alone decide, never the workers.
+λ slows it down, and its matrix need not fit anywhere. Rows and kernel alone decide, never the workers. The root of a
+cascade has the rows that were passed up and stays one task; how far its model is from the optimum of all rows takes one
+pass over the kernel of all rows and those.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 from dask.system import CPU_COUNT
 
@@ -17,15 +21,20 @@ from dask_odm.estimators.fitting.checkpoints import TreeCheckpoint, open_tree
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import KernelData, PartitionedRows, Purpose, TrainingData
-from dask_odm.estimators.odm.finishing import finish_kernel, finish_linear_kernel, unfinished
+from dask_odm.estimators.odm.finishing import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.tree_rules import LEAF_ROWS, SODM, TreeRule
 from dask_odm.kernels.low_rank import is_low_rank
+from dask_odm.problems.bounds import own_gap
 from dask_odm.problems.odm import Point, RowLosses
-from dask_odm.problems.products import Products
+from dask_odm.problems.products import Products, scores_of
 from dask_odm.solvers.base import Solution
 from dask_odm.solvers.exact import solve_exact
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
+from dask_odm.solvers.handing_up import pass_all
+from dask_odm.strategies.regroup import Reclustering
 from dask_odm.strategies.tree import (
+    Regroup,
     TreeJob,
     TreeResult,
     advice_at_root,
@@ -38,30 +47,52 @@ from dask_odm.strategies.tree import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-WHOLE_ROWS = 1 << 16  # up to so many rows in memory are one partition
-LEAF_ROWS = 8192
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
 
 
-def train_tree(data: TrainingData, fit: ODMFit) -> Trained:
+def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Trained:
     """Train by partitions; equal rows in memory are made one first, unless more partitions are asked for."""
     data = _merged(data, fit)
-    parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, WHOLE_ROWS if data.in_memory else LEAF_ROWS)
-    checkpoint = open_tree(lambda: f"{parts} {data.fingerprint()}", fit)
+    most = rule.whole_rows if data.in_memory else LEAF_ROWS
+    parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, most)
+    checkpoint = open_tree(lambda: f"{'' if rule is SODM else rule.name} {parts} {data.fingerprint()}".strip(), fit)
     seen = data.seen_by(fit.kernel)
-    with seen.partitions(fit.partitioner(seen.kernel, parts)) as rows:
-        job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver)
+    with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
+        job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
+        regroup = _regroup(job, rows, fit, rule)
         if checkpoint is not None:
-            counts = job.partitions.counts
-            checkpoint.require(fit.tree.levels(len(counts)), counts)
-        if has_large_root(job, fit):
-            result = _grow_to_root(job, rows, fit, checkpoint)
-        elif parts == 1 and data.in_memory:
+            _check(checkpoint, job, fit, regroup)
+        if rule.newton_root and has_large_root(job, fit):
+            result = _grow_to_root(job, rows, fit, checkpoint, regroup)
+        elif len(job.partitions.counts) == 1 and data.in_memory:
             start, on_level = (None, None) if checkpoint is None else (checkpoint.start, checkpoint.save)
             result = solve_whole(job, rows.cluster, resume=start, on_level=on_level)
         else:
-            result = _grow(job, fit, rows, checkpoint)
+            result = _grow(job, fit, rows, checkpoint, regroup)
         return _finish(seen, rows, job, result, fit)
+
+
+def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -> Regroup | None:
+    """What makes the nodes of every level anew, where the rule has them so."""
+    if not rule.recluster:
+        return None
+    nodes = [len(bounds) - 1 for bounds in fit.tree.levels(len(job.partitions.counts))]
+    partitioner = partial(rule.partitioner, fit, job.kernel)
+    return Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
+
+
+def _check(checkpoint: TreeCheckpoint, job: TreeJob, fit: ODMFit, regroup: Regroup | None) -> None:
+    """Raise StoreError unless the level that a fit goes on from is one of its tree."""
+    counts = job.partitions.counts
+    levels = fit.tree.levels(len(counts))
+
+    def sizes(number: int) -> list[int]:
+        given = None if regroup is None or number == 0 else regroup(number)
+        if given is not None:
+            return [node.size(counts) for node in given]
+        return [sum(counts[a:b]) for a, b in pairwise(levels[number])]
+
+    checkpoint.require(len(levels), sizes, all_rows=job.pass_up is pass_all)
 
 
 def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
@@ -76,7 +107,7 @@ def _finish(seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeR
     count = len(job.partitions.counts)
     coefficients = job.partitions.labels(0, count)[0] * result.dual[0]
     attributes = {
-        "dual_gap_": float(result.gap),
+        "dual_gap_": _whole_gap(job, rows, result, coefficients),
         "history_": result.history,
         "n_iter_": max(1, sum(entry["sweeps"] for entry in result.history)),
     }
@@ -91,25 +122,42 @@ def _finish(seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeR
     return Trained(trained.model, trained.attributes, warning)
 
 
-def _grow(job: TreeJob, fit: ODMFit, rows: PartitionedRows, checkpoint: TreeCheckpoint | None) -> TreeResult:
+def _whole_gap(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> float:
+    """The gap over all rows: that of the root, unless rows were left behind below it."""
+    n = len(coefficients)
+    if len(result.solutions) > 1 or result.solutions[0].rows == n:
+        return float(result.gap)
+    losses = RowLosses(job.odm, *job.partitions.labels(0, len(job.partitions.counts)))
+    if job.kernel.name == "linear":
+        return own_gap(losses, coefficients, linear_scores(job.partitions, job.kernel, job.scaling, coefficients))
+    purpose = Purpose("The gap over all rows", lambda n, d, itemsize: 10 * 8 * n, "Use more memory, or solver='sodm'.")
+    with rows.products(purpose) as products:
+        return own_gap(losses, coefficients, scores_of(products, coefficients, double_precision=True))
+
+
+def _grow(
+    job: TreeJob, fit: ODMFit, rows: PartitionedRows, checkpoint: TreeCheckpoint | None, regroup: Regroup | None
+) -> TreeResult:
     """Grow the tree, with checkpoints if they are asked for."""
     counts = job.partitions.counts
     logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
     if checkpoint is None:
-        return grow_tree(job, fit.tree, rows.cluster)
-    start, history = checkpoint.start, checkpoint.history
-    return grow_tree(job, fit.tree, rows.cluster, resume=start, history=history, on_level=checkpoint.save)
+        return grow_tree(job, fit.tree, rows.cluster, regroup=regroup)
+    start, history, save = checkpoint.start, checkpoint.history, checkpoint.save
+    return grow_tree(job, fit.tree, rows.cluster, resume=start, history=history, on_level=save, regroup=regroup)
 
 
 def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
     """Whether the tree ends with a root that is a problem for Newton over all rows."""
     counts = job.partitions.counts
-    if job.kernel.name == "linear" or is_low_rank(job.kernel, job.partitions.features):
+    if job.pass_up is not pass_all or job.kernel.name == "linear" or is_low_rank(job.kernel, job.partitions.features):
         return False
     return sum(counts) > ROOT_ROWS and len(fit.tree.levels(len(counts))[-1]) == 2
 
 
-def _grow_to_root(job: TreeJob, rows: PartitionedRows, fit: ODMFit, checkpoint: TreeCheckpoint | None) -> TreeResult:
+def _grow_to_root(
+    job: TreeJob, rows: PartitionedRows, fit: ODMFit, checkpoint: TreeCheckpoint | None, regroup: Regroup | None
+) -> TreeResult:
     """Grow the tree up to the level below the root, and solve the root from there.
 
     Its products are opened first, so that too little memory for the root is found before anything is solved.
@@ -122,7 +170,7 @@ def _grow_to_root(job: TreeJob, rows: PartitionedRows, fit: ODMFit, checkpoint: 
         start, history = None, []
         if number:
             below = replace(fit, tree=replace(fit.tree, stop_at=len(levels[-2]) - 1))
-            result = _grow(job, below, rows, checkpoint)
+            result = _grow(job, below, rows, checkpoint, regroup)
             history = result.history
             if fit.tree.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 return result

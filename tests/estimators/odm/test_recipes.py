@@ -62,10 +62,11 @@ def test_linear_solvers_refuse_other_kernels(solver):
 
 LINEAR = {"newton", "svrg", "dsvrg", "csvrg"}
 KERNEL = {"exact", "landmark"}
+TREES = {"sodm", "cascade", "dip", "dc"}
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("solver", sorted(LINEAR | KERNEL | {"sodm"}))
+@pytest.mark.parametrize("solver", sorted(LINEAR | KERNEL | TREES))
 def test_a_small_lam_still_classifies(solver):
     X, y = load_breast_cancer(return_X_y=True)
     kernel = "linear" if solver in LINEAR else "rbf"

@@ -110,7 +110,10 @@ WRONG = {
     "lam": (0.0, "a float in the range (0.0, inf)"),
     "upsilon": (1.5, "a float in the range [0.0, 1.0]"),
     "theta": (1.0, "a float in the range [0.0, 1.0)"),
-    "solver": ("lbfgs", "a str among {'auto', 'csvrg', 'dsvrg', 'exact', 'landmark', 'newton', 'sodm', 'svrg'}"),
+    "solver": (
+        "lbfgs",
+        "a str among {'auto', 'cascade', 'csvrg', 'dc', 'dip', 'dsvrg', 'exact', 'landmark', 'newton', 'sodm', 'svrg'}",
+    ),
     "tol": (0.0, "a float in the range (0.0, inf)"),
     "max_iter": (0, "an int in the range [1, inf)"),
     "n_partitions": (0, "an int in the range [1, inf) or None"),

@@ -1,0 +1,1 @@
+"""A benchmark that anyone can run: methods side by side on the same rows, each in a process of its own."""

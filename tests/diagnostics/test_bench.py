@@ -1,0 +1,273 @@
+"""The benchmark: every method runs on small rows, an interrupted matrix goes on, tables and plots say what it found."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dask_odm import InputError
+from dask_odm.cli import main
+from dask_odm.diagnostics.bench import matrix as matrices
+from dask_odm.diagnostics.bench.cell import Cell, choose, run_cell
+from dask_odm.diagnostics.bench.figures import write_figures
+from dask_odm.diagnostics.bench.machine import describe_machine, machine_line
+from dask_odm.diagnostics.bench.matrix import Matrix, Results, run_matrix
+from dask_odm.diagnostics.bench.methods import ALL_METHODS, INGREDIENTS, METHODS, candidates
+from dask_odm.diagnostics.bench.papers import NAMES, REPORTED, reported
+from dask_odm.diagnostics.bench.report import markdown
+from dask_odm.diagnostics.bench.sets import Split, check_name, split_of
+from small_problems import blobs
+
+SETTINGS = {"weight": 4.0, "gamma": 2.0, "upsilon": 0.2, "theta": 0.2}
+
+
+@cache
+def small_split() -> Split:
+    X, y = blobs(260, 3, seed=1)
+    X = ((X - X.min(axis=0)) / np.ptp(X, axis=0)).astype(np.float32)
+    y = (y > 0).astype(int)
+    return Split(X[:200], y[:200], X[200:], y[200:])
+
+
+@cache
+def records_of(method: str, kernel: str) -> dict:
+    fixed = ALL_METHODS[method].fixed
+    cell, found = Cell("blobs", 0, method, kernel), {}
+    for record in run_cell(cell, fixed or SETTINGS, small_split()):
+        found |= record
+    return {"cell": asdict(cell), **found}
+
+
+EVERY = [(name, kernel) for name, method in METHODS.items() for kernel in method.kernels if method.installed]
+EVERY += [(name, "rbf") for name in INGREDIENTS]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("method", "kernel"), EVERY)
+def test_every_method_is_measured(method, kernel):
+    record = records_of(method, kernel)
+    if ALL_METHODS[method].fixed is None:
+        assert record["accuracy"] > 0.8
+    elif kernel == "rbf":  # it has no intercept, without which a linear classifier of features in [0, 1] guesses
+        assert record["accuracy"] > 0.7
+    assert record["fit"] == pytest.approx(record["prepare"] + record["solve"])
+    assert record["peak_bytes"] is None or record["peak_bytes"] > 50 << 20
+    levels = [level["partitions"] for level in record["levels"]]
+    if ALL_METHODS[method].levels:
+        assert levels == sorted(levels, reverse=True)
+        assert len(record["level_accuracy"]) == len(levels) > 1
+        assert record["level_accuracy"][-1] == record["accuracy"]
+        ends = [level["ended"] for level in record["levels"]]
+        assert ends == sorted(ends)
+        assert ends[-1] <= record["fit"] + 0.05
+    if method in ("sodm", "exact", "newton", "dc") or method in INGREDIENTS:
+        assert record["gap"] <= 1e-3, "those that should reach the optimum do"
+    if method in ("cascade", "dip"):
+        assert record["levels"][-1]["gap"] <= 1e-3 < 1.0
+
+
+def test_starts_are_what_they_say():
+    """Of exact leaves: a cold start has the gap 1, a scaled one less, and a plain one is worse than the scaled."""
+    starts = {name: records_of(name, "rbf")["levels"][-1]["start_gap"] for name in INGREDIENTS}
+    for dealt in ("strata", "random", "k-means", "clusters"):
+        assert starts[f"{dealt}, cold"] == 1.0
+        assert starts[f"{dealt}, scaled"] < min(1.0, starts[f"{dealt}, plain"])
+
+
+def test_settings_are_chosen_without_a_look_at_test_rows():
+    split = small_split()
+    other = Split(split.X, split.y, np.zeros_like(split.X_test), 1 - split.y_test)
+    chosen = choose("svm", "linear", split, 0)
+    assert chosen == choose("svm", "linear", other, 0)
+    assert chosen in list(candidates("svm", "linear"))
+
+
+# Sets ------------------------------------------------------------------------------------------------------------
+
+
+def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> None:
+    rows = (
+        " ".join([str(label), *(f"{j + 1}:{v:.4f}" for j, v in enumerate(row))])
+        for row, label in zip(X, y, strict=True)
+    )
+    path.write_text("\n".join(rows) + "\n")
+
+
+def test_files_of_a_folder_are_split_and_scaled(tmp_path):
+    X, y = blobs(200, 3, seed=4)
+    write_libsvm(tmp_path / "a.train.svm", 7 + X[:150], y[:150].astype(int))
+    write_libsvm(tmp_path / "a.test.svm", 7 + X[150:], y[150:].astype(int))
+    split = split_of("a", 0, str(tmp_path), tmp_path / "cache")
+    assert (len(split.y), len(split.y_test)) == (160, 40)
+    assert (split.X.min(axis=0) == 0).all()
+    assert (split.X.max(axis=0) == 1).all()
+    assert set(split.y) == {0, 1}
+    whole = np.concatenate([split.X, split.X_test])
+    assert len(whole) == 200
+    assert np.ptp(whole, axis=0) == pytest.approx(np.ones(3), abs=0.3)
+    again = split_of("a", 0, None, tmp_path / "cache")
+    np.testing.assert_array_equal(again.X, split.X)
+    assert not np.array_equal(split_of("a", 1, str(tmp_path), tmp_path / "cache").y, split.y)
+    fewer = split_of("a", 0, str(tmp_path), tmp_path / "cache", rows=50)
+    assert (len(fewer.y), len(fewer.y_test)) == (40, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("nonesuch", "no folder"), ("shells", "how many rows"), ("shells:3", "how many rows")]
+)
+def test_sets_that_cannot_be_had_are_named(name, words):
+    with pytest.raises(InputError, match=words):
+        check_name(name, None, fetch=False)
+
+
+def test_made_up_sets_are_there(tmp_path):
+    check_name("shells:500", None, fetch=False)
+    split = split_of("shells:500", 0, None, tmp_path)
+    assert len(split.y) + len(split.y_test) == 500
+
+
+# The matrix --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """No processes: cells that are asked for, and a record each; the fourth is interrupted once."""
+    asked: list = []
+
+    def run_process(cell, settings, matrix, folder):
+        asked.append(cell)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        if cell.method == "tune":
+            return {"settings": SETTINGS}
+        return {k: v for k, v in records_of(cell.method, "rbf").items() if k != "cell"}
+
+    monkeypatch.setattr(matrices, "run_process", run_process)
+    monkeypatch.setattr(matrices, "describe_machine", lambda: {"made": "up"})
+    return asked
+
+
+MATRIX = Matrix(["shells:100"], ["sodm", "cascade", "SVC"], ["rbf"], seeds=2)
+
+
+def test_an_interrupted_bench_goes_on_where_it_stopped(tmp_path, counted):
+    with pytest.raises(KeyboardInterrupt):
+        run_matrix(MATRIX, tmp_path, lambda line: None)
+    with open(tmp_path / "results.jsonl", "a") as file:
+        file.write('{"cell": {"data": "shel')  # what a killed process had begun to write
+    said: list[str] = []
+    results = run_matrix(MATRIX, tmp_path, said.append)
+    cells = list(MATRIX.cells())
+    assert len(cells) == 2 * 5
+    assert counted == [*cells[:4], *cells[3:]], "those that were done are not run again"
+    assert len(said) == 7
+    assert [Cell(**r["cell"]) for r in Results.read(tmp_path).records.values()] == cells
+    assert len(results.done) == 6
+    run_matrix(MATRIX, tmp_path, said.append)
+    assert len(said) == 7, "nothing is left to do"
+
+
+def test_what_fails_is_a_record_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(matrices, "run_process", lambda *_: {"error": "not done after 1 s"})
+    monkeypatch.setattr(matrices, "describe_machine", lambda: {"made": "up"})
+    results = run_matrix(Matrix(["shells:100"], ["SVC"], ["rbf"]), tmp_path, lambda line: None)
+    assert [r["error"] for r in results.records.values()] == ["not done after 1 s", "no settings were chosen for it"]
+    assert results.done == []
+    results.machine = {}
+    assert "not done after 1 s" in markdown(results, "")
+
+
+def test_a_cell_that_takes_too_long_is_ended(tmp_path):
+    split_of("shells:100", 0, None, tmp_path / "data")
+    record = matrices.run_process(Cell("shells:100", 0, "SVC", "rbf"), SETTINGS, replace(MATRIX, timeout=0.2), tmp_path)
+    assert record == {"error": "not done after 0.2 s"}
+
+
+def test_what_a_process_wrote_counts_up_to_a_line_that_was_cut():
+    assert matrices._told(b'{"fit": 1}\n{"level_accur', b"", -9, 5.0) == {"fit": 1}
+    assert matrices._told(b"", b"Traceback\nMemoryError: too much\n", 1, None) == {"error": "MemoryError: too much"}
+    assert matrices._told(b"", b"", -9, None) == {"error": "its process ended with status -9"}
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (Matrix(["shells:100"], ["nonesuch"]), "no method 'nonesuch'"),
+        (Matrix(["nonesuch"], ["sodm"]), "no folder"),
+        (Matrix(["shells:100"], ["sodm"], cores=[10**6]), "--cores"),
+    ],
+)
+def test_a_matrix_that_cannot_run_says_so_first(matrix, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        run_matrix(matrix, tmp_path / "a", lambda line: None)
+    assert not (tmp_path / "a").exists()
+
+
+def test_tables_and_plots_of_records(tmp_path):
+    pytest.importorskip("matplotlib")
+    results = Results(tmp_path / "results.jsonl", describe_machine())
+    for name, kernel in [("sodm", "rbf"), ("SVC", "rbf"), ("strata, cold", "rbf"), ("newton", "linear")]:
+        results.add(records_of(name, kernel))
+    for cores, seconds in ((1, 3.0), (2, 2.0)):
+        record = records_of("sodm", "rbf")
+        results.add({**record, "cell": {**record["cell"], "cores": cores}, "fit": seconds})
+    text = markdown(Results.read(tmp_path), "dask-odm bench")
+    for title in ("Methods, rbf", "Levels, rbf", "ingredients, rbf", "Methods, linear", "Speed-up"):
+        assert f"## {title}" in text or f"## SODM's {title}" in text
+    assert "| blobs | rbf | 2 | 2.00 | 1.50 |" in text
+    assert f"{records_of('SVC', 'rbf')['accuracy']:.4f}" in text
+    assert all(path.stat().st_size > 5000 for path in write_figures(results, tmp_path))
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "levels-rbf.png",
+        "gaps-rbf.png",
+        "gaps-linear.png",
+        "speed-up.png",
+    }
+
+
+def test_the_machine_is_named():
+    machine = describe_machine()
+    assert machine["copy_gb_per_second"] > 0.1
+    assert machine["gemm_gflops"]["float64"] > 0.1
+    assert str(machine["cores"]) in machine_line(machine)
+    forced = machine_line({**machine, "forced_blas_kernel": "Haswell"})
+    assert "OPENBLAS_CORETYPE=Haswell" in forced
+
+
+def test_the_paper_s_figures_have_a_place_each():
+    for methods in REPORTED.values():
+        assert all(len(row) == len(NAMES) for row in methods.values())
+    assert reported("ijcnn1", "sodm", "rbf") == (0.927, 40.32)
+    assert reported("skin-nonskin", "dc", "linear") == (0.922, 340.30)
+    assert reported("shells:100", "sodm", "rbf") is None
+    assert reported("ijcnn1", "SVC", "rbf") is None
+
+
+def test_a_smoke_run_of_the_command(tmp_path):
+    """In processes of their own, into a folder; then again, for nothing."""
+    command = ["bench", "shells:160", "--folder", str(tmp_path), "--kernels", "linear", "--methods", "sodm", "--json"]
+    found = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert found.exit_code == 0, found.stderr
+    printed = json.loads(found.stdout)
+    tuned, record = printed["records"]
+    assert tuned["settings"]["weight"] > 0
+    assert record["gap"] <= 1e-3
+    assert not math.isnan(record["accuracy"])
+    assert (tmp_path / "report.md").read_text().count("## ") >= 3
+    again = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert json.loads(again.stdout)["records"] == printed["records"]
+    assert "[1/" not in again.stderr
+
+
+@pytest.mark.parametrize(("option", "value"), [("--kernels", "poly"), ("--cores", "two"), ("--methods", "nonesuch")])
+def test_options_that_are_none_are_refused(option, value, tmp_path):
+    found = CliRunner().invoke(main, ["bench", "shells:100", "--folder", str(tmp_path / "a"), option, value])
+    assert found.exit_code == 2
+    assert value in found.stderr
