@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import lzma
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_svmlight_file
+from sklearn.datasets import load_svmlight_files
 
 Rows = tuple[Any, Any, Any, Any]
 NAMES = ("iris", "mushrooms", "phishing", "a7a", "ijcnn1", "skin-nonskin", "madelon")
@@ -48,14 +49,13 @@ def published(name: str, folder: str) -> Rows:
     """Training and test rows of a set, features to [0, 1]: its own test file, or a random tenth."""
     files = [Path(folder) / f"{name}{part}.svm.xz" for part in (".train", ".test")]
     if files[0].exists():
-        X, y = _read(files[0])
-        test = _read(files[1], X.shape[1])
+        X, y, *test = _read(*files)
     else:
         X, y = _read(Path(folder) / f"{name}.svm.xz")
         y = (y == y[0]).astype(int) if name == "iris" else y  # setosa against the rest
         order = np.random.default_rng(0).permutation(len(y))
         tenth, rest = order[: len(y) // 10], order[len(y) // 10 :]
-        test, X, y = (X[tenth], y[tenth]), X[rest], y[rest]
+        test, X, y = [X[tenth], y[tenth]], X[rest], y[rest]
     low, width = X.min(axis=0), np.ptp(X, axis=0)
     width[width == 0] = 1.0
     return (X - low) / width, y, (test[0] - low) / width, test[1]
@@ -72,10 +72,11 @@ def available(names: tuple[str, ...] | list[str], folder: str | None) -> list[st
     return [name for name in names if {f"{name}.svm.xz", f"{name}.train.svm.xz"} & set(here)]
 
 
-def _read(path: Path, n_features: int | None = None) -> tuple[Any, Any]:
-    with lzma.open(path) as file:
-        X, y = load_svmlight_file(file, n_features=n_features)
-    return X.toarray(), y
+def _read(*paths: Path) -> list[Any]:
+    """X and y of every file, of as many features."""
+    with ExitStack() as opened:
+        read = load_svmlight_files([opened.enter_context(lzma.open(path)) for path in paths])
+    return [part.toarray() if k % 2 == 0 else part for k, part in enumerate(read)]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,6 +7,7 @@ many clients: what travels is what would travel if each had its own, and no bit 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,9 +20,9 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import Columns
 from dask_odm.engine.rounds import Rounds
 from dask_odm.problems.client_rows import ClientRows, ClientState, begin, floats_of
-from dask_odm.problems.hulls import HullQuery, Totals
+from dask_odm.problems.hulls import HullProblem, HullQuery, Totals
 from dask_odm.problems.row_passes import RowBlock
-from dask_odm.solvers.saddle_point import hadamard
+from dask_odm.solvers.saddle_point import hadamard, rotation
 from dask_odm.typing import Array
 
 DEFAULT_CLIENTS = 20  # the paper's
@@ -126,6 +127,18 @@ class Preparation:
     def totals(self, totals: Totals) -> Totals:
         """Those of the features, in the clients' coordinates."""
         return replace(totals, sums=self.rotated(totals.sums).T)
+
+
+def prepared_for(problem: HullProblem, block_size: int | None, seed: int) -> Preparation:
+    """Rows as they are for steps in all coordinates; rotated and padded for those in blocks."""
+    weights = problem.totals.weight
+    start = -math.log(weights[0]), -math.log(weights[1])
+    log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
+    signs, size = None, problem.d
+    if block_size is not None:
+        signs, size = rotation(problem.d, seed)
+        size += -size % min(block_size, size)
+    return Preparation(problem.query, log_cap, start, signs, size)
 
 
 def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:

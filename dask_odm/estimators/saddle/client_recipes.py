@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -25,10 +24,8 @@ from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.client_hulls import ClientHulls
 from dask_odm.problems.client_rows import ClientState
-from dask_odm.problems.hulls import HullProblem
 from dask_odm.solvers.gilbert import GilbertState, solve_gilbert
 from dask_odm.solvers.nearest_point import HullSolution
-from dask_odm.solvers.saddle_point import rotation
 from dask_odm.solvers.saddle_server import ServerState, solve_by_clients
 from dask_odm.strategies.clients import (
     DEFAULT_CLIENTS,
@@ -38,6 +35,7 @@ from dask_odm.strategies.clients import (
     RowClients,
     StoreRange,
     client_bytes,
+    prepared_for,
     row_ranges,
 )
 from dask_odm.typing import Array
@@ -81,7 +79,7 @@ def train_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
     """
     with single_threaded_blas, rescaling_advised():
         problem = hulls_of(data, fit)
-        preparation = _preparation(problem, fit)
+        preparation = prepared_for(problem, fit.block_size, fit.run.seed)
         resume, save = open_steps(f"dsvc {client_count(data, fit)}", data.fingerprint, fit, FittedState)
         require_state(fit, resume is None or _is_sound(resume, preparation.size, client_count(data, fit)))
         states = None if resume is None else _client_states(resume)
@@ -105,7 +103,7 @@ def train_gilbert_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
     """Train by `dask_odm.solvers.gilbert`, every client sending its best points; errors as `train_by_clients`."""
     with single_threaded_blas, rescaling_advised():
         problem = hulls_of(data, fit)
-        preparation = _preparation(problem, replace(fit, block_size=None))
+        preparation = prepared_for(problem, None, fit.run.seed)
         resume, save = open_steps(f"dgilbert {client_count(data, fit)}", data.fingerprint, fit, GilbertState)
         with _clients(data, fit, preparation, None) as clients:
             hulls = ClientHulls(clients, problem.totals, fit.alpha, data.features)
@@ -128,18 +126,6 @@ def client_count(data: TrainingData, fit: SaddleFit) -> int:
     if fit.n_clients > data.rows:
         raise InputError(f"n_clients must be at most the number of rows, {data.rows}. Got {fit.n_clients} instead.")
     return fit.n_clients
-
-
-def _preparation(problem: HullProblem, fit: SaddleFit) -> Preparation:
-    """Rows as they are for steps in all coordinates; rotated and padded for those in blocks."""
-    weights = problem.totals.weight
-    start = -math.log(weights[0]), -math.log(weights[1])
-    log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
-    signs, size = None, problem.d
-    if fit.block_size is not None:
-        signs, size = rotation(problem.d, fit.run.seed)
-        size += -size % min(fit.block_size, size)
-    return Preparation(problem.query, log_cap, start, signs, size)
 
 
 @contextmanager
