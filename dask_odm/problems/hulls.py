@@ -122,7 +122,7 @@ class HullQuery:
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
         """Weights and sums of the classes."""
         found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
-        for X, sign, weight in self._pieces(blocks):
+        for X, sign, weight in self.pieces(blocks):
             of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
             sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
             square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
@@ -158,7 +158,7 @@ class HullQuery:
     def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
         """Weights and sums of the rows by their scores, near the thresholds that ``look`` guesses."""
         parts: list[Looked] = []
-        for X, sign, weight in self._pieces(blocks):
+        for X, sign, weight in self.pieces(blocks):
             gathers = [parts[0].classes[k].near is not None for k in range(2)] if parts else [True, True]
             parts.append(Looked.of(_Rows(self.features, X), self.features.scores(X, w), sign, weight, look, gathers))
             if len(parts) == HELD_PIECES:
@@ -174,8 +174,11 @@ class HullQuery:
         factor = np.where(sign > 0, positive, negative)
         return sign, factor * weight if len(weight) else factor
 
-    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, Array, Array]]:
-        """Features of every block in float64, a bounded number of rows at a time, with signs and weights."""
+    def pieces(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, Array, Array]]:
+        """Features of every block in float64, a bounded number of rows at a time, with signs and weights.
+
+        The sign is zero of rows that take no part.
+        """
         for block in blocks:
             sign, weight = self._sign_and_weight(block.y, block.weight)
             sign = np.where(weight > 0, sign, 0.0)

@@ -12,11 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from dask_odm.problems.hulls import ROUNDING, HullProblem
+from dask_odm.problems.hulls import ROUNDING, Vertex
 from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
+
+
+class Hulls(Protocol):
+    """What is asked of two hulls, as `HullProblem` has it."""
+
+    passes_made: int
+
+    @property
+    def scale(self) -> float: ...
+    @property
+    def start(self) -> Vertex: ...
+    @property
+    def memory(self) -> Array: ...
+    def recall(self, memory: Array) -> None: ...
+    def vertex(self, w: Array) -> Vertex: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +58,19 @@ class GilbertState:
 
 
 def solve_gilbert(
-    problem: HullProblem,
+    problem: Hulls,
     *,
     tol: float,
     max_iter: int,
     resume: GilbertState | None = None,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[GilbertState], object] = lambda state: None,
+    costs: Callable[[], dict[str, Any]] = dict,
 ) -> HullSolution:
-    """The nearest points of two reduced hulls; as `dask_odm.solvers.nearest_point.find_nearest_point`."""
+    """The nearest points of two reduced hulls; as `dask_odm.solvers.nearest_point.find_nearest_point`.
+
+    ``costs()`` gives more figures of every record.
+    """
     log = StepLog(on_step)
     points, lower = problem.start.points, 0.0
     if resume is not None:
@@ -65,7 +85,7 @@ def solve_gilbert(
         memory, vertex = problem.memory, problem.vertex(z)
         lower = max(lower, lower_bound(z, vertex))
         gap = 1.0 if overlap else relative_gap(upper, lower)
-        log.add(gap, upper, problem.passes_made, lower=lower)
+        log.add(gap, upper, problem.passes_made, lower=lower, **costs())
         on_state(GilbertState(points, lower, problem.passes_made, memory, list(log.history)))
         if overlap or gap <= tol or len(log.history) >= max_iter:
             break

@@ -19,7 +19,7 @@ weight c is c rows of equal e.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,13 +150,12 @@ class _SaddlePoint:
         self._problem, self._seed, self._gamma = problem, seed, gamma
         members = problem.members
         self._order, self._counts = np.concatenate(members), tuple(map(len, members))
-        signs, size = _rotation(problem.d, seed)
+        signs, size = rotation(problem.d, seed)
         self._block = size if block_size is None else min(block_size, size)
         self._signs, self._d = signs, size
         self._S = self._prepared(problem.signed_rows()[self._order])
         self._log_weight = np.log(problem.weights[self._order])
         self._log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
-        self._log_rows = max(math.log(2), sum(map(math.log, self._counts)))
         largest = float(np.abs(self._S).max(initial=0.0))
         self._L = max(min(1.0, largest * math.sqrt(self._block)), np.finfo(float).tiny)
 
@@ -193,13 +192,10 @@ class _SaddlePoint:
 
     def swept(self, state: SaddleState, sweeps: int) -> SaddleState:
         """So many sweeps further, each of as many random blocks as there are."""
-        n_b, gamma, L = self._blocks, state.gamma, self._L
-        root = math.sqrt(gamma)
-        tau, sigma, theta = 1 / (2 * L * root), root / (2 * L), 1 - 1 / (n_b * (1 + L / root))
+        n_b = self._blocks
         drawn = np.random.default_rng([self._seed, state.sweeps]).integers(n_b, size=n_b * sweeps)
         arrays = tuple(part.copy() for part in (state.w, state.logs, state.e, state.before, state.p, state.factors))
-        a, b = (n_b / tau) / (gamma + n_b / tau), 1 / (gamma + n_b / tau)
-        numbers = np.array([sigma, theta, a, b, self._log_cap])
+        numbers = np.array([*step_numbers(state.gamma, self._L, n_b), self._log_cap])
         take_steps(self._S, *arrays, self._log_weight, self._counts[0], drawn, self._block, numbers)
         w, logs, e, before, p, factors = arrays
         problem = self._problem
@@ -221,12 +217,24 @@ class _SaddlePoint:
         if upper < state.upper:
             state = replace(state, points=points, entries=entries, thresholds=np.array(vertex.thresholds), upper=upper)
         share = max(min(state.share, 0.25 * relative_gap(state.upper, lower)), tol)
-        gamma = 3 * share * state.upper / (problem.totals.square or 1.0) / self._log_rows
-        gamma = self._gamma or max(gamma, np.finfo(float).tiny)
+        gamma = self._gamma or entropy_weight(share * state.upper / (problem.totals.square or 1.0), self._counts)
         return replace(state, lower=lower, share=share, gamma=gamma, passes=problem.passes_made)
 
 
-def _rotation(d: int, seed: int) -> tuple[Array, int]:
+def step_numbers(gamma: float, L: float, n_b: int) -> tuple[float, float, float, float]:
+    """σ, θ, a and b of steps in n_b blocks."""
+    root = math.sqrt(gamma)
+    tau = 1 / (2 * L * root)
+    whole = gamma + n_b / tau
+    return root / (2 * L), 1 - 1 / (n_b * (1 + L / root)), (n_b / tau) / whole, 1 / whole
+
+
+def entropy_weight(left: float, counts: Sequence[int]) -> float:
+    """The γ whose entropies are worth three times ``left`` of half the squared distance, of so many rows a class."""
+    return max(3 * left / max(math.log(2), sum(map(math.log, counts))), np.finfo(float).tiny)
+
+
+def rotation(d: int, seed: int) -> tuple[Array, int]:
     """Random signs of the coordinates, as many as the power of two that is not below ``d``."""
     size = 1 << max(0, d - 1).bit_length()
     return np.random.default_rng(seed).choice([-1.0, 1.0], size), size

@@ -181,7 +181,17 @@ CASES = [
         other={"alpha": 0.95},
         rows=apart,
         tol=1e-2,
-        without=MEMORY | {"sparse": "its steps take dense rows only"},
+        without={"sparse": "its steps take dense rows only"},
+    ),
+    Case(
+        "saddle point by clients",
+        SaddleSVC,
+        "saddle",
+        settings={"solver": "saddle", "n_clients": 3, "tol": 1e-4, "random_state": 0},
+        other={"n_clients": 4},
+        rows=apart,
+        tol=1e-2,
+        without={"sparse": "its clients take dense rows only"},
     ),
     Case(
         "centroids",

@@ -1,4 +1,7 @@
-"""The paper's solvers: saddle-point steps over dense rows in memory, and Gilbert's algorithm wherever the rows are."""
+"""The paper's solvers: saddle-point steps over dense rows in memory, and Gilbert's algorithm wherever the rows are.
+
+Where rows are dealt to clients, `dask_odm.estimators.saddle.client_recipes` has both.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.steps import rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.saddle.client_recipes import by_clients, train_by_clients, train_gilbert_by_clients
 from dask_odm.estimators.saddle.hulls_of_data import finish, hulls_of, tell
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.kernels.threads import single_threaded_blas
@@ -18,15 +22,17 @@ from dask_odm.solvers.saddle_point import SaddleState, solve_saddle_point, solve
 
 
 def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.solvers.saddle_point`.
+    """Train by `dask_odm.solvers.saddle_point`, or by clients.
 
     Raises
     ------
     InputError
-        Rows that are sparse, or in a store that is not read into memory.
+        Rows that are sparse.
     """
-    if not isinstance(data, MemoryData) or issparse(data.held.X):
-        raise InputError("solver='saddle' needs dense rows in memory; use solver='mnp' for stores and sparse rows.")
+    if isinstance(data, MemoryData) and issparse(data.held.X):
+        raise InputError("solver='saddle' needs dense rows; use solver='mnp' for sparse ones.")
+    if by_clients(data, fit):
+        return train_by_clients(data, fit)
     data.cluster.require(solver_bytes(data.rows, data.features), 1, f"solver='saddle' over {data.rows} rows")
     with single_threaded_blas, rescaling_advised():
         problem = hulls_of(data, fit)
@@ -45,7 +51,9 @@ def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.solvers.gilbert`."""
+    """Train by `dask_odm.solvers.gilbert`: by passes over the rows, or by clients where these are asked for."""
+    if fit.n_clients is not None:
+        return train_gilbert_by_clients(data, fit)
     with single_threaded_blas, rescaling_advised():
         problem = hulls_of(data, fit)
         resume, save = open_steps("gilbert", data.fingerprint, fit, GilbertState)

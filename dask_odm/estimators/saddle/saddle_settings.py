@@ -18,6 +18,7 @@ class SaddleFit:
     tol: float
     max_iter: int
     block_size: int | None
+    n_clients: int | None = None
 
     @classmethod
     def of(cls, model: Any, run: FitRun) -> SaddleFit:
@@ -29,6 +30,7 @@ class SaddleFit:
             tol=float(model.tol),
             max_iter=int(model.max_iter),
             block_size=None if model.block_size is None else int(model.block_size),
+            n_clients=None if model.n_clients is None else int(model.n_clients),
         )
 
     def identity(self) -> dict[str, Any]:

@@ -33,9 +33,9 @@ class SaddleSVC(StoreClassifier):
         smaller are the hulls, and the farther apart. None: the whole hulls, the hard margin.
     solver : {"auto", "mnp", "saddle", "gilbert"}, default="auto"
         "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "saddle" is the paper's: random blocks of
-        coordinates and multiplicative weights of the rows; for dense rows in memory. "gilbert" is Gilbert's algorithm,
-        a pass an iteration too, and more of them the nearer the hulls are. "auto" is "mnp", which took the fewest
-        passes of the three wherever they were measured.
+        coordinates and multiplicative weights of the rows; for dense rows, which over a store are dealt to clients.
+        "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer the hulls are. "auto" is
+        "mnp", which took the fewest passes of the three wherever they were measured.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero, between the two classes. "kkt": half way between the scores at which the caps of the
         classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
@@ -46,6 +46,10 @@ class SaddleSVC(StoreClassifier):
         Most iterations; of "saddle", sweeps over all coordinates.
     block_size : int or None, default=None
         Coordinates that a step of "saddle" moves at a time. None: all of them; the paper's steps move 1.
+    n_clients : int or None, default=None
+        Clients that the rows are dealt to, of "saddle" and "gilbert". Rows stay with their clients, on the workers;
+        vectors of features and numbers travel, and ``history_`` counts them. None: "saddle" has 20 over a store that
+        is not read into memory, and none otherwise.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model.
     class_weight : dict, "balanced" or None, default=None
@@ -90,7 +94,9 @@ class SaddleSVC(StoreClassifier):
         Iterations, or sweeps.
     history_ : list of dict
         One entry per iteration, of "saddle" per 16 sweeps: iteration, gap, objective (the upper bound), lower (the
-        lower bound), passes over the rows and seconds so far. The first also has the solver, and why.
+        lower bound), passes over the rows and seconds so far. With clients also rounds, floats (numbers that
+        travelled) and communication: floats as multiples of clients · features, the paper's unit. The first also has
+        the solver, and why.
 
     Warns
     -----
@@ -118,6 +124,7 @@ class SaddleSVC(StoreClassifier):
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "block_size": [Interval(Integral, 1, None, closed="left"), None],
+        "n_clients": [Interval(Integral, 1, None, closed="left"), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         **RUN_CONSTRAINTS,
     }
@@ -132,6 +139,7 @@ class SaddleSVC(StoreClassifier):
         tol: float = 1e-3,
         max_iter: int = 10_000,
         block_size: int | None = None,
+        n_clients: int | None = None,
         scale: str | None = None,
         class_weight: dict[Any, float] | str | None = None,
         dtype: str | None = None,
@@ -148,6 +156,7 @@ class SaddleSVC(StoreClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.block_size = block_size
+        self.n_clients = n_clients
         self.scale = scale
         self.class_weight = class_weight
         self.dtype = dtype

@@ -12,7 +12,7 @@ from sklearn.svm import SVC, NuSVC
 
 from dask_odm import SaddleSVC, load_model
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.errors import InputError, StoreError
+from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.estimators.saddle.solvers_of_saddle import HULL_RECIPES
 from dask_odm.events import IterationFinished
 from small_problems import blobs
@@ -212,15 +212,15 @@ def test_a_store_gives_the_model_of_its_rows(tmp_path, scale):
 
 
 @pytest.mark.usefixtures("streamed")
-def test_solvers_that_pass_over_a_store_and_one_that_does_not(tmp_path):
+def test_all_solvers_take_a_store(tmp_path):
     X, y = blobs(400, 3, seed=2)
     path = tmp_path / "a.zarr"
     store_of(path, X, y, chunk_rows=90)
-    one, other = (SaddleSVC(solver=solver, tol=1e-4).fit(str(path)) for solver in ("mnp", "gilbert"))
-    assert cosine(one.coef_, other.coef_) == pytest.approx(1, abs=1e-4)
-    assert other.dual_gap_ <= 1e-4
-    with pytest.raises(InputError, match="solver='saddle' needs dense rows in memory; use solver='mnp'"):
-        SaddleSVC(solver="saddle").fit(str(path))
+    one, *others = (SaddleSVC(solver=solver, tol=1e-4).fit(str(path)) for solver in ("mnp", "gilbert", "saddle"))
+    for other in others:
+        assert cosine(one.coef_, other.coef_) == pytest.approx(1, abs=1e-4)
+        assert other.dual_gap_ <= 1e-4
+    assert others[1].history_[-1]["communication"] > 20  # the saddle point's rows are with clients
 
 
 @pytest.mark.parametrize("solver", sorted(HULL_RECIPES))
@@ -271,3 +271,46 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path, form):
     assert again.n_iter_ == whole.n_iter_
     with pytest.raises(StoreError, match="of another fit"):
         SaddleSVC(0.5, tol=1e-9, checkpoint=path, resume=True).fit(X, y)
+
+
+# Clients -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["saddle", "gilbert"])
+@pytest.mark.parametrize("scale", [None, "minmax"])
+def test_clients_come_to_the_model_of_one_process(rows, solver, scale):
+    X, y = rows[0] + 5.0, rows[1]
+    weight = np.random.default_rng(0).integers(0, 3, 90).astype(float)
+    settings = {"solver": solver, "tol": 1e-5, "scale": scale, "random_state": 0}
+    alone = SaddleSVC(0.8, **settings).fit(X, y, weight)
+    for n_clients in (1, 20):
+        found = SaddleSVC(0.8, n_clients=n_clients, **settings).fit(X, y, weight)
+        np.testing.assert_allclose(found.coef_, alone.coef_, rtol=1e-9)
+        np.testing.assert_allclose(found.intercept_, alone.intercept_, rtol=1e-9)
+        last = found.history_[-1]
+        assert last["communication"] == last["floats"] / (n_clients * 3)
+        assert last["objective"] == pytest.approx(alone.history_[-1]["objective"], rel=1e-9)
+
+
+def test_clients_that_cannot_be_are_refused(rows):
+    X, y = rows
+    with pytest.raises(InputError, match=r"n_clients must be at most the number of rows, 90\. Got 91"):
+        SaddleSVC(solver="saddle", n_clients=91).fit(X, y)
+    with pytest.raises(InputError, match="'n_clients'"):
+        SaddleSVC(solver="saddle", n_clients=0).fit(X, y)
+    with pytest.raises(InputError, match="n_clients needs dense rows"):
+        SaddleSVC(solver="gilbert", n_clients=3).fit(csr_array(X), y)
+    with pytest.warns(UserWarning, match="solver='mnp' has no use for n_clients"):
+        SaddleSVC(n_clients=3).fit(X, y)
+    many, labels = np.tile(X, (200, 27)), np.tile(y, 200)
+    with pytest.raises(MemoryLimitError, match=r"Holding 18000 rows as 3 clients .* solver='mnp', which holds no rows"):
+        SaddleSVC(solver="saddle", n_clients=3, memory_limit="45MB").fit(many, labels)
+
+
+def test_hulls_that_overlap_are_told_by_clients_too():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 5))
+    y = X[:, 0] + rng.standard_normal(300) > 0.5
+    with pytest.warns(ConvergenceWarning, match=r"overlap.* They are apart for alpha=0\.\d\d\."):
+        model = SaddleSVC(0.3, solver="saddle", n_clients=4, max_iter=64).fit(X, y)
+    assert model.score(X, y) > 0.7

@@ -1,0 +1,148 @@
+"""Saddle-DSVC and what it sends: beside distributed Gilbert (the paper's figure 3) and HOGWILD! (its figure 6).
+
+    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure3 --full --output figure3.png
+    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure6 --full --output figure6.png --workers 2
+
+figure3 : the hard margin that is certified (of separable rows) over communication, k = 20 clients.
+figure6 : accuracy on test rows over communication: the ν-SVM of alpha = 0.85 by Saddle-DSVC and by Gilbert's algorithm,
+          and the SVM of C = 32 by HOGWILD!, where w travels to a client and its step back, for every row.
+
+A unit of communication is k·d numbers, one for every client and feature. It does not depend on where clients are: they
+are threads of this process, or with ``--workers`` tasks of Dask's workers. Without ``--full`` the rows are few and
+generated. Needs Matplotlib (``pip install "dask-odm[plot]"``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from hogwild import hogwild
+from matplotlib.figure import Figure
+from saddle_data import Rows, available, published, split, synthetic
+
+from dask_odm import SaddleSVC
+from dask_odm.engine.workers import local_workers
+
+CLIENTS, ALPHA, C = 20, 0.85, 32.0
+Curve = tuple[list[float], list[float]]
+LINES: dict[str, dict[str, Any]] = {
+    "Saddle-DSVC": {"solver": "saddle"},
+    "Saddle-DSVC, blocks of 1": {"solver": "saddle", "block_size": 1},
+    "Gilbert": {"solver": "gilbert"},
+}
+
+
+def fitted(X: Any, y: Any, alpha: float | None, most: int, **settings: Any) -> SaddleSVC:
+    return SaddleSVC(alpha, n_clients=CLIENTS, tol=1e-3, max_iter=most, random_state=0, **settings).fit(X, y)
+
+
+def margins(rows: Rows, most: int, **settings: Any) -> Curve:
+    """Margins that are certified, half the distance of the hulls at most, over communication."""
+    history = fitted(*rows[:2], None, most, **settings).history_
+    return [record["communication"] for record in history], [float(np.sqrt(record["lower"] / 2)) for record in history]
+
+
+def accuracies(rows: Rows, most: int, **settings: Any) -> Curve:
+    """Accuracies over communication: each of a fit that was stopped after so many iterations."""
+    found: Curve = ([], [])
+    steps = 1
+    while True:
+        model = fitted(*rows[:2], ALPHA, steps, **settings)
+        found[0].append(model.history_[-1]["communication"])
+        found[1].append(model.score(*rows[2:]))
+        if steps >= most or model.dual_gap_ <= 1e-3:
+            return found
+        steps *= 2
+
+
+def accuracies_of_hogwild(rows: Rows, epochs: int) -> Curve:
+    sign = np.where(rows[1] == rows[1].max(), 1.0, -1.0)
+    test = np.where(rows[3] == rows[1].max(), 1.0, -1.0)
+    states = list(hogwild(rows[0], sign, C=C, epochs=epochs, threads=2, parts=4))
+    return [state.communication(CLIENTS) for state in states], [state.accuracy(rows[2], test) for state in states]
+
+
+def figure3(options: argparse.Namespace) -> Figure:
+    sets: dict[str, Rows] = {}
+    for name in available(("mushrooms",), options.data) if options.full else ():
+        sets[name] = published(name, options.data)
+    n, sizes = (10_000, (32, 128, 256)) if options.full else (300, (8,))
+    sets |= {f"synthetic, d = {d}": (*synthetic(n, d), None, None) for d in sizes}
+    most = 3000 if options.full else 200
+    found: dict[str, dict[str, Curve]] = {}
+    for name, rows in sets.items():
+        found[name] = {}
+        for line, settings in LINES.items():
+            # blocks of one take an exchange for every feature a sweep: about four times as many in all
+            steps = max(16, 4 * most // rows[0].shape[1]) if "block_size" in settings else most
+            found[name][line] = margins(rows, steps, **settings)
+        tell(name, "margin", found[name])
+    return drawn(found, "certified margin")
+
+
+def figure6(options: argparse.Namespace) -> Figure:
+    sets: dict[str, Rows] = {}
+    for name in available(("phishing", "a7a", "madelon"), options.data) if options.full else ():
+        sets[name] = published(name, options.data)
+    n, sizes = (10_000, (128, 256)) if options.full else (300, (8,))
+    sets |= {f"synthetic, d = {d}": split(*synthetic(n * 10 // 9, d, separable=False)) for d in sizes}
+    most = 256 if options.full else 16
+    found: dict[str, dict[str, Curve]] = {}
+    for name, rows in sets.items():
+        found[name] = {
+            "Saddle-DSVC": accuracies(rows, most, solver="saddle"),
+            "Gilbert": accuracies(rows, most, solver="gilbert"),
+            "HOGWILD!": accuracies_of_hogwild(rows, 5 if options.full else 2),
+        }
+        tell(name, "accuracy", found[name])
+    return drawn(found, "accuracy")
+
+
+def tell(name: str, what: str, curves: dict[str, Curve]) -> None:
+    """Print the best value of every curve, and what it took to come within a hundredth of the best of all."""
+    goal = 0.99 * max(max(values) for _, values in curves.values())
+    for line, (units, values) in curves.items():
+        near = [unit for unit, value in zip(units, values, strict=True) if value >= goal]
+        when = f"{near[0]:8,.0f}" if near else f"over {units[-1]:,.0f}"
+        print(f"{name:18} {line:24} {what} {max(values):.4f}  99 % of the best after {when} k·d numbers", flush=True)
+
+
+def drawn(found: dict[str, dict[str, Curve]], what: str) -> Figure:
+    """A plot of the curves for every data set."""
+    figure = Figure(figsize=(4 * len(found), 3.5), layout="constrained")
+    for (name, curves), axes in zip(found.items(), figure.subplots(1, len(found), squeeze=False)[0], strict=True):
+        for line, (units, values) in curves.items():
+            axes.semilogx(units, values, ".-", label=line)
+        axes.set(title=name, xlabel=f"communication, k·d numbers, k = {CLIENTS}")
+    figure.axes[0].set_ylabel(what)
+    figure.axes[0].legend()
+    return figure
+
+
+FIGURES = {"figure3": figure3, "figure6": figure6}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Make one of the figures, or both of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", nargs="?", choices=list(FIGURES), help="Without it both, one after the other.")
+    parser.add_argument("--full", action="store_true", help="The paper's sizes, and published data where they are.")
+    parser.add_argument("--workers", type=int, default=0, help="Workers of Dask to start; 0: threads of this process.")
+    parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="Folder of published data sets.")
+    parser.add_argument("--output", help="File for the figure, such as figure3.png; without it there is none.")
+    options = parser.parse_args(arguments)
+    where: AbstractContextManager[Any] = local_workers(options.workers) if options.workers else nullcontext()
+    with warnings.catch_warnings(), where:
+        warnings.simplefilter("ignore")  # fits are stopped early on purpose
+        for name in [options.figure] if options.figure else FIGURES:
+            FIGURES[name](options).savefig(options.output or io.BytesIO(), dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""SaddleSVC in memory, as the paper measures it: beside NuSVC (its figures 1 and 2) and Gilbert's algorithm (table 1).
+
+    DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 60 --output figure1.png
+    python examples/saddle_svc.py figure2 --full --most 60 --output figure2.png
+    DASK_ODM_DATA=folder python examples/saddle_svc.py table1 --full --most 60 --output table1.png
+
+figure1 : objective and accuracy on test rows over seconds, of the ν-SVM for alpha = 0.85. Every point is a fit of its
+          own that was stopped after so many iterations, NuSVC's too.
+figure2 : seconds over the number of rows, of rows in 512 features that no plane separates; NuSVC by its default
+          tolerance, the others to a certified gap of 1e-3.
+table1  : the hard margin of separable rows; all to a certified gap of 1e-3, or as far as they get in `--most` seconds.
+
+Without ``--full`` the rows are few and generated, which takes seconds. Needs Matplotlib
+(``pip install "dask-odm[plot]"``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from saddle_data import Rows, available, published, split, synthetic
+from sklearn.svm import NuSVC
+
+from dask_odm import SaddleSVC
+
+ALPHA, TOL, FOREVER = 0.85, 1e-3, 1_000_000
+SETS = ("a7a", "phishing", "ijcnn1", "skin-nonskin")
+# Seconds of the paper's table 1: its own machine, its stopping rule (two objectives that differ by less than 1e-3).
+PAPER = {
+    "iris": (0.152, 0.0005),
+    "mushrooms": (11.2, 12.5),
+    "8": (9.33, 1.52),
+    "32": (28.8, 10.1),
+    "128": (64.0, 152.0),
+    "512": (189.0, 2327.0),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A fit: seconds, half the squared distance of its points of the hulls, accuracy, and whether it had ended."""
+
+    seconds: float
+    objective: float
+    accuracy: float
+    ended: bool
+
+
+class TimeUpError(Exception):
+    pass
+
+
+def timed(model: Any, rows: Rows) -> tuple[Any, float]:
+    began = time.perf_counter()
+    model.fit(*rows[:2])
+    return model, time.perf_counter() - began
+
+
+def of_saddle(solver: str, rows: Rows, steps: int) -> Point:
+    """A fit of at most ``steps`` iterations, or sweeps."""
+    model, seconds = timed(SaddleSVC(ALPHA, solver=solver, tol=TOL, max_iter=steps, random_state=0), rows)
+    last = model.history_[-1]
+    return Point(seconds, last["objective"], model.score(*rows[2:]), model.n_iter_ < steps or last["gap"] <= TOL)
+
+
+def of_nu_svc(rows: Rows, steps: int) -> Point:
+    """As `of_saddle`; the objective is that of its own dual variables."""
+    y = rows[1]
+    least = min(np.sum(y == y.max()), np.sum(y == y.min()))
+    nu = 2 * ALPHA * least / len(y) * (1 - 1e-9)
+    model, seconds = timed(NuSVC(kernel="linear", nu=nu, cache_size=1000, max_iter=steps), rows)
+    half = float(np.abs(model.dual_coef_).sum()) / 2  # both classes' dual variables sum to as much
+    objective = 0.5 * float(np.sum((model.coef_ / half) ** 2))
+    return Point(seconds, objective, model.score(*rows[2:]), steps < 0 or int(model.n_iter_[0]) < steps)
+
+
+def growing(fit: Callable[[int], Point], first: int, limit: float) -> Iterator[Point]:
+    """Fits of more and more iterations, until one has ended or took more than ``limit`` seconds."""
+    steps = first
+    while True:
+        point = fit(steps)
+        yield point
+        if point.ended or point.seconds > limit:
+            return
+        steps *= 2
+
+
+def figure1(options: argparse.Namespace) -> Figure:
+    names = available(SETS, options.data) if options.full else []
+    sets = {name: published(name, options.data) for name in names}
+    if not sets:
+        sets["synthetic"] = split(*synthetic(1000, 16, separable=False))
+    figure = Figure(figsize=(10, 3 * len(sets)), layout="constrained")
+    axes = figure.subplots(len(sets), 2, squeeze=False)
+    for (name, rows), (left, right) in zip(sets.items(), axes, strict=True):
+        few = tuple(part[:64] for part in rows)
+        of_saddle("saddle", few, 16)  # compiles
+        found = {
+            "saddle": list(growing(lambda steps, rows=rows: of_saddle("saddle", rows, steps), 16, options.most)),
+            "mnp": list(growing(lambda steps, rows=rows: of_saddle("mnp", rows, steps), 1, options.most)),
+            "NuSVC": list(growing(lambda steps, rows=rows: of_nu_svc(rows, steps), 100, options.most)),
+        }
+        for solver, points in found.items():
+            seconds = [point.seconds for point in points]
+            left.loglog(seconds, [max(point.objective, 1e-12) for point in points], "o-", markersize=3, label=solver)
+            right.semilogx(seconds, [point.accuracy for point in points], "o-", markersize=3, label=solver)
+            last = points[-1]
+            state = "" if last.ended else "  (not ended)"
+            print(
+                f"{name:13} {len(rows[1]):7} rows  {solver:7} {last.seconds:9.3f} s  objective {last.objective:.3e}  "
+                f"accuracy {last.accuracy:.4f}{state}",
+                flush=True,
+            )
+        left.set(ylabel=f"{name}\nobjective", xlabel="seconds")
+        right.set(ylabel="accuracy", xlabel="seconds")
+        left.legend()
+    return figure
+
+
+def figure2(options: argparse.Namespace) -> Figure:
+    sizes, d = ((5000, 20_000, 50_000), 512) if options.full else ((300, 600, 1200), 16)
+    found: dict[str, list[float]] = {"saddle": [], "mnp": [], "NuSVC": []}
+    of_saddle("saddle", split(*synthetic(100, d, separable=False)), 16)  # compiles
+    for n in sizes:
+        rows = split(*synthetic(n * 10 // 9, d, separable=False))
+        for solver, seconds in found.items():
+            if seconds and seconds[-1] > options.most:
+                continue  # more rows take longer still
+            point = of_nu_svc(rows, -1) if solver == "NuSVC" else of_saddle(solver, rows, 10_000)
+            print(f"{n:7} rows  {solver:7} {point.seconds:9.3f} s  accuracy {point.accuracy:.4f}", flush=True)
+            seconds.append(point.seconds)
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for solver, seconds in found.items():
+        axes.loglog(sizes[: len(seconds)], seconds, "o-", label=solver)
+    axes.set(xlabel="rows", ylabel="seconds", title=f"d = {d}, α = {ALPHA}")
+    axes.legend()
+    return figure
+
+
+def hard_margin(solver: str, rows: Rows, most: float) -> tuple[float, float, float, int]:
+    """Seconds, half the squared distance, gap and iterations of a fit that is stopped after ``most`` seconds."""
+    heard: list[Any] = []
+    began = time.perf_counter()
+
+    def listen(event: Any) -> None:
+        if hasattr(event, "gap"):
+            heard.append(event)
+        if time.perf_counter() - began > most:
+            raise TimeUpError
+
+    model = SaddleSVC(None, solver=solver, tol=TOL, max_iter=FOREVER, random_state=0, callbacks=[listen])
+    with contextlib.suppress(TimeUpError):
+        model.fit(*rows[:2])
+    seconds, last = time.perf_counter() - began, heard[-1]
+    steps = model.n_iter_ if hasattr(model, "n_iter_") else round(last.passes)
+    return seconds, last.objective, last.gap, steps
+
+
+def table1(options: argparse.Namespace) -> Figure:
+    sets: dict[str, Rows] = {}
+    for name in available(("iris", "mushrooms"), options.data) if options.full else ():
+        sets[name] = published(name, options.data)
+    n, sizes = (10_000, (8, 32, 128, 512)) if options.full else (500, (4, 8))
+    sets |= {str(d): (*synthetic(n, d), None, None) for d in sizes}
+    hard_margin("saddle", (*synthetic(100, 8), None, None), 1.0)  # compiles
+    print("data set   solver        s    ½‖z‖²     gap  steps   the paper's s")
+    found: dict[str, list[float]] = {}
+    for name, rows in sets.items():
+        for solver in ("mnp", "saddle", "gilbert"):
+            seconds, objective, gap, steps = hard_margin(solver, rows, options.most)
+            paper = dict(zip(("saddle", "gilbert"), PAPER.get(name, ()), strict=False)).get(solver, "")
+            print(f"{name:10} {solver:8} {seconds:6.2f} {objective:8.5f} {gap:.1e} {steps:6}   {paper}", flush=True)
+            if name.isdigit():
+                found.setdefault(solver, []).append(seconds if gap <= TOL else np.nan)
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for solver, times in found.items():
+        axes.loglog(sizes, times, "o-", label=solver)
+    for at, solver in enumerate(("saddle", "gilbert") if options.full else ()):
+        axes.loglog(sizes, [PAPER[str(d)][at] for d in sizes], ":", label=f"{solver}, the paper's")
+    axes.set(xlabel="features", ylabel="seconds", title=f"hard margin, n = {n:,}, gap of {TOL:g}")
+    axes.legend()
+    return figure
+
+
+FIGURES = {"figure1": figure1, "figure2": figure2, "table1": table1}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Make one of the figures, or all of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", nargs="?", choices=list(FIGURES), help="Without it all of them, one after the other.")
+    parser.add_argument("--full", action="store_true", help="The paper's sizes, and published data where they are.")
+    parser.add_argument("--most", type=float, default=1.0, help="Seconds after which nothing longer is tried.")
+    parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="Folder of published data sets.")
+    parser.add_argument("--output", help="File for the figure, such as figure1.png; without it there is none.")
+    options = parser.parse_args(arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fits are stopped early on purpose
+        for name in [options.figure] if options.figure else FIGURES:
+            FIGURES[name](options).savefig(options.output or io.BytesIO(), dpi=120)
+
+
+if __name__ == "__main__":
+    main()
