@@ -26,6 +26,7 @@ from dask_odm.data.rows.stored import (
 )
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store
+from dask_odm.data.store.whole_files import load_arrays
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.partition.base import Dealer, Groups, Partitioner
@@ -132,8 +133,8 @@ class GroupOf:
 
 @lru_cache(maxsize=4)
 def _read_groups(path: str, partitioner: Partitioner) -> tuple[Scaling, Groups]:
-    with np.load(path) as arrays:
-        return Scaling(arrays["shift"], arrays["factor"]), partitioner.read_groups(arrays)
+    arrays = load_arrays(path)
+    return Scaling(arrays["shift"], arrays["factor"]), partitioner.read_groups(arrays)
 
 
 def _count(

@@ -27,6 +27,7 @@ from dask_odm.data.store.files import (
     sync_tree,
     write_synced,
 )
+from dask_odm.data.store.whole_files import WholeFile
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -96,20 +97,17 @@ class LocalStorage:
 
     def read_into(self, key: str, target: memoryview) -> int:
         with self._opened(key) as file:
-            return _fill(file, target) + len(file.read(1) or b"")
+            return _fill(file, target) + len(file.read(1))
 
     def sizes(self) -> dict[str, int]:
         return dict(_regular_files(self.location))
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         path, view = make_folders(self.location, key), memoryview(data).cast("B")
-        with open(path, "wb", buffering=0) as file:
+        with WholeFile(path, "wb") as file:
             written = 0
             while written < len(view):
-                count = file.write(view[written:])
-                if count is None:  # for Python that is no error
-                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
-                written += count
+                written += file.write(view[written:])
 
     def remove(self, key: str) -> None:
         path = os.path.join(self.location, key)
@@ -126,7 +124,7 @@ class LocalStorage:
     @contextmanager
     def _opened(self, key: str) -> Iterator[FileIO]:
         """Open a regular file; anything else, such as a pipe that would never end, is refused at once."""
-        with open(os.open(os.path.join(self.location, key), _FLAGS), "rb", buffering=0) as file:
+        with WholeFile(os.open(os.path.join(self.location, key), _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a file")
             yield file
