@@ -6,6 +6,7 @@ A line is ``label index:value index:value … # comment`` with indices that asce
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -192,25 +193,28 @@ def _place(path: str, text: TextBlock, start: int, row: int) -> str:
 def _explain(path: str, text: TextBlock, n_features: int, error: Exception) -> InputError:
     """Find the line the reader stumbled over and say what is wrong with it."""
     for number, line in text.lines():
-        tokens = line.partition(b"#")[0].split()
-        complaint = _complaint(tokens, n_features) if tokens else None
+        complaint = _complaint(line.partition(b"#")[0], n_features)
         if complaint:
             return InputError(f"{path}, line {number}: {complaint}")
     return InputError(f"{path}, from line {text.first_line}: not LIBSVM text ({error}).")
 
 
-def _complaint(tokens: list[bytes], n_features: int) -> str | None:
-    label, *pairs = tokens
+def _complaint(line: bytes, n_features: int) -> str | None:
+    """What is wrong with a line; its pairs are looked at one by one, for a list of them may take 20 times its bytes."""
+    pairs = (found.group() for found in re.finditer(rb"\S+", line))
+    label = next(pairs, None)
+    if label is None:
+        return None
     if b":" in label:
         return f"the label is missing; the line begins with {shown(label)} (label=False, --no-label, if none has one)."
     if not _is_number(label):
         return f"label {shown(label)} is not a number."
-    if pairs and pairs[0].startswith(b"qid"):
-        query = pairs.pop(0)
-        if b":" not in query:
-            return f"{shown(query)} is not qid:number."
     last = 0
-    for pair in pairs:
+    for i, pair in enumerate(pairs):
+        if i == 0 and pair.startswith(b"qid"):
+            if b":" not in pair:
+                return f"{shown(pair)} is not qid:number."
+            continue
         index, colon, value = pair.partition(b":")
         number = _whole(index)
         if not colon or number is None:

@@ -102,10 +102,7 @@ def check_checkpoint(path: str | None, *, resume: bool) -> None:
             raise InputError("resume=True needs the path of a checkpoint; pass checkpoint=.")
         return
     target = os.path.abspath(path)
-    try:
-        check_target(target, "checkpoint", overwrite=True)
-    except OSError as error:
-        raise InputError(f"checkpoint '{path}' cannot be read: {reason(error)}.") from error
+    check_target(target, "checkpoint", overwrite=True)
     if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
         raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
 
