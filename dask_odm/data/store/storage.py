@@ -17,11 +17,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
+from dask_odm.data.store.asides import disown, own
 from dask_odm.data.store.files import (
     aside,
     check_output,
     make_folders,
-    remove_folder,
     replace_folder,
     sync_folders,
     sync_tree,
@@ -68,7 +68,7 @@ class NewStorage(Storage, Protocol):
         """Make everything visible at once, in place of what was there before."""
 
     def discard(self) -> None:
-        """Remove everything that was not published."""
+        """Remove everything that was not published, the last call to a storage that was begun."""
 
 
 def storage_of(location: str) -> Storage:
@@ -139,16 +139,17 @@ class NewFolder(LocalStorage):
     def begin(self, *, overwrite: bool) -> None:
         check_output(self.target, overwrite=overwrite)
         try:
+            own(self.location)
             os.mkdir(self.location)
         except BaseException:  # an interrupt after it was made, too
-            remove_folder(self.location)
+            disown(self.location)
             raise
 
     def publish(self, *, overwrite: bool) -> None:
         replace_folder(self.location, self.target, overwrite=overwrite)
 
     def discard(self) -> None:
-        remove_folder(self.location)
+        disown(self.location)
 
 
 def _fill(file: FileIO, target: memoryview) -> int:

@@ -122,6 +122,7 @@ def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
         return
     lock = _hold(os.path.join(folder, f".{name}.lock"), path)
     try:
+        remove_left_aside(path)  # the checkpoint of a killed fit gets its name, before anybody takes it for a leftover
         yield
     finally:
         remove_left_aside(path)  # here, since a fit that goes on from its last level writes none

@@ -118,6 +118,7 @@ def test_nothing_is_seen_before_it_is_published(tmp_path):
     storage.complete("manifest.json", json.dumps({}).encode())
     assert not os.path.exists(target)
     storage.publish(overwrite=False)
+    storage.discard()
     assert storage_of(target).sizes() == {"zarr.json": 2, "manifest.json": 2}
     assert os.listdir(tmp_path) == ["a.zarr"]
     other = new_storage(target)
