@@ -157,3 +157,18 @@ def test_a_long_line_is_explained_in_little_memory(tmp_path):
         tracemalloc.stop()
     assert message.endswith("line 1: index 7 after 99999; indices must ascend.")
     assert top < 4 * len(text.data)  # a list of the pairs would take seven times as much
+
+
+def test_a_line_of_more_pairs_than_features_is_not_parsed(tmp_path, monkeypatch):
+    monkeypatch.setattr(libsvm, "LONG_LINE_BYTES", 100)
+    monkeypatch.setattr(libsvm, "load_svmlight_file", lambda *_, **__: pytest.fail("it would take too much memory"))
+    path = write_file(tmp_path / "a.libsvm", b"0 2:1\n1 1:1" + b" 2:1" * 100 + b" # 1:1\n")
+    with pytest.raises(InputError, match=r"a\.libsvm, line 2: index 2 after 2; indices must ascend"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("line", [b"1 qid:3 1:2 2:3 # 1:1 1:1 1:1" + b" " * 100, b"1 1:2 2:3" + b" " * 100])
+def test_a_long_line_of_few_pairs_is_parsed(tmp_path, monkeypatch, line):
+    monkeypatch.setattr(libsvm, "LONG_LINE_BYTES", 100)
+    X, _, _ = read_all(write_file(tmp_path / "a.libsvm", line))
+    np.testing.assert_array_equal(X, [[2, 3]])
