@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from dask_odm.data.store.asides import remove_abandoned
 from dask_odm.data.store.files import left_aside, reason
 from dask_odm.data.store.records import Record, read_record, write_record
 from dask_odm.errors import StoreError
@@ -58,6 +59,7 @@ def remove_left_aside(path: str | os.PathLike[str]) -> None:
             os.rename(found, target)
         for folder in left_aside(target):
             shutil.rmtree(folder, ignore_errors=True)
+        remove_abandoned(os.path.dirname(target))
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[list[Solution], dict[str, Any]] | None:

@@ -13,7 +13,7 @@ from dask.base import compute
 from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
-from dask_odm.data.store.files import aside
+from dask_odm.data.store.asides import owned_file
 from dask_odm.data.store.records import check_target, write_record
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
@@ -267,22 +267,19 @@ def _write_values(model: Any, store: Store, path: str, *, scores: bool, overwrit
 
 
 def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
-    new = aside(path)
     try:
-        with open(new, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(titles)
-            for values in found:
-                words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
-                writer.writerows(words.reshape(len(words), -1).tolist())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
+        with owned_file(path) as new:
+            with open(new, "w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(titles)
+                for values in found:
+                    words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
+                    writer.writerows(words.reshape(len(words), -1).tolist())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
     except OSError as error:
         raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
-    finally:
-        if os.path.lexists(new):
-            os.remove(new)
 
 
 class _Stream:

@@ -26,6 +26,7 @@ from uuid import uuid4
 import numpy as np
 from dask.sizeof import sizeof
 
+from dask_odm.data.store.whole_files import open_whole
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import ClusterError
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
@@ -339,4 +340,5 @@ def _save(shard: _Shard, file: str) -> None:
 
 
 def _load(file: str) -> _Shard:
-    return _restore(pickle.loads(Path(file).read_bytes()))
+    with open_whole(file) as stream:
+        return _restore(pickle.load(stream))

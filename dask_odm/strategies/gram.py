@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.store.files import reserve
+from dask_odm.data.store.whole_files import load_array, map_array
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.engine.watch import Watch
 from dask_odm.kernels.base import Kernel
@@ -60,7 +61,8 @@ class Face:
 
     def gram(self, part: int, room: Room | None = None) -> Gram:
         """One part of the matrix; its tiles are computed if they are to be kept, in ``room``."""
-        rows = ChosenRows(read_rows(self.folder), np.load(os.path.join(self.folder, self.name)), self.double_precision)
+        chosen = load_array(os.path.join(self.folder, self.name))
+        rows = ChosenRows(read_rows(self.folder), chosen, self.double_precision)
         return Gram(self.kernel, rows, 0 if self.double_precision else self.budget, self.threads, (part, self.of), room)
 
 
@@ -105,8 +107,7 @@ _KEPT = _Kept()
 
 def read_rows(folder: str) -> Array:
     """The rows of a fit, mapped into memory."""
-    rows: Array = np.load(os.path.join(folder, ROWS), mmap_mode="r")
-    return rows
+    return map_array(os.path.join(folder, ROWS))
 
 
 def face_part(face: Face, part: int, v: Array) -> Array:
@@ -248,7 +249,7 @@ def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: 
             np.lib.format.write_array_header_1_0(file, header)
             file.flush()
             reserve(file.fileno(), file.tell() + shape[0] * shape[1] * dtype.itemsize)
-        out = np.lib.format.open_memmap(path, mode="r+")
+        out = map_array(path, writable=True)
         fill(out)
         out.flush()
     except BaseException:

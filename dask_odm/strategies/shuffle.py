@@ -27,6 +27,7 @@ from dask_odm.data.rows.stored import (
 )
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.store.whole_files import load_array, load_arrays
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.partition.base import Dealer, Groups, Partitioner
@@ -124,7 +125,7 @@ def _move(
 ) -> StoredPartitions:
     """Write every row to its place, given the rows of every (chunk, group)."""
     partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
-    before, parts = np.cumsum(counted, axis=0) - counted, len(dealer.counts)
+    before = np.cumsum(counted, axis=0) - counted
     chunks = range(store.n_chunks)
     arguments = [(store, labelling, partitions, folder, c, Deal(dealer), before[c]) for c in chunks]
     written = np.zeros(len(dealer.counts), np.uint32)
@@ -175,7 +176,7 @@ class GroupOfValue:
     feature: int
 
     def __call__(self, block: StoreBlock) -> Array:
-        return np.searchsorted(np.load(self.path), block.X[:, self.feature])
+        return np.searchsorted(load_array(self.path), block.X[:, self.feature])
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,8 @@ class GroupOf:
 
 @lru_cache(maxsize=4)
 def _read_groups(path: str, partitioner: Partitioner) -> tuple[Scaling, Groups]:
-    with np.load(path) as arrays:
-        return Scaling(arrays["shift"], arrays["factor"]), partitioner.read_groups(arrays)
+    arrays = load_arrays(path)
+    return Scaling(arrays["shift"], arrays["factor"]), partitioner.read_groups(arrays)
 
 
 def _count(

@@ -31,11 +31,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [each for each in (str(HERE), str(HERE.parent)) if each not in sys.path]
 
-from tries import client_faults, damage, fuzzing, limits, system_calls, worker_faults  # noqa: E402
+from tries import client_faults, damage, fuzzing, kept_workers, limits, system_calls, worker_faults, writer_faults  # noqa: E402
 from tries.base import Kind, generator  # noqa: E402
 from tries.outcomes import ACCEPTED, BREAK, NAMED, SAME  # noqa: E402
 
-MODULES = (worker_faults, client_faults, limits, damage, system_calls, fuzzing)
+MODULES = (worker_faults, kept_workers, client_faults, writer_faults, limits, damage, system_calls, fuzzing)
 KINDS: dict[str, Kind] = {kind.name: kind for module in MODULES for kind in module.KINDS}
 PREPARATION_SECONDS = 300.0
 
@@ -126,9 +126,12 @@ def records_of(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def numbers_of(kind: Kind, share: float) -> Iterator[int]:
-    """Numbers of a share of all tries: the first ones, of which every way of the fault is among the first few."""
-    return iter(range(math.ceil(kind.count * share)))
+def numbers_of(kind: Kind, share: float, piece: tuple[int, int] = (0, 1)) -> Iterator[int]:
+    """Numbers of a share of all tries: the first ones, of which every way of the fault is among the first few.
+
+    Of these the ``piece``, one of so many pieces that are run side by side.
+    """
+    return iter(range(piece[0], math.ceil(kind.count * share), piece[1]))
 
 
 def table(records: list[dict[str, Any]]) -> str:
@@ -174,7 +177,7 @@ def run(options: argparse.Namespace, chosen: list[Kind]) -> None:
             place.mkdir(exist_ok=True)
             bench = Bench(kind, place, options.seed)
             try:
-                for number in numbers_of(kind, options.share):
+                for number in numbers_of(kind, options.share, options.piece):
                     if (kind.name, number, options.seed) in done:
                         continue
                     if time.monotonic() > end:
@@ -206,6 +209,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=1.0, help="share of each kind's full number")
     parser.add_argument("--kinds", help=f"some of, with commas between (+ for those in a name): {'; '.join(KINDS)}")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--piece", type=_piece, default=(0, 1), metavar="I/N", help="one of N pieces, I from 0")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no try after so many")
     parser.add_argument("--folder", help="where everything is made; default: the system's temporary folder")
     parser.add_argument("--table", action="store_true", help="only print what is in FILE")
@@ -223,6 +227,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(table(found))
     print(breaks(found))
     return int(any(each["outcome"] == BREAK for each in found))
+
+
+def _piece(text: str) -> tuple[int, int]:
+    i, n = map(int, text.split("/"))
+    if not 0 <= i < n:
+        raise ValueError(text)
+    return i, n
 
 
 def _chosen(names: str | None) -> list[Kind]:

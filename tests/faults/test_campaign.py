@@ -90,3 +90,15 @@ def test_a_bench_that_dies_is_a_break(tmp_path: Path):
     found = bench.try_once(0)
     assert found["outcome"] == BREAK
     assert "said" in found["detail"]
+
+
+def test_pieces_are_all_of_it():
+    kind = campaign.KINDS["worker kills"]
+    pieces = [campaign.numbers_of(kind, 0.5, campaign._piece(text)) for text in ("0/3", "1/3", "2/3")]
+    assert (
+        sorted(number for piece in pieces for number in piece)
+        == list(campaign.numbers_of(kind, 0.5))
+        == list(range(kind.count // 2))
+    )
+    with pytest.raises(ValueError, match="3/3"):
+        campaign._piece("3/3")

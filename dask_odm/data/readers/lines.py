@@ -14,6 +14,7 @@ from typing import IO, Any, cast
 
 from dask.utils import format_bytes
 
+from dask_odm.data.store.whole_files import open_whole
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
@@ -141,7 +142,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if isinstance(path, PipedText):
             yield path.open()
             return
-        with open(path, "rb") as file:
+        with open_whole(path) as file:
             head = file.read(6)
             file.seek(0)
             _check_name(path, head)
@@ -246,7 +247,7 @@ def first_bytes(path: str) -> bytes:
     if isinstance(path, PipedText):
         return _looked_at(path)[0].data[:8]
     try:
-        with open(path, "rb") as file:
+        with open_whole(path) as file:
             return file.read(8)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}.") from error

@@ -38,6 +38,7 @@ from dask_odm.data.readers.sources import (
     narrow,
 )
 from dask_odm.data.readers.tables import label_values
+from dask_odm.data.store.whole_files import map_array, open_whole, read_array_header
 from dask_odm.errors import InputError
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -78,7 +79,7 @@ class _Mapped:
 
     def _map(self) -> npt.NDArray[Any]:
         try:
-            return np.lib.format.open_memmap(self._path, mode="r")
+            return map_array(self._path)
         except (OSError, EOFError, *_NO_HEADER) as error:
             raise InputError(f"{self._path}: not a .npy file of numbers or strings ({error}).") from error
 
@@ -148,10 +149,7 @@ class _Member:
 
     def _header(self, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         try:
-            version = np.lib.format.read_magic(stream)
-            if version == (1, 0):
-                return np.lib.format.read_array_header_1_0(stream)
-            return np.lib.format.read_array_header_2_0(stream)
+            return read_array_header(stream)
         except (*_NO_HEADER, *_DAMAGED) as error:
             raise InputError(f"{self._what}: not an array ({error}).") from error
 
@@ -234,7 +232,7 @@ class NumpySource(Source):
         parts = []
         for path in paths:
             file_size(path)
-            read = _npz_part if zipfile.is_zipfile(path) else _npy_part
+            read = _npz_part if _is_archive(path) else _npy_part
             parts.append(read(path, label, weight))
         return cls(parts, n_features, dtype, block_bytes)
 
@@ -310,8 +308,16 @@ def _npy_part(path: str, label: str | int | bool | None, weight: str | int | Non
     return part if weight is None else replace(part, weight_column=weight)
 
 
+def _is_archive(path: str) -> bool:
+    try:
+        with open_whole(path) as file:
+            return zipfile.is_zipfile(file)
+    except OSError:  # whoever reads it says so
+        return False
+
+
 def _npz_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:
-    file = open(path, "rb")  # noqa: SIM115 — closed with the archive, whenever the last reader of it goes
+    file = open_whole(path)  # closed with the archive, whenever the last reader of it goes
     try:
         archive = zipfile.ZipFile(file)
     except _DAMAGED as error:

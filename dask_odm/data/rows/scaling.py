@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from dask_odm.data.store.statistics import Statistics
+from dask_odm.data.store.whole_files import load_arrays
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
@@ -78,5 +79,5 @@ class StoredScaling:
 @lru_cache(maxsize=4)
 def load_scaling(path: str) -> Scaling:
     """Read a scaling, once a process."""
-    with np.load(path) as arrays:
-        return Scaling(arrays["shift"], arrays["factor"])
+    arrays = load_arrays(path)
+    return Scaling(arrays["shift"], arrays["factor"])

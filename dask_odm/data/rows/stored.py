@@ -29,6 +29,7 @@ from dask_odm.data.store.files import make_folders, reserve
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.store.whole_files import load_array, update_whole
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 
@@ -247,7 +248,7 @@ def scatter(
     """
     block = store.read(chunk)
     keep, y, weight = targets(block)
-    groups = np.load(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
+    groups = load_array(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
     kept = np.flatnonzero(groups >= 0)
     partition, place = assign(groups[kept], before)
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
@@ -317,7 +318,7 @@ def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
         descriptor = os.open(os.path.join(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
     except FileNotFoundError:  # the first of its folder
         descriptor = os.open(make_folders(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
-    return os.fdopen(descriptor, "r+b")
+    return update_whole(descriptor)
 
 
 def _save(path: str, values: Array) -> None:

@@ -25,12 +25,16 @@ def check_output(path: str, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it.")
-    try:
-        ours = os.path.isdir(path) and (not os.listdir(path) or os.path.isfile(os.path.join(path, "zarr.json")))
-    except OSError as error:
-        raise InputError(f"'{path}' exists and cannot be read: {reason(error)}.") from error
-    if not ours:
+    if not os.path.isdir(path) or not (is_empty(path) or os.path.isfile(os.path.join(path, "zarr.json"))):
         raise InputError(f"'{path}' exists and is not a zarr store; remove it yourself or choose another name.")
+
+
+def is_empty(folder: str) -> bool:
+    """Whether nothing is in a folder; InputError where the system does not say."""
+    try:
+        return not os.listdir(folder)
+    except OSError as error:
+        raise InputError(f"'{folder}' exists and cannot be read: {reason(error)}.") from error
 
 
 def local_path(path: str | os.PathLike[str]) -> str:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dask_odm.data.store.chunks import damage, read_plain_chunk
 from dask_odm.data.store.documents import MAX_BYTES, ROOT, parse_object, read_document, read_manifest, whole
-from dask_odm.data.store.files import check_output, is_being_replaced, reason
+from dask_odm.data.store.files import check_output, is_being_replaced, is_empty, reason
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
@@ -218,7 +218,7 @@ def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) ->
     """Raise InputError where `write_record` would: it replaces a record of the same kind, and nothing else."""
     target = os.path.abspath(path)
     check_output(target, overwrite=overwrite)
-    if not os.path.lexists(target) or not os.listdir(target):
+    if not os.path.lexists(target) or is_empty(target):
         return
     head: dict[str, Any] = {}
     with suppress(StoreError):

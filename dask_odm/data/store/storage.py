@@ -17,16 +17,17 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
+from dask_odm.data.store.asides import disown, own
 from dask_odm.data.store.files import (
     aside,
     check_output,
     make_folders,
-    remove_folder,
     replace_folder,
     sync_folders,
     sync_tree,
     write_synced,
 )
+from dask_odm.data.store.whole_files import WholeFile
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -67,7 +68,7 @@ class NewStorage(Storage, Protocol):
         """Make everything visible at once, in place of what was there before."""
 
     def discard(self) -> None:
-        """Remove everything that was not published."""
+        """Remove everything that was not published, the last call to a storage that was begun."""
 
 
 def storage_of(location: str) -> Storage:
@@ -96,20 +97,17 @@ class LocalStorage:
 
     def read_into(self, key: str, target: memoryview) -> int:
         with self._opened(key) as file:
-            return _fill(file, target) + len(file.read(1) or b"")
+            return _fill(file, target) + len(file.read(1))
 
     def sizes(self) -> dict[str, int]:
         return dict(_regular_files(self.location))
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         path, view = make_folders(self.location, key), memoryview(data).cast("B")
-        with open(path, "wb", buffering=0) as file:
+        with WholeFile(path, "wb") as file:
             written = 0
             while written < len(view):
-                count = file.write(view[written:])
-                if count is None:  # for Python that is no error
-                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
-                written += count
+                written += file.write(view[written:])
 
     def remove(self, key: str) -> None:
         path = os.path.join(self.location, key)
@@ -126,7 +124,7 @@ class LocalStorage:
     @contextmanager
     def _opened(self, key: str) -> Iterator[FileIO]:
         """Open a regular file; anything else, such as a pipe that would never end, is refused at once."""
-        with open(os.open(os.path.join(self.location, key), _FLAGS), "rb", buffering=0) as file:
+        with WholeFile(os.open(os.path.join(self.location, key), _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a file")
             yield file
@@ -141,16 +139,17 @@ class NewFolder(LocalStorage):
     def begin(self, *, overwrite: bool) -> None:
         check_output(self.target, overwrite=overwrite)
         try:
+            own(self.location)
             os.mkdir(self.location)
         except BaseException:  # an interrupt after it was made, too
-            remove_folder(self.location)
+            disown(self.location)
             raise
 
     def publish(self, *, overwrite: bool) -> None:
         replace_folder(self.location, self.target, overwrite=overwrite)
 
     def discard(self) -> None:
-        remove_folder(self.location)
+        disown(self.location)
 
 
 def _fill(file: FileIO, target: memoryview) -> int:

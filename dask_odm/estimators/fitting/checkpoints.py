@@ -105,10 +105,7 @@ def check_checkpoint(path: str | None, *, resume: bool) -> None:
             raise InputError("resume=True needs the path of a checkpoint; pass checkpoint=.")
         return
     target = os.path.abspath(path)
-    try:
-        check_target(target, "checkpoint", overwrite=True)
-    except OSError as error:
-        raise InputError(f"checkpoint '{path}' cannot be read: {reason(error)}.") from error
+    check_target(target, "checkpoint", overwrite=True)
     if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
         raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
 
@@ -128,6 +125,7 @@ def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
         return
     lock = _hold(os.path.join(folder, f".{name}.lock"), path)
     try:
+        remove_left_aside(path)  # the checkpoint of a killed fit gets its name, before anybody takes it for a leftover
         yield
     finally:
         remove_left_aside(path)  # here, since a fit that goes on from its last level writes none

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dask_odm.data.store.files import aside, left_aside, make_folders, reason, remove_folder, replace_folder
+from dask_odm.data.store.records import read_record, write_record
+from dask_odm.errors import InputError, StoreError
 
 
 def folder(path: Path, content: str) -> Path:
@@ -106,3 +110,23 @@ def test_an_error_without_a_number_has_a_reason():
     assert reason(OSError(28, "No space left on device")) == "No space left on device"
     assert reason(OSError("40 requested and 0 written")) == "40 requested and 0 written"
     assert reason(OSError()) == "OSError"
+
+
+@pytest.mark.parametrize("nth", range(4))
+def test_a_folder_that_is_to_be_replaced_and_cannot_be_listed(tmp_path, monkeypatch, nth):
+    path, asked, listdir = tmp_path / "m.zarr", [], os.listdir
+    write_record(path, "model", {"x": np.arange(3)}, {})
+
+    def refused(folder):
+        asked.extend([folder] if str(folder) == str(path) else [])
+        if str(folder) == str(path) and len(asked) == nth + 1:
+            raise OSError(errno.EIO, "Input/output error", folder)
+        return listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises((InputError, StoreError), match=r"m\.zarr.* Input/output error"):
+        write_record(path, "model", {"x": np.arange(4)}, {}, overwrite=True)
+    monkeypatch.undo()
+    assert len(asked) == nth + 1
+    assert os.listdir(tmp_path) == ["m.zarr"]
+    np.testing.assert_array_equal(read_record(path, "model").array("x"), np.arange(3))

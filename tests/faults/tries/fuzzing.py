@@ -27,6 +27,7 @@ TEXT_CASES = 100  # of a try of text
 FUZZ_READERS = Path(__file__).parents[2] / "benchmarks" / "fuzz_readers.py"
 LONG = 200 << 20  # bytes of a line, and of what a bomb unpacks to
 BOMB_SECONDS = 120.0
+MAKING_SECONDS = 400.0  # xz takes its time
 SECONDS = 60.0
 
 
@@ -167,7 +168,8 @@ def bombs(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
             path.write_bytes(PACKERS[packer](LINES[line]()))
             return ""
 
-        run(write, folder, BOMB_SECONDS)  # elsewhere, for its memory
+        made = run(write, folder, MAKING_SECONDS)  # elsewhere, for its memory
+        assert "digest" in made, made
         size = os.path.getsize(path)
         outcome = ingested(path, folder, f"{path.name}, {line}, {size} bytes of {LONG}", BOMB_SECONDS)
         shutil.rmtree(place)

@@ -67,6 +67,10 @@ class Process:
         self.wait()
         return {"broken": f"died with status {self._status}: {self.said()[-300:]}"}
 
+    def ready(self, seconds: float) -> bool:
+        """Whether there is an answer, or an end, within so many seconds."""
+        return b"\n" in self._heard or bool(select.select([self._read], [], [], seconds)[0])
+
     def said(self) -> str:
         """Its standard error."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -188,8 +192,28 @@ class SeparateCluster:
         self.scheduler = Process(lambda tell: asyncio.run(_schedule(tell)), folder / "scheduler.txt")
         self.address = self.scheduler.answer(60)["address"]
         self.workers = [self._worker(i) for i in range(workers)]
-        for worker in self.workers:
+        self._coming, self._dead_since = set(self.workers), dict[Process, float]()
+        self.wait()
+
+    def wait(self) -> None:
+        """Start what is dead, and wait for all workers."""
+        self.revive(0.0)
+        for worker in self._coming:
             assert "ready" in worker.answer(60), worker.said()
+        self._coming.clear()
+
+    def revive(self, away: float) -> None:
+        """Start a worker in place of each that is dead for ``away`` seconds, as a supervisor of processes does."""
+        for i, worker in enumerate(self.workers):
+            if worker.running():
+                continue
+            since = self._dead_since.setdefault(worker, time.monotonic())
+            if time.monotonic() >= since + away:
+                del self._dead_since[worker]
+                self._coming.discard(worker)
+                worker.end()
+                self.workers[i] = self._worker(i)
+                self._coming.add(self.workers[i])
 
     def _worker(self, i: int) -> Process:
         return Process(lambda tell: asyncio.run(_work(self.address, tell)), self.folder / f"worker-{i}.txt")

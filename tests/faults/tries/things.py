@@ -18,6 +18,7 @@ import dask_odm as odm
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import write_predictions
+from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers.dual import warm_up
 from small_stores import store_of
@@ -34,8 +35,7 @@ class Family:
 
     Parameters
     ----------
-    make : callable
-        Makes an estimator of parameters.
+    make : class of estimators
     parameters : dict
         Of the fit; a seed among them.
     in_memory : bool
@@ -43,14 +43,14 @@ class Family:
     """
 
     name: str
-    make: Callable[..., Any]
+    make: type[Any]
     parameters: dict[str, Any]
     in_memory: bool = False
     flags: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         flags = [each for k, v in self.parameters.items() for each in _flag(k, v)]
-        object.__setattr__(self, "flags", tuple(flags))
+        object.__setattr__(self, "flags", ("--estimator", ESTIMATORS[self.make.__name__].word, *flags))
 
     def fit(self, store: Path, **more: Any) -> Any:
         """The estimator, fitted."""
@@ -68,6 +68,11 @@ def _odm(solver: str, in_memory: bool = False, name: str | None = None, **parame
     return Family(name or solver, odm.ODMClassifier, parameters, in_memory)
 
 
+def _saddle(solver: str, in_memory: bool = False, **parameters: Any) -> Family:
+    parameters = {"solver": solver, "random_state": 0, "alpha": 0.95, **parameters}
+    return Family(f"hulls by {solver}", odm.SaddleSVC, parameters, in_memory)
+
+
 FAMILIES = [
     _odm("exact", gamma=0.5),
     _odm("landmark", gamma=0.5, n_landmarks=40),
@@ -77,6 +82,9 @@ FAMILIES = [
     _odm("dsvrg", kernel="linear", n_partitions=4, max_iter=6, tol=1e-12),
     _odm("svrg", in_memory=True, kernel="linear", max_iter=6, tol=1e-12),
     _odm("csvrg", in_memory=True, kernel="linear", max_iter=6, tol=1e-12, coreset_size=100),
+    _saddle("mnp"),
+    _saddle("gilbert"),
+    _saddle("saddle", in_memory=True, max_iter=60, tol=0.1),
 ]
 ON_WORKERS = [family for family in FAMILIES if not family.in_memory]
 
@@ -225,11 +233,9 @@ def _elsewhere(disk: Path, plain: Path) -> Path:
 
 def _fit(family: Family, option: str, name: str) -> Operation:
     """A fit whose scratch or checkpoint is below ``disk``."""
-    shell = None
-    if family.make is odm.ODMClassifier:
-        shell = lambda t, disk, plain: [  # noqa: E731
-            "fit", str(t.store), str(plain / "o.zarr"), *family.flags, f"--{option}", str(disk / name)
-        ]  # fmt: skip
+    shell = lambda t, disk, plain: [  # noqa: E731
+        "fit", str(t.store), str(plain / "o.zarr"), *family.flags, f"--{option}", str(disk / name)
+    ]  # fmt: skip
     return Operation(
         f"{option} of {family.name}",
         lambda t, disk, plain: fitted(family, t.store, plain, **{option: str(disk / name)}),
@@ -269,7 +275,7 @@ OPERATIONS = [
     _predict("o.zarr"),
     _predict("o.csv"),
     *(_fit(family, "checkpoint", "c.zarr") for family in FAMILIES),
-    *(_fit(family, "scratch", "") for family in FAMILIES if family.name in ("exact", "sodm", "dsvrg")),
+    *(_fit(family, "scratch", "") for family in FAMILIES if family.name in ("exact", "sodm", "dsvrg", "hulls by mnp")),
 ]  # fmt: skip
 
 

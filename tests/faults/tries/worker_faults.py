@@ -1,4 +1,4 @@
-"""Workers that are killed or stopped while a fit, or a prediction, waits for them."""
+"""Workers under nannies that are killed or stopped while a fit, or a prediction, waits for them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
-from dask_odm.estimators.saving import load_model
 from quick_workers import QUICK
 from tries.base import Kind, parts
-from tries.outcomes import BREAK, Outcome, digest_arrays, judge, left_in, with_leftovers
+from tries.kept_workers import KILLS, OnWorkers, count_of, hits_of
+from tries.outcomes import BREAK, Outcome, judge, with_leftovers
 from tries.processes import SETTINGS, answer_of
-from tries.things import ON_WORKERS, Family, Things, fitted, fresh
+from tries.things import ON_WORKERS, Family, fitted
 
 RETURN_SECONDS = 8.0  # that nannies have to bring workers back between two tries: Dask gives up some for good
 STOPPED_SECONDS = 3.0
@@ -87,27 +87,20 @@ class Strike(threading.Thread):
                 os.kill(pid, signal.SIGCONT)
 
 
-class OnWorkers:
-    """Tries over all families that use workers, and predictions."""
+class UnderNannies(OnWorkers):
+    """Tries on workers under nannies."""
 
     def __init__(self, folder: Path) -> None:
-        self.things, self.folder = Things(folder), folder
-        self.expected = {family.name: self.things.model_digest(family) for family in ON_WORKERS}
-        self.expected["predict"] = self.things.undisturbed("predict", self._predict)
+        super().__init__(folder)
         dask.config.set({**SETTINGS, **QUICK, "distributed.admin.large-graph-warning-threshold": "1GB"})
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
-        self.scratch = fresh(folder / "scratch")
         self._clusters: dict[int, NannyCluster] = {}
         self._usual: dict[tuple[str, int], float] = {}
-
-    def _predict(self) -> str:
-        model = load_model(self.things.path("model.zarr"))
-        return digest_arrays({"f": model.decision_function(str(self.things.store)).compute()})
 
     def _run(self, family: Family | None, cluster: NannyCluster) -> dict[str, Any]:
         with cluster.client.as_current():
             if family is None:
-                return answer_of(self._predict)
+                return answer_of(self.predict)
             return answer_of(lambda: fitted(family, self.things.store, self.folder / "out", scratch=str(self.scratch)))
 
     def cluster(self, count: int) -> NannyCluster:
@@ -141,46 +134,33 @@ class OnWorkers:
             answer = self._run(family, cluster)
             strike.end()
             said = f"{fault}, {name}, after {', '.join(f'{at:.2f}' for at, _, _ in strikes)} s"
-            outcome = with_leftovers(judge(answer, self.expected[name], said), self._left())
+            outcome = with_leftovers(judge(answer, self.expected[name], said), self.left())
             if strike.struck or outcome.what == BREAK:
                 return outcome
             usual /= 2
         return Outcome(BREAK, fault, "the fit was always over before anything was struck")
 
-    def _left(self) -> list[str]:
-        """What stays in scratch, once tasks that outlive their fit have had time to end."""
-        deadline = time.monotonic() + 5
-        while left_in(self.scratch) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        left = left_in(self.scratch)
-        fresh(self.scratch)
-        return left
-
-
-KILLS = ("one", "both at once", "the only worker", "two within a second")
-
 
 def kill_workers(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
     """Kills of one worker, of both at once, of the only one, of two within a second."""
-    bench = OnWorkers(folder)
+    bench = UnderNannies(folder)
 
     def try_once(number: int, rng: np.random.Generator) -> Outcome:
         how, family = parts(number, KILLS, [*ON_WORKERS, None])
+        hits = hits_of(how, rng)
 
         def plan(usual: float) -> list[tuple[float, int, int]]:
-            at, first = float(rng.uniform(0, usual)), int(rng.integers(2))
-            second = {"both at once": at, "two within a second": at + float(rng.uniform(0, 1))}.get(how)
-            more = [] if second is None else [(second, 1 - first, signal.SIGKILL)]
-            return [(at, first, signal.SIGKILL), *more]
+            at = float(rng.uniform(0, usual))
+            return [(at + after, worker, signal.SIGKILL) for after, worker in hits]
 
-        return bench.strike(family, 1 if how == "the only worker" else 2, plan, f"killed {how}")
+        return bench.strike(family, count_of(how), plan, f"killed {how}")
 
     return try_once
 
 
 def stop_workers(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
     """Stops of a worker for three seconds; every fifth for good, so that its nanny has to restart it."""
-    bench = OnWorkers(folder)
+    bench = UnderNannies(folder)
 
     def try_once(number: int, rng: np.random.Generator) -> Outcome:
         for_good, family = number % 5 == 4, ON_WORKERS[(number * 5 // 4) % len(ON_WORKERS)]
@@ -196,6 +176,6 @@ def stop_workers(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
 
 
 KINDS = [
-    Kind("worker kills", 300, 400.0, kill_workers),
+    Kind("worker kills", 60, 400.0, kill_workers),
     Kind("stops", 30, 400.0, stop_workers),
 ]

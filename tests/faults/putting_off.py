@@ -1,0 +1,105 @@
+"""Reads files of every kind while the system puts off (EAGAIN) one read after the other, under the preloaded library.
+
+    LD_PRELOAD=failing_calls.so python putting_off.py failing_calls.so FOLDER
+
+Prints, for every way to read, how many reads it makes, and what became of those that ended neither as without it nor
+with an OSError or an error of the package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dask_odm.data.readers.formats import open_source
+from dask_odm.data.rows.scaling import load_scaling
+from dask_odm.data.rows.stored import StoredPartitions, seal
+from dask_odm.data.store.files import make_folders
+from dask_odm.data.store.storage import storage_of
+from dask_odm.data.store.store import Store
+from dask_odm.engine.rounds import _load
+from dask_odm.errors import DaskODMError
+from dask_odm.strategies.gram import ROWS, read_rows
+from small_stores import store_of
+
+READ = 1  # of the calls that the library knows
+MOST_READS = 60
+
+
+def sealed(folder: Path) -> Callable[[], Any]:
+    """Append checksums to partitions of zeros."""
+    partitions = StoredPartitions(str(folder), 3, "float32", (8,), 4, "int8")
+    for layout in map(partitions.array, ("X", "y", "weight", "row")):
+        for i, _ in partitions.pieces(0, 1):
+            Path(make_folders(str(folder), layout.chunk_key(i))).write_bytes(bytes(layout.chunk_nbytes))
+    return lambda: seal(partitions, 0, 0)
+
+
+def ways(folder: Path) -> dict[str, Callable[[], Any]]:
+    """Everything that reads a file that Python opens."""
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    names = {suffix: str(folder / f"a.{suffix}") for suffix in ("npy", "npz", "csv", "libsvm", "zarr")}
+    np.save(folder / ROWS, X)
+    np.save(names["npy"], np.column_stack([X, y]))
+    np.savez(names["npz"], X=X, y=y, shift=X[0], factor=X[1])
+    np.savetxt(names["csv"], np.column_stack([X, y]), delimiter=",")
+    (folder / "a.libsvm").write_text("1 1:2 2:3\n0 1:1\n" * 10)
+    (folder / "state").write_bytes(pickle.dumps({"w": X}))
+    store_of(names["zarr"], X, y, chunk_rows=8)
+    storage = storage_of(names["zarr"])
+    return {
+        "rows of a fit": lambda: read_rows(str(folder)).sum(),
+        "a scaling": lambda: load_scaling.__wrapped__(names["npz"]),
+        "the state of a round": lambda: _load(str(folder / "state")),
+        "sealing": sealed(folder / "partitions"),
+        "bytes of a store": lambda: storage.read("zarr.json", 1 << 20),
+        "bytes into memory": lambda: storage.read_into("zarr.json", memoryview(bytearray(10))),
+        "a store": lambda: Store.open(names["zarr"]).read(1),
+        **{
+            suffix: lambda path=path: [block.X.tolist() for block in open_source(path).blocks()]
+            for suffix, path in names.items()
+        },
+    }
+
+
+def put_off(library: ctypes.CDLL, read: Callable[[], Any], folder: Path) -> dict[str, Any]:
+    """Put off the first read, then the second, until there are no more."""
+    broken: list[str] = []
+    library.faults_arm(READ, ctypes.c_long(-1), errno.EAGAIN, False, str(folder).encode())
+    expected = repr(read())
+    for nth in range(1, MOST_READS):
+        library.faults_arm(READ, ctypes.c_long(nth), errno.EAGAIN, False, str(folder).encode())
+        try:
+            found = repr(read())
+        except (OSError, DaskODMError):
+            continue
+        except Exception as error:
+            broken.append(f"read {nth}: {type(error).__name__}: {error}")
+            continue
+        if library.faults_count(READ) < nth:
+            return {"reads": nth - 1, "broken": broken}
+        if found != expected:  # NumPy and zipfile try some reads again
+            broken.append(f"read {nth}: wrong, and nothing was said")
+    return {"reads": MOST_READS, "broken": [*broken, "reads without end"]}
+
+
+def main(path: str, folder: Path) -> None:
+    """Try them all."""
+    (folder / "partitions").mkdir()
+    library = ctypes.CDLL(path)
+    library.faults_count.restype = ctypes.c_long
+    print(json.dumps({name: put_off(library, read, folder) for name, read in ways(folder).items()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
