@@ -218,9 +218,11 @@ def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_
     check_predictions(out, overwrite=overwrite)
     started = time.perf_counter()
     with _progress():
-        rows = write_predictions(_load(model), Store.open(store), out, scores=scores, overwrite=overwrite)
+        loaded = _load(model)
+        rows = write_predictions(loaded, Store.open(store), out, scores=scores, overwrite=overwrite)
+    what = "scores" if scores else "labels" if hasattr(loaded, "classes_") else "predictions"
     result = {"path": os.path.abspath(out), "rows": rows, "seconds": time.perf_counter() - started}
-    _emit(as_json, result, f"{out}: {rows} {'scores' if scores else 'predictions'}, {result['seconds']:.2f} s")
+    _emit(as_json, result, f"{out}: {rows} {what}, {result['seconds']:.2f} s")
 
 
 @main.command()

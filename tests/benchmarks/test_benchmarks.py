@@ -14,11 +14,13 @@ import landmark_store
 import landmarks
 import linear_rivals
 import linear_store
+import mdd_rivals
 import mixing_shards
 import numpy as np
 import out_of_core
 import pytest
 import real_data
+import ridge_store
 import ring
 import saddle_rivals
 from fuzz_cases import make_case
@@ -180,6 +182,23 @@ def test_saddle_rivals_solve_the_same_problem(data_dir: Path, capsys: pytest.Cap
     assert abs(found["SaddleSVC mnp"]["accuracy"] - found["NuSVC"]["accuracy"]) < 0.005
     saddle_rivals.main([*options[:-1], "--limit", "0"])
     assert "over 0 s" in capsys.readouterr().out
+
+
+def test_mdd_rivals_solve_the_same_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    mdd_rivals.main(["--rows", "3000", "--kernel-rows", "300", "--repeats", "1", "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["model"] for row in found] == ["MDDRidge", "MDDKernelRidge"]
+    for row in found:
+        assert row["coefficients_apart"] < 1e-8
+        assert row["rmse"] == pytest.approx(row["rival_rmse"], rel=1e-8)
+
+
+def test_ridge_over_a_store_takes_one_pass_whatever_the_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    ridge_store.main(["--rows", "3000", "--workers", "1", "--limit", "1GB", "--partitions", "1", "3", "--json"])
+    one, three = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (one["passes"], one["rounds"], three["passes"], three["shards"]) == (1.0, 1, 1.0, 3)
+    assert three["rounds"] > 1
+    assert min(one["r2"], three["r2"]) > 0.9
 
 
 def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
