@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import dask
+import dsvc
 import fuzz_readers
 import kernel_tiles
 import landmark_store
@@ -211,3 +212,13 @@ def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["rows"] for row in rows] == [2000, 3000]
     assert all(row["gap"] <= 1e-3 and row["landmarks"] == 30 and row["accuracy"] > 0.6 for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
+def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    dsvc.main(["--rows", "300", "--features", "4", "--clients", "3", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert all(fit["gap"] <= 1e-3 for fit in found["fits"])
+    assert found["fits"][-1]["rounds"] > 16
+    assert found["bare_round"] > 0
