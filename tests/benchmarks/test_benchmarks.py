@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import dask
+import dsvc
 import fuzz_readers
 import kernel_tiles
 import landmark_store
@@ -250,3 +251,13 @@ def test_parameter_mixing_over_a_store_stays_within_its_limit(monkeypatch, capsy
     assert (found["epochs"], found["wrongly_named"]) == (2, 0)
     assert max(found["peak_mb"]) < 1000
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
+def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    dsvc.main(["--rows", "300", "--features", "4", "--clients", "3", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert all(fit["gap"] <= 1e-3 for fit in found["fits"])
+    assert found["fits"][-1]["rounds"] > 16
+    assert found["bare_round"] > 0
