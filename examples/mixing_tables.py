@@ -137,7 +137,7 @@ def plot(results: dict[str, tuple[list[dict[str, Any]], dict[str, dict[str, Any]
         for local in LOCALS:
             chosen = [record["chosen"] for record in records if record["local"] == local]
             last.semilogy(list(SETTINGS), chosen, "o-", markersize=4, label=local)
-        last.set(title=f"{name}, β chosen on trusted rows")
+        last.set(title=f"{name}, β")
         last.grid(alpha=0.3)
         last.legend(fontsize="small")
     return figure
