@@ -212,6 +212,15 @@ CASES = [
     mixing("robust odm", settings={"local": "odm", "mixing": "beta", "beta": 0.5, "n_shards": 7, "random_state": 0}),
     odm("csvrg", settings={"solver": "csvrg", "coreset_size": 1000, **linear}, tol=1e-3, without=MEMORY),
 ]
+# weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
+HULLS = {"check_class_weight_classifiers": ""}
+# the check passes any numbers off as kernel values, over which P has no least value
+NEGATIVE_DIAGONAL = {"check_positive_only_tag_during_fit": "negative diagonal"}
+# steps draw rows: one that is there twice is drawn as two, and one of weight 2 as one, so that the draws are others
+DRAWN = {
+    "check_sample_weight_equivalence_on_dense_data": "not equivalent",
+    "check_sample_weight_equivalence_on_sparse_data": "not equivalent",
+}
 # Settings that scikit-learn's checks run in, each with the checks that fail in it and what they say.
 # weights are shares of a step, and a repeated row is a step more, in another place
 UNEVEN = {f"check_sample_weight_equivalence_on_{rows}_data": "Comparing the output" for rows in ("dense", "sparse")}
@@ -219,8 +228,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (CentroidClassifier(), {}),
     (MixingClassifier(), UNEVEN),
     (MixingClassifier("odm", mixing="kl", scale="minmax"), UNEVEN),
-    # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
-    (SaddleSVC(), {"check_class_weight_classifiers": ""}),
+    (SaddleSVC(), HULLS),
     (MDDRidge(), {}),
     (MDDRidge("loo", scale="standard"), {}),
     (MDDKernelRidge(), {}),
@@ -248,8 +256,24 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMClassifier(class_weight="balanced"), {}),
     (
         ODMClassifier("precomputed"),
-        # it passes any numbers off as kernel values, over which P has no least value
-        {"check_positive_only_tag_during_fit": "negative diagonal"},
+        NEGATIVE_DIAGONAL,
     ),
+    (ODMClassifier("precomputed", solver="sodm"), NEGATIVE_DIAGONAL),
+    (ODMClassifier(solver="landmark"), {}),
+    (ODMClassifier("laplacian", solver="sodm"), {}),
+    (ODMClassifier("linear", solver="dsvrg"), DRAWN),
+    (ODMClassifier("linear", solver="svrg"), DRAWN),
+    # weights move what is drawn for the core set, too, and twenty rows of it show less than all
+    (ODMClassifier("linear", solver="csvrg"), DRAWN | {"check_class_weight_classifiers": ""}),
+    (SaddleSVC(solver="gilbert"), HULLS),
+    (SaddleSVC(alpha=None), HULLS),
+    # random coordinates, to a gap of 1e-3, and then the weights of a row that is there twice are halves only about
+    (SaddleSVC(solver="saddle"), HULLS | {"check_sample_weight_equivalence_on_dense_data": "not equivalent"}),
+]
+# As well, but only with the slow tests: solvers and kernels that are checked above each with another.
+CHECKED_SLOWLY: list[tuple[Any, dict[str, str]]] = [
+    *((ODMClassifier(kernel, solver="landmark"), {}) for kernel in ("laplacian", "poly", linear_kernel)),
+    *((ODMClassifier(kernel, solver="sodm"), {}) for kernel in ("poly", linear_kernel)),
+    (SaddleSVC(offset="midpoint"), HULLS),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

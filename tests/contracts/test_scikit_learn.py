@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from contracts.cases import CHECKED
+from contracts.cases import CHECKED, CHECKED_SLOWLY
 from dask_odm.estimators.registry import ESTIMATORS
 
 
@@ -28,7 +28,13 @@ def name_of(estimator: Any) -> str:
     return re.sub(r"<function (\w+)[^>]*>", r"\1", " ".join(str(estimator).split()))
 
 
-@pytest.mark.parametrize(("estimator", "expected"), CHECKED, ids=[name_of(estimator) for estimator, _ in CHECKED])
+ALL = [
+    *(pytest.param(*each, id=name_of(each[0])) for each in CHECKED),
+    *(pytest.param(*each, id=name_of(each[0]), marks=pytest.mark.slow) for each in CHECKED_SLOWLY),
+]
+
+
+@pytest.mark.parametrize(("estimator", "expected"), ALL)
 def test_scikit_learn_compatible(estimator, expected):
     failed = failed_checks(estimator)
     assert set(failed) == set(expected), failed

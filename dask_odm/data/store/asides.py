@@ -6,14 +6,17 @@ output. Whoever writes next in that folder removes what nobody owns any more.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dask_odm.data.store.files import aside, remove_folder
 from dask_odm.data.store.locks import FileLock, take_abandoned, take_lock
 
+ATTEMPTS = 100  # to hold a lock whose name nobody else has
 _LOCK = re.compile(r"\.(.+)\.[0-9a-f]{8}\.lock")
 _OWNED: dict[str, FileLock] = {}  # names of this process
 
@@ -27,10 +30,13 @@ def own(name: str) -> None:
         The lock cannot be written; nothing is left of it.
     """
     remove_abandoned(os.path.dirname(name))
-    lock = take_lock(f"{name}.lock")
-    if lock is None:
-        raise FileExistsError(f"{name}.lock")
-    _OWNED[name] = lock
+    for _ in range(ATTEMPTS):
+        lock = take_lock(f"{name}.lock")
+        if lock is not None:
+            _OWNED[name] = lock
+            return
+        time.sleep(0.01)  # whoever looks for what was abandoned has it for a moment
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{name}.lock")
 
 
 def disown(name: str) -> None:
@@ -78,7 +84,7 @@ def remove_abandoned(folder: str) -> None:
 
 
 def _remove_if_abandoned(file: str, target: str) -> None:
-    lock = take_abandoned(file) if _is_ours(file) else None
+    lock = take_abandoned(file, empty=True) if _is_ours(file) else None
     if lock is None:
         return
     name = file.removesuffix(".lock")

@@ -125,15 +125,18 @@ def take_lock(path: str) -> FileLock | None:
         return FileLock(path, descriptor)
 
 
-def take_abandoned(path: str) -> FileLock | None:
-    """Hold the lock's file at ``path`` if the process that it names is no more; None where it lives, or may."""
+def take_abandoned(path: str, *, empty: bool = False) -> FileLock | None:
+    """Hold the lock's file at ``path`` if the process that it names is no more; None where it lives, or may.
+
+    ``empty``: also a file that nobody locks and that names none yet, of a process that was killed as it made it.
+    """
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:
         return None
     lock = FileLock(path, descriptor)
     try:
-        if _is_abandoned(descriptor):
+        if _is_abandoned(descriptor, empty):
             return lock
     except OSError:
         pass
@@ -141,10 +144,13 @@ def take_abandoned(path: str) -> FileLock | None:
     return None
 
 
-def _is_abandoned(descriptor: int) -> bool:
+def _is_abandoned(descriptor: int, empty: bool) -> bool:
     holder, locked = Holder.of(descriptor), _locked(descriptor)
-    if holder is None or locked is False:
+    if locked is False:
         return False
+    if holder is None:
+        found = os.fstat(descriptor)
+        return empty and locked is True and stat.S_ISREG(found.st_mode) and found.st_size == 0
     if not (locked and holder.locks):
         return not holder.may_live()
     return holder.host == node() or time.time() - os.fstat(descriptor).st_mtime > ELSEWHERE_SECONDS

@@ -5,11 +5,7 @@ Where rows are dealt to clients, `dask_odm.estimators.saddle.client_recipes` has
 
 from __future__ import annotations
 
-from scipy.sparse import issparse
-
-from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps
-from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.steps import rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
@@ -22,15 +18,7 @@ from dask_odm.solvers.saddle_point import SaddleState, solve_saddle_point, solve
 
 
 def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.solvers.saddle_point`, or by clients.
-
-    Raises
-    ------
-    InputError
-        Rows that are sparse.
-    """
-    if isinstance(data, MemoryData) and issparse(data.held.X):
-        raise InputError("solver='saddle' needs dense rows; use solver='mnp' for sparse ones.")
+    """Train by `dask_odm.solvers.saddle_point`, or by clients; rows are dense."""
     if by_clients(data, fit):
         return train_by_clients(data, fit)
     data.cluster.require(solver_bytes(data.rows, data.features), 1, f"solver='saddle' over {data.rows} rows")

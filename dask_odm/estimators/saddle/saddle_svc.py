@@ -169,7 +169,7 @@ class SaddleSVC(StoreClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = self.solver != "saddle"
         return tags
 
     def _settings(self, run: FitRun, **more: Any) -> SaddleFit:

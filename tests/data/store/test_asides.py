@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tries.client_faults import Touches
 
-from dask_odm.data.store import asides
+from dask_odm.data.store import asides, locks
 from dask_odm.data.store.asides import disown, own, owned_file, remove_abandoned
 from dask_odm.data.store.files import aside
 from dask_odm.data.store.records import read_record, write_record
@@ -86,6 +86,18 @@ def test_what_a_living_process_writes_stays(tmp_path):
     assert os.listdir(tmp_path) == ["a.zarr"]
 
 
+@pytest.mark.skipif(locks.fcntl is None, reason="the system has no locks")
+def test_an_empty_lock_is_of_a_process_that_was_killed_as_it_made_it(tmp_path):
+    path = tmp_path / ".a.zarr.01234567.lock"
+    path.touch()
+    with path.open("r+b") as making:
+        locks.fcntl.flock(making, locks.fcntl.LOCK_EX)
+        remove_abandoned(str(tmp_path))
+        assert path.exists()
+    remove_abandoned(str(tmp_path))
+    assert not path.exists()
+
+
 def test_what_is_not_ours_stays(tmp_path):
     names = [".a.zarr.01234567", ".a.zarr.01234567.lock", ".a.zarr.0123.lock", "a.zarr.01234567.lock"]
     for each in names:
@@ -117,6 +129,7 @@ def test_what_was_there_is_not_lost_where_it_cannot_be_put_back(tmp_path, monkey
 
 def test_a_lock_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(asides, "take_lock", lambda path: None)
+    monkeypatch.setattr(asides, "ATTEMPTS", 2)
     with pytest.raises(FileExistsError):
         own(str(tmp_path / ".a.zarr.01234567"))
     assert not os.listdir(tmp_path)
