@@ -7,16 +7,18 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+CHECKOV := .venv-checkov
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test demo lint format clean
+.PHONY: help test demo lint format checkov clean
 
 help:
 	@echo "make test     run the test suite"
 	@echo "make demo     train on a real data set and on one larger than its workers' memory"
 	@echo "make lint     ruff check, ruff format --check, mypy"
 	@echo "make format   let ruff rewrite the files"
+	@echo "make checkov  let checkov look for what is unsafe in what the helm chart renders"
 	@echo "make clean    remove .venv and caches"
 
 test: $(VENV)/.installed-test
@@ -34,8 +36,11 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+checkov: $(VENV)/.installed-test $(CHECKOV)/.installed
+	@DASK_ODM_CHECKOV=$(CURDIR)/$(CHECKOV)/bin/checkov $(BIN)/python -m pytest -n 0 tests/helm/test_checkov.py $(ARGS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(CHECKOV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find dask_odm tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One file per set of extras (plot, test, dev), written only after an install that succeeded.
@@ -50,4 +55,11 @@ $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "dask_odm needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# It pins what it depends on, and so has an environment of its own.
+$(CHECKOV)/.installed:
+	@echo "Installing checkov into $(CHECKOV) ..."
+	@$(PYTHON) -m venv $(CHECKOV)
+	@$(CHECKOV)/bin/python -m pip install --quiet --disable-pip-version-check 'checkov>=3.3,<4'
 	@touch $@
