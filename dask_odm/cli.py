@@ -1,8 +1,8 @@
 """The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | cluster | retire | demo``.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
-stderr. A command that cannot go on says why in one line and exits with 2, an interrupted one with 130. What is
-heavy is imported by the command that needs it.
+stderr. A command that cannot go on says why in one line and exits with 2, one that is interrupted, by Ctrl-C or
+SIGTERM, with 130. What is heavy is imported by the command that needs it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Commands(click.Group):
         self.is_process = args is None
         if self.is_process:
             sys.unraisablehook = _unraisable
+            # as Ctrl-C: files are tidied up, and a container's first process would not even notice it
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             # Ctrl-C in a queue's lock breaks the callback of a task that ends just then, and is reported there too
             logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL + 1)
         return super().main(args, *others, **named)

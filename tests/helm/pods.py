@@ -5,6 +5,9 @@ Service has that of the pod it selects. ConfigMaps, Secrets, emptyDirs and claim
 that is mounted names the folder instead. Containers of Deployments are started again when they end, pods of a Job as
 often as it allows. Probes are asked as they are rendered, and pods are stopped as Kubernetes does it: the preStop hook,
 SIGTERM, and SIGKILL after the grace period. What Numba compiles pods share here, and do not in a cluster.
+
+A machine can confine its pods where the system allows it: they then run without rights, with a read-only root, a `/tmp`
+of their own, and share nothing; as the chart's user, where that one may read this machine's Python.
 """
 
 from __future__ import annotations
@@ -28,9 +31,16 @@ from typing import Any
 
 from charts import ROOT, Document, image_environment
 
-HOSTS = Path(__file__).parent / "hosts"
+HOSTS = Path("tests/helm/hosts")
+# Mounts that one process and its children see: this repository, the machine's folder, the pod's /tmp; all else is
+# read-only. The folders they are mounted at are empty on any Linux.
+CONFINE = """
+mount --bind "$1" /srv && mount --bind "$2" /mnt && mount --bind "$3" /tmp && mount -o remount,bind,ro / && cd /tmp
+user=$4; shift 4
+exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all "$@"
+"""
 TICK = 0.05
-READY_SECONDS = 300.0  # on a machine that has other work
+READY_SECONDS = 200.0  # on a machine that has other work
 
 
 @dataclass
@@ -77,6 +87,7 @@ class Pod:
         order = sorted(self.container["volumeMounts"], key=lambda each: len(each["mountPath"]), reverse=True)
         for each in order:
             self.folders[each["mountPath"]] = self.machine.volume(self, volumes[each["name"]])
+        self.machine.hand_over()
         for each in order:
             if "configMap" in volumes[each["name"]]:
                 for file in self.folders[each["mountPath"]].iterdir():
@@ -87,7 +98,20 @@ class Pod:
         paths = "|".join(map(re.escape, sorted(self.folders, key=len, reverse=True)))
         # in one pass: a folder's own path may begin with one that is mounted, such as /tmp
         pattern = rf"(?<![\w./-])({paths})(?=/|$|[^\w./-])"
-        return re.sub(pattern, lambda found: str(self.folders[found[1]]), text, flags=re.M)
+        return re.sub(pattern, lambda found: self.seen(found[1]), text, flags=re.M)
+
+    def seen(self, path: str) -> str:
+        """Where its processes find what is mounted at a path."""
+        folder = self.folders[path]
+        if not self.machine.confined:
+            return str(folder)
+        return path if path == "/tmp" else f"/mnt/{folder.relative_to(self.machine.folder)}"
+
+    def confined(self, words: list[str]) -> list[str]:
+        """A command, confined if the machine's pods are."""
+        if not self.machine.confined:
+            return words
+        return confine(self.machine.folder, self.folders["/tmp"], self.machine.user, words)
 
     def environment(self) -> dict[str, str]:
         """What the container's processes see: the image's variables, the rendered ones, and where this test runs."""
@@ -100,10 +124,12 @@ class Pod:
             else:
                 found[each["name"]] = expanded(each["value"], found)
         found = {name: self.here(value) for name, value in found.items()}
-        path = os.pathsep.join([str(HOSTS), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        root = Path("/srv") if self.machine.confined else ROOT
+        path = os.pathsep.join(map(str, [root / HOSTS, root]))
         tools = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
         hosts = ",".join(f"{name}={address}" for name, address in self.machine.hosts.items())
-        del found["NUMBA_CACHE_DIR"]  # beside the sources, where this machine's other tests have it
+        if not self.machine.confined:
+            del found["NUMBA_CACHE_DIR"]  # beside the sources, where this machine's other tests have it
         return found | {"PATH": tools, "PYTHONPATH": path, "DASK_ODM_TEST_HOSTS": hosts}
 
     def start(self) -> None:
@@ -112,7 +138,7 @@ class Pod:
         self.starts += 1
         with open(self.home / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [self.here(word) for word in words],
+                self.confined([self.here(word) for word in words]),
                 env=environment, cwd=self.home / "root", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
@@ -122,7 +148,7 @@ class Pod:
 
         Variables of the environment that it is to be ``without`` are left out.
         """
-        words = [self.here(word) for word in command]
+        words = self.confined([self.here(word) for word in command])
         environment = {name: value for name, value in self.environment().items() if name not in without}
         return subprocess.run(
             words, env=environment, cwd=self.home / "root", capture_output=True, text=True, timeout=120,
@@ -223,10 +249,12 @@ class Machine:
         Where all files go.
     documents : list of dict
         What helm renders; Jobs are started by `start_job`.
+    user : int, optional
+        Pods are confined, and run as this user; see `confining_user`.
     """
 
-    def __init__(self, folder: Path, documents: list[Document]) -> None:
-        self.folder, self.documents = folder, documents
+    def __init__(self, folder: Path, documents: list[Document], user: int | None = None) -> None:
+        self.folder, self.documents, self.user, self.confined = folder, documents, user or 0, user is not None
         self.network = f"127.{random.SystemRandom().randrange(1, 255)}.{random.SystemRandom().randrange(255)}"
         self.pods: list[Pod] = []
         self.jobs: list[Job] = []
@@ -308,6 +336,12 @@ class Machine:
             assert "emptyDir" in volume
         return folder
 
+    def hand_over(self) -> None:
+        """Let the pods' user write to their folders, as an fsGroup does."""
+        if self.confined:
+            for each in [self.folder, *self.folder.rglob("*")]:
+                os.chown(each, self.user, self.user)
+
     def component(self, name: str) -> list[Pod]:
         return [pod for pod in self.pods if pod.template["metadata"]["labels"]["app.kubernetes.io/component"] == name]
 
@@ -366,3 +400,25 @@ def can_bind_loopback() -> bool:
         except OSError:
             return False
     return True
+
+
+def confine(folder: Path, tmp: Path, user: int, words: list[str]) -> list[str]:
+    """A command that runs another one as `CONFINE` says."""
+    return ["unshare", "--mount", "sh", "-ec", CONFINE, "sh", str(ROOT), str(folder), str(tmp), str(user), *words]
+
+
+def confining_user(folder: Path, wanted: int) -> int | None:
+    """Whom confined processes can run as: the one wanted, this process's own, or None where none can be confined."""
+    code = (
+        "import dask_odm.engine.workers, os, subprocess, sys; subprocess.run([sys.executable, '--version'], check=True)"
+    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "/srv", "NUMBA_CACHE_DIR": "/tmp"}
+    for user in dict.fromkeys((wanted, os.getuid())):
+        tmp = folder / str(user)
+        tmp.mkdir()
+        os.chown(tmp, user, user)
+        command = confine(folder, tmp, user, [sys.executable, "-B", "-c", code])
+        with suppress(OSError, subprocess.TimeoutExpired):
+            if subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False).returncode == 0:
+                return user
+    return None

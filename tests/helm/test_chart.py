@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from distributed.cli.dask_worker import main as dask_worker
 from kubernetes_validate import utils as schemas
 
 from dask_odm.cli import main as dask_odm
+from dask_odm.estimators.registry import ESTIMATORS
 
 # Kinds that Kubernetes itself does not have, with what the chart may say of them.
 TEXT, TEXTS = {"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}
@@ -166,6 +168,17 @@ def parse(words: list[str], where: str) -> None:
     context = chosen.make_context(where, list(words[2:]))
     assert not context.params.get("preload_argv"), where
     assert not context.args, where
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=lambda estimator: estimator.word)
+def test_every_estimator_can_be_trained(estimator):
+    values = {
+        "args": ["--estimator", estimator.word],
+        "checkpoint": "checkpoint" in signature(estimator.load()).parameters,
+    }
+    (job,) = [each for each in documents_of(template("train", {"train": values})) if each["kind"] == "Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    parse([*container["command"], *container["args"]], estimator.word)
 
 
 def test_words_that_a_command_does_not_know_are_found():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from charts import Document, documents_of, render, template
-from pods import Job, Machine, Pod, can_bind_loopback, until
+from pods import Job, Machine, Pod, can_bind_loopback, confining_user, until
 
 from dask_odm import load_model
 from dask_odm.data.store.records import read_record
@@ -106,6 +108,7 @@ def test_the_chart_s_own_test_passes(machine):
 def test_a_worker_that_is_killed_costs_no_bit(machine, reference):
     job, worker = start_job(machine, "killed"), machine.component("worker")[0]
     await_midst(machine, job)
+    assert list((machine.folder / CLAIM).glob("dask-odm-*")), "what workers are to read is on the volume"
     starts = worker.starts
     worker.kill()
     job.await_end()
@@ -145,29 +148,40 @@ def test_nothing_is_written_but_to_volumes(machine, reference):
     assert [str(path) for pod in machine.pods for path in (pod.home / "root").iterdir()] == []
 
 
-def test_with_encryption_a_job_trains_and_a_plain_client_is_refused(tmp_path):
+def test_with_encryption_a_job_trains_and_a_plain_client_is_refused(tmp_path, tmp_path_factory):
+    """Where the system allows it, without rights and with a read-only root."""
     values = {"workers": {"default": {"replicas": 1}}, "train": {"args": ["--kernel", "linear"]}}
     documents = documents_of(template("tls-self-signed", values))
-    with Machine(tmp_path, documents).running() as machine:
-        (worker,), (scheduler,) = machine.component("worker"), machine.component("scheduler")
+    user = confining_user(tmp_path_factory.mktemp("tried"), 10001) if os.getuid() == 0 else None
+    with Machine(tmp_path, documents, user).running() as machine:
+        (worker,) = machine.component("worker")
         ingest(worker)
         job = machine.start_job(job_of(documents))
         job.await_end()
         assert len(load_model(tmp_path / CLAIM / "model.zarr").classes_) == 2
-        plain = ["dask-odm", "cluster", "--wait", "3s", "--scheduler"]
-        for address in (f"tcp://{scheduler.address}:8786", f"tls://{scheduler.address}:8786"):
-            refused = worker.run([*plain, address], without=["DASK_CONFIG"])
-            assert refused.returncode == 2, refused.stdout
-            assert "cannot join the scheduler" in refused.stderr
-        files = [
-            f"--tls-{name}=/etc/dask-odm/tls/{file}"
-            for name, file in (("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key"))
-        ]
-        joined = worker.run([*plain, address, *files], without=["DASK_CONFIG"])
-        assert (joined.returncode, joined.stdout.startswith(worker.name)) == (0, True), joined.stderr
+        check_who_is_let_in(worker, machine.component("scheduler")[0].address)
+        if user is not None:
+            done = worker.run(["sh", "-c", "id -u; touch /usr/x /etc/x; grep CapEff /proc/self/status"])
+            assert done.stderr.count("Read-only file system") == 2
+            assert done.stdout == f"{user}\nCapEff:\t0000000000000000\n"
         hook = worker.stop()
         assert hook is not None
         assert (hook.returncode, "handed over" in hook.stdout) == (0, True), hook.stderr
+
+
+def check_who_is_let_in(worker: Pod, scheduler: str) -> None:
+    """A client of another configuration needs the certificate."""
+
+    def ask(protocol: str, *options: str) -> subprocess.CompletedProcess[str]:
+        where = f"{protocol}://{scheduler}:8786"
+        return worker.run(["dask-odm", "cluster", "--wait", "3s", "--scheduler", where, *options], ["DASK_CONFIG"])
+
+    for refused in (ask("tcp"), ask("tls")):
+        assert refused.returncode == 2, refused.stdout
+        assert "cannot join the scheduler" in refused.stderr
+    files = {"ca": "ca.crt", "cert": "tls.crt", "key": "tls.key"}
+    joined = ask("tls", *(f"--tls-{name}=/etc/dask-odm/tls/{file}" for name, file in files.items()))
+    assert (joined.returncode, joined.stdout.startswith(worker.name)) == (0, True), joined.stderr
 
 
 def test_names_that_are_no_service_are_not_known(machine):

@@ -50,6 +50,9 @@ spec:
         {{- if eq .component "train" }}
         - name: JOB_NAME
           valueFrom: {fieldRef: {fieldPath: "metadata.labels['batch.kubernetes.io/job-name']"}}
+        # Workers read what a fit leaves there for them.
+        - name: DASK_TEMPORARY_DIRECTORY
+          value: {{ $.Values.storage.mountPath }}
         {{- end }}
         {{- if eq .component "worker" }}
         - name: DASK_ODM_WORKER
