@@ -8,10 +8,11 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+CHECKOV := .venv-checkov
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test demo bench lint format clean
+.PHONY: help test demo bench lint format checkov clean
 
 help:
 	@echo "make test     run the test suite"
@@ -19,6 +20,7 @@ help:
 	@echo "make bench    compare methods on two small data sets: tables and plots in dask-odm-bench/"
 	@echo "make lint     ruff check, ruff format --check, mypy"
 	@echo "make format   let ruff rewrite the files"
+	@echo "make checkov  let checkov look for what is unsafe in what the helm chart renders"
 	@echo "make clean    remove .venv and caches"
 
 test: $(VENV)/.installed-test
@@ -39,8 +41,11 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+checkov: $(VENV)/.installed-test $(CHECKOV)/.installed
+	@DASK_ODM_CHECKOV=$(CURDIR)/$(CHECKOV)/bin/checkov $(BIN)/python -m pytest -n 0 tests/helm/test_checkov.py $(ARGS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(CHECKOV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find dask_odm tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One file per set of extras (plot, bench, test, dev), written only after an install that succeeded.
@@ -55,4 +60,11 @@ $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "dask_odm needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# It pins what it depends on, and so has an environment of its own.
+$(CHECKOV)/.installed:
+	@echo "Installing checkov into $(CHECKOV) ..."
+	@$(PYTHON) -m venv $(CHECKOV)
+	@$(CHECKOV)/bin/python -m pip install --quiet --disable-pip-version-check 'checkov>=3.3,<4'
 	@touch $@

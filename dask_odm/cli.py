@@ -1,13 +1,12 @@
-"""The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | bench | demo``.
+"""The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | cluster | retire | bench | demo``.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
-stderr. A command that cannot go on says why in one line and exits with 2, an interrupted one with 130. What is
-heavy is imported by the command that needs it.
+stderr. A command that cannot go on says why in one line and exits with 2, one that is interrupted, by Ctrl-C or
+SIGTERM, with 130. What is heavy is imported by the command that needs it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -16,14 +15,17 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from dask_odm.cli_bench import bench
+from dask_odm.cli_cluster import Joining, cluster, cluster_of, join_options, retire
 from dask_odm.cli_options import EstimatorCommand, parameters_of
+from dask_odm.cli_output import emit as _emit
+from dask_odm.cli_output import json_option
 from dask_odm.errors import DaskODMError
 from dask_odm.estimators.registry import by_word
 
@@ -37,6 +39,8 @@ class Commands(click.Group):
         self.is_process = args is None
         if self.is_process:
             sys.unraisablehook = _unraisable
+            # as Ctrl-C: files are tidied up, and a container's first process would not even notice it
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             # Ctrl-C in a queue's lock breaks the callback of a task that ends just then, and is reported there too
             logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL + 1)
         return super().main(args, *others, **named)
@@ -66,7 +70,10 @@ def main() -> None:
 
 
 main.add_command(bench)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+main.add_command(cluster)
+main.add_command(retire)
+
+
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is there, once the new is complete.")
 
 
@@ -166,7 +173,7 @@ def verify(path: str, as_json: bool) -> None:
 @main.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
-@click.option("--scheduler", metavar="ADDRESS", help="Train on the Dask cluster there, such as tcp://host:8786.")
+@join_options
 @click.option(
     "--workers",
     type=click.IntRange(1),
@@ -177,7 +184,7 @@ def verify(path: str, as_json: bool) -> None:
 @click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced.")
 @overwrite_option
 @json_option
-def fit(store: str, model: str, estimator: str, scheduler: str | None, workers: int | None, threads: int | None,
+def fit(store: str, model: str, estimator: str, joining: Joining, workers: int | None, threads: int | None,
         worker_memory: str | None, overwrite: bool, as_json: bool, **given: Any) -> None:  # fmt: skip
     """Learn from a STORE and write the MODEL.
 
@@ -187,12 +194,12 @@ def fit(store: str, model: str, estimator: str, scheduler: str | None, workers: 
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.facts import model_facts
 
-    cluster = _cluster(scheduler, workers, threads, worker_memory)
+    where = cluster_of(joining, workers, threads, worker_memory)
     check_target(model, "model", overwrite=overwrite)
     source, started = Store.open(store), time.perf_counter()
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
-    with _resumable(getattr(learner, "checkpoint", None)), cluster, _progress():
+    with _resumable(getattr(learner, "checkpoint", None)), where, _progress():
         learner.fit(source.path)
         seconds = time.perf_counter() - started
         learner.save(model, overwrite=overwrite)
@@ -218,9 +225,11 @@ def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_
     check_predictions(out, overwrite=overwrite)
     started = time.perf_counter()
     with _progress():
-        rows = write_predictions(_load(model), Store.open(store), out, scores=scores, overwrite=overwrite)
+        loaded = _load(model)
+        rows = write_predictions(loaded, Store.open(store), out, scores=scores, overwrite=overwrite)
+    what = "scores" if scores else "labels" if hasattr(loaded, "classes_") else "predictions"
     result = {"path": os.path.abspath(out), "rows": rows, "seconds": time.perf_counter() - started}
-    _emit(as_json, result, f"{out}: {rows} {'scores' if scores else 'predictions'}, {result['seconds']:.2f} s")
+    _emit(as_json, result, f"{out}: {rows} {what}, {result['seconds']:.2f} s")
 
 
 @main.command()
@@ -255,21 +264,6 @@ def demo(folder: str, as_json: bool) -> None:
     _emit(as_json, result, "")
 
 
-def _cluster(
-    scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
-) -> AbstractContextManager[Any]:
-    """Where to train: workers of this machine, of a scheduler, or this process."""
-    if scheduler is not None and workers is not None:
-        raise click.UsageError("--scheduler and --workers exclude each other.")
-    if workers is None and (threads is not None or memory is not None):
-        raise click.UsageError("--threads and --worker-memory go with --workers.")
-    if scheduler is None and workers is None:
-        return nullcontext()
-    from dask_odm.engine.workers import joined, local_workers
-
-    return joined(scheduler) if scheduler is not None else local_workers(workers or 1, threads or 1, memory or "auto")
-
-
 def _load(path: str) -> Any:
     from dask_odm.estimators.saving import load_model
 
@@ -299,16 +293,6 @@ def _progress() -> Iterator[None]:
             yield
     finally:
         bars.close()
-
-
-def _emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
-    """Print the one object, or the text."""
-    from dask_odm.diagnostics.facts import plain
-
-    if as_json:
-        click.echo(json.dumps(plain(result), allow_nan=False))
-    elif text:
-        click.echo(text)
 
 
 def _levels(levels: Any) -> str:

@@ -79,8 +79,8 @@ def figure3(options: argparse.Namespace) -> Figure:
     for name, rows in sets.items():
         found[name] = {}
         for line, settings in LINES.items():
-            # blocks of one take an exchange for every feature a sweep: about four times as many in all
-            steps = max(16, 4 * most // rows[0].shape[1]) if "block_size" in settings else most
+            # blocks of one take an exchange for every feature a sweep: about as many exchanges in all
+            steps = max(16, most // rows[0].shape[1]) if "block_size" in settings else most
             found[name][line] = margins(rows, steps, **settings)
         tell(name, "margin", found[name])
     return drawn(found, "certified margin")

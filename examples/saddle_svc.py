@@ -1,6 +1,6 @@
 """SaddleSVC in memory, as the paper measures it: beside NuSVC (its figures 1 and 2) and Gilbert's algorithm (table 1).
 
-    DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 60 --output figure1.png
+    DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 5 --output figure1.png
     python examples/saddle_svc.py figure2 --full --most 60 --output figure2.png
     DASK_ODM_DATA=folder python examples/saddle_svc.py table1 --full --most 60 --output table1.png
 
@@ -102,9 +102,8 @@ def figure1(options: argparse.Namespace) -> Figure:
         sets["synthetic"] = split(*synthetic(1000, 16, separable=False))
     figure = Figure(figsize=(10, 3 * len(sets)), layout="constrained")
     axes = figure.subplots(len(sets), 2, squeeze=False)
+    of_saddle("saddle", split(*synthetic(100, 8)), 16)  # compiles
     for (name, rows), (left, right) in zip(sets.items(), axes, strict=True):
-        few = tuple(part[:64] for part in rows)
-        of_saddle("saddle", few, 16)  # compiles
         found = {
             "saddle": list(growing(lambda steps, rows=rows: of_saddle("saddle", rows, steps), 16, options.most)),
             "mnp": list(growing(lambda steps, rows=rows: of_saddle("mnp", rows, steps), 1, options.most)),

@@ -26,7 +26,7 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 
-COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "bench", "demo")
+COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "cluster", "retire", "bench", "demo")
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 
 
@@ -339,8 +339,10 @@ def test_a_true_process(made, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals to a group of processes")
-@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
-def test_ctrl_c_ends_a_fit_with_one_line(tmp_path_factory, tmp_path, workers):
+@pytest.mark.parametrize(
+    ("workers", "number"), [((), signal.SIGINT), (("--workers", "1"), signal.SIGINT), ((), signal.SIGTERM)]
+)
+def test_ctrl_c_and_sigterm_end_a_fit_with_one_line(tmp_path_factory, tmp_path, workers, number):
     rng = np.random.default_rng(0)
     with StoreWriter(tmp_path_factory.mktemp("large") / "a.zarr") as writer:
         writer.append(rng.normal(size=(6000, 5)), rng.integers(0, 2, 6000))
@@ -355,7 +357,7 @@ def test_ctrl_c_ends_a_fit_with_one_line(tmp_path_factory, tmp_path, workers):
         while not os.listdir(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.05)  # until it has made its folder for scratch: the fit has begun
         time.sleep(1.0)  # to where it solves, and writes no more
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         stdout, stderr = process.communicate(timeout=60)
     finally:
         process.kill()

@@ -16,13 +16,10 @@ from notebooks import run_notebook, shown
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 FILES = sorted(path.name for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-NEEDS = {
-    "from_parquet.py": "pyarrow",
-    "compare_mdd.py": "matplotlib",
-    "compare_svrg.py": "matplotlib",
-    "mixing_tables.py": "matplotlib",
-    "robust_odm.py": "matplotlib",
-}
+NEEDS = {"from_parquet.py": "pyarrow"} | dict.fromkeys(
+    ("compare_mdd.py", "compare_svrg.py", "mixing_tables.py", "robust_odm.py", "saddle_dsvc.py", "saddle_svc.py"),
+    "matplotlib",
+)
 
 
 def of_kind(suffix: str) -> list[str]:
@@ -57,12 +54,23 @@ def test_script(name, workplace, capsys, monkeypatch) -> None:
         pytest.importorskip(NEEDS[name])
     before = set(FILES)
     monkeypatch.setattr("sys.argv", [name])
+    monkeypatch.syspath_prepend(EXAMPLES)  # as Python does
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     said = capsys.readouterr()
     assert said.out.strip()
     assert said.err == ""
     assert left_behind(workplace) == []
     assert {path.name for path in EXAMPLES.iterdir()} - {"__pycache__"} == before
+
+
+@pytest.mark.parametrize("figure", ["saddle_svc.py table1", "saddle_dsvc.py figure3"])
+def test_figures_of_the_paper_are_drawn(figure, tmp_path, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    name, which = figure.split()
+    monkeypatch.setattr("sys.argv", [name, which, "--output", str(tmp_path / "a.png")])
+    monkeypatch.syspath_prepend(EXAMPLES)
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("name", of_kind(".sh"))

@@ -36,8 +36,10 @@ MAY_IMPORT["estimators"] = MAY_IMPORT["strategies"] | {"strategies"}
 MAY_IMPORT["diagnostics"] = MAY_IMPORT["estimators"] | {"estimators"}
 MAY_IMPORT["demo"] = MAY_IMPORT["diagnostics"] | {"diagnostics", "datasets", ""}  # "": dask_odm itself
 MAY_IMPORT["cli_options"] = MAY_IMPORT["diagnostics"]
-MAY_IMPORT["cli_bench"] = MAY_IMPORT["cli_options"] | {"diagnostics"}
-MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo", "cli_options", "cli_bench"}
+MAY_IMPORT["cli_output"] = BASE | {"diagnostics"}
+MAY_IMPORT["cli_bench"] = MAY_IMPORT["cli_options"] | {"diagnostics", "cli_output"}
+MAY_IMPORT["cli_cluster"] = BASE | {"engine", "diagnostics", "cli_output"}
+MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo", "cli_options", "cli_output", "cli_cluster", "cli_bench"}
 REGISTRY = "dask_odm.estimators.registry"  # names and homes of estimators: dask_odm itself may import it
 
 SHARED_BY_FAMILIES = ("base", "registry", "inputs", "fitting")
@@ -67,7 +69,7 @@ CLIENTS = ("distributed", "dask.distributed")
 CLIENT_MODULES = ("dask_odm.engine.cluster", "dask_odm.engine.watch")
 # Libraries that talk to a person, and the parts that may.
 FACES = {
-    "click": {"cli", "cli_bench", "cli_options"},
+    "click": {"cli", "cli_bench", "cli_cluster", "cli_options", "cli_output"},
     "tqdm": {"cli", "diagnostics"},
     "matplotlib": {"cli", "diagnostics"},
 }

@@ -21,7 +21,7 @@ from dask.base import compute, persist
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
-from distributed import Client, get_client
+from distributed import Client, Security, get_client  # noqa: F401  (others take Security from here)
 from distributed.scheduler import NoValidWorkerError
 from distributed.system import MEMORY_LIMIT
 

@@ -277,6 +277,11 @@ def complaints_about(settings: dict[str, Any]) -> list[str]:
     return found
 
 
+def runs_tasks(worker: dict[str, Any]) -> bool:
+    """Whether a worker, as the scheduler's identity has it, ran a task when it last said something."""
+    return _tasks_in(worker, RUNNING) > 0
+
+
 def _tasks_in(worker: dict[str, Any], states: set[str]) -> int:
     """Tasks of a worker that were in one of ``states`` when it last said something."""
     counts: dict[str, int] = worker["metrics"].get("task_counts", {})

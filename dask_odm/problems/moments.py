@@ -121,9 +121,10 @@ class MomentQuery:
         """``Σ c z zᵀ`` of every shard, (n_shards, k, k)."""
         total = np.zeros((self.n_shards, self.k, self.k))
         turned = np.zeros((self.n_shards, *[-(-self.k // TILE) * TILE] * 2))
+        buffers: dict[Any, Array] = {}
         for piece in self._pieces(blocks):
             if isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED and not issparse(piece.X):
-                self._add_turned(piece, self.embedding.origin, turned)
+                self._add_turned(piece, self.embedding.origin, turned, buffers)
             else:
                 self._add(piece, total)
         lower = np.tril(turned[:, : self.k, : self.k])
@@ -137,11 +138,15 @@ class MomentQuery:
                 y = block.y[rows].reshape(rows.stop - start, -1)
                 yield RowBlock(block.X[rows], y, np.sqrt(block.weight[rows]), block.first + start)
 
-    def _add_turned(self, piece: RowBlock, origin: Array, turned: Array) -> None:
+    def _add_turned(self, piece: RowBlock, origin: Array, turned: Array, buffers: dict[Any, Array]) -> None:
         """Add the moments of some rows, by compiled loops: their lower blocks alone."""
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
-        z = np.zeros((turned.shape[1], len(piece.y)), dtype)
+        width, n = turned.shape[1], len(piece.y)
+        if dtype not in buffers:
+            buffers[dtype] = np.empty(width * self.piece_rows, dtype)  # kept, since fresh pages are slow
+        z = buffers[dtype][: width * n].reshape(width, n)
+        z[self.k :] = 0.0
         # a difference from an origin of the rows' own type is exact but for its last digit
         near = origin.astype(dtype, copy=False)
         turn(piece.X, order, piece.y, piece.weight, near, self.y_origin, z)

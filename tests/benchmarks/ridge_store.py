@@ -83,9 +83,9 @@ def main(arguments: list[str] | None = None) -> None:
         store = Store.open(path)
         with local_workers(options.workers, memory_limit=options.limit) as client:
             for count in options.partitions:
-                strength = 0.5 if count > 1 else 0.0
+                strength = 30.0 if count > 1 else 0.0
                 model = odm.MDDRidge(
-                    "loo" if options.loo else 1e-6, n_partitions=count, discrepancy=strength, random_state=0
+                    "loo" if options.loo else 1e-2, n_partitions=count, discrepancy=strength, random_state=0
                 )
                 found = measure(store, client, options.workers, model)
                 if options.json:

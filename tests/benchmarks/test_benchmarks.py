@@ -8,17 +8,20 @@ from itertools import islice
 from pathlib import Path
 
 import dask
+import dsvc
 import fuzz_readers
 import kernel_tiles
 import landmark_store
 import landmarks
 import linear_rivals
 import linear_store
+import mdd_rivals
 import mixing_shards
 import numpy as np
 import out_of_core
 import pytest
 import real_data
+import ridge_store
 import ring
 import saddle_rivals
 from fuzz_cases import make_case
@@ -182,6 +185,23 @@ def test_saddle_rivals_solve_the_same_problem(data_dir: Path, capsys: pytest.Cap
     assert "over 0 s" in capsys.readouterr().out
 
 
+def test_mdd_rivals_solve_the_same_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    mdd_rivals.main(["--rows", "3000", "--kernel-rows", "300", "--repeats", "1", "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["model"] for row in found] == ["MDDRidge", "MDDKernelRidge"]
+    for row in found:
+        assert row["coefficients_apart"] < 1e-8
+        assert row["rmse"] == pytest.approx(row["rival_rmse"], rel=1e-8)
+
+
+def test_ridge_over_a_store_takes_one_pass_whatever_the_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    ridge_store.main(["--rows", "3000", "--workers", "1", "--limit", "1GB", "--partitions", "1", "3", "--json"])
+    one, three = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (one["passes"], one["rounds"], three["passes"], three["shards"]) == (1.0, 1, 1.0, 3)
+    assert three["rounds"] > 1
+    assert min(one["r2"], three["r2"]) > 0.9
+
+
 def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     size = [
         "--rows",
@@ -231,3 +251,13 @@ def test_parameter_mixing_over_a_store_stays_within_its_limit(monkeypatch, capsy
     assert (found["epochs"], found["wrongly_named"]) == (2, 0)
     assert max(found["peak_mb"]) < 1000
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
+def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    dsvc.main(["--rows", "300", "--features", "4", "--clients", "3", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert all(fit["gap"] <= 1e-3 for fit in found["fits"])
+    assert found["fits"][-1]["rounds"] > 16
+    assert found["bare_round"] > 0

@@ -12,7 +12,7 @@ import pytest
 
 from dask_odm.engine import workers
 from dask_odm.engine.cluster import active_client
-from dask_odm.engine.workers import joined, local_workers, peak_bytes
+from dask_odm.engine.workers import joined, local_workers, members, peak_bytes, retire, seconds_of, security_of
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
 
@@ -78,3 +78,47 @@ def test_workers_that_do_not_start(monkeypatch):
     with pytest.raises(ClusterError, match=r"2 workers did not start within 0\.5 s, most likely for lack of memory"):
         local_workers(2).__enter__()
     assert active_client() is None
+
+
+def test_who_joins_may_wait_for_workers():
+    with local_workers(1, 1, "700MB") as client:
+        address = client.scheduler.address
+        with joined(address, workers=1) as second:
+            (member,) = members(second)
+            assert (member.threads, member.memory, member.address) == (1, 700_000_000, *client.nthreads())
+        expected = rf"1 of 2 workers joined the scheduler at '{address}' within 1s; start more"
+        with pytest.raises(ClusterError, match=expected), joined(address, wait="1s", workers=2):
+            pass
+
+
+def test_a_worker_hands_over_what_it_holds_and_finishes_what_it_runs(client):
+    first, second = members(client)
+    held = client.submit(bytes, 1000, workers=[first.address], allow_other_workers=True)
+    running = client.submit(time.sleep, 2, workers=[first.address], allow_other_workers=True, pure=False)
+    held.result()
+    assert retire(client, [first.name, "nobody"], "1m") == [first.name]
+    assert running.done()
+    assert second.address in client.who_has([held])[held.key]
+    assert {client.submit(abs, i).result() for i in range(20)} == set(range(20))
+    assert set(client.has_what()[second.address]) >= {held.key}
+    assert retire(client, ["nobody"], "1m") == []
+    with pytest.raises(ClusterError, match=f"no other worker can take what {second.name} holds"):
+        retire(client, [second.name], "1m")
+
+
+def test_files_of_tls(tmp_path):
+    (tmp_path / "pem").touch()
+    there, gone = str(tmp_path / "pem"), str(tmp_path / "gone")
+    assert security_of(None, None, None) is None
+    assert security_of(there, there, there).require_encryption
+    with pytest.raises(InputError, match=r"missing: certificate, key\."):
+        security_of(there, None, None)
+    with pytest.raises(InputError, match=f"TLS key '{gone}' cannot be read: No such file"):
+        security_of(there, there, gone)
+
+
+@pytest.mark.parametrize("wait", ["soon", "0s", "-1m", ""])
+def test_times_that_cannot_be(wait):
+    assert (seconds_of("2m"), seconds_of("15")) == (120, 15)
+    with pytest.raises(InputError, match="wait must be"):
+        seconds_of(wait)

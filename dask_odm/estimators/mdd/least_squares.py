@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.scratch import scratch_folder
@@ -223,9 +224,11 @@ def _exchange(
     resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
     require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == (sum(sizes), t))
     states = None if resume is None else stacked_states(resume.solutions, resume.sides, sizes)
-    asks = data.cluster.client is not None and len(parts) > 1
+    # where nothing is exchanged, tasks would only take time; the bits are the same
+    cluster = data.cluster if fit.exchanges else Cluster.local(fit.run.memory_limit)
+    asks = cluster.client is not None
     with scratch_folder(fit.run.scratch) if asks else nullcontext(None) as folder, single_threaded_blas:
-        exchange = ShardExchange(linear_rounds(data.cluster, parts, states, folder), linear_mix(parts))
+        exchange = ShardExchange(linear_rounds(cluster, parts, states, folder), linear_mix(parts))
 
         def spread(v: Array) -> Array:
             return np.tile(v.reshape(len(parts), d, 1).sum(axis=0), (len(parts), 1))

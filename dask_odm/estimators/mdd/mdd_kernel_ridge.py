@@ -115,7 +115,7 @@ class MDDKernelRidge(StoreRegressor):
     A shard's coefficients are ``(K_ii + n_i λ I)⁻¹ (y_i − discrepancy · ḡ_∖i)``, ḡ_∖i the mean of the others' values at
     its rows; in consensus ``((1 + μ) K_ii + n_i λ I)⁻¹ (y_i + μ ḡ_∖i)``. A round takes a product with the kernel matrix
     of all rows, of which tiles are kept within the memory limit: O(N²), where the paper says O(N). Every positive
-    ``discrepancy`` that we tried in the paper's mode raised the error on new rows (``examples/compare_mdd.py``).
+    ``discrepancy`` that we tried raised the error on new rows, in consensus too (``examples/compare_mdd.py``).
 
     References
     ----------

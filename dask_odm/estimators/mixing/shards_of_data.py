@@ -74,8 +74,9 @@ def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
     """What tells a checkpoint which rows these are, and in which shards."""
     if fit.shard is None:
         return data.fingerprint()
-    plain = fit.shard.tolist()
-    return f"{data.fingerprint()} {hashlib.sha256(repr(plain).encode()).hexdigest()}"
+    labels = fit.shard
+    content = repr(labels.tolist()).encode() if labels.dtype == object else np.ascontiguousarray(labels).tobytes()
+    return f"{data.fingerprint()} {labels.dtype.str} {hashlib.sha256(content).hexdigest()}"
 
 
 def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:

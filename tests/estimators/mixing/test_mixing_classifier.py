@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from scipy.sparse import csr_array
 from dask_odm import MixingClassifier, ODMClassifier, load_model
 from dask_odm.data.store.store import Store
 from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
-from dask_odm.errors import InputError
+from dask_odm.errors import InputError, StoreError
 from small_stores import store_of
 
 N, SHARDS = 1200, 12
@@ -157,6 +158,17 @@ def test_a_robust_odm_learns_what_an_odm_cannot():
     assert plain.score(X, truth) < 0.95
     assert robust.score(X, truth) > 0.99
     assert robust.suspects_ == bad.tolist()
+
+
+def test_a_checkpoint_of_other_shards_is_refused(told, tmp_path):
+    path = str(tmp_path / "c.zarr")
+    for kind in (str, object):
+        sender = told[2].astype(kind)
+        mixed(max_iter=2, checkpoint=path).fit(*told[:2], shard=sender)
+        mixed(max_iter=2, checkpoint=path, resume=True).fit(*told[:2], shard=sender)
+        with pytest.raises(StoreError, match="is of another fit"):
+            mixed(max_iter=2, checkpoint=path, resume=True).fit(*told[:2], shard=sender[::-1])
+        shutil.rmtree(path)
 
 
 def test_saved_with_its_shards(model, tmp_path):

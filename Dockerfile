@@ -1,0 +1,28 @@
+# One image for all roles of helm/dask-odm: scheduler, workers, training.
+#   docker build --tag dask-odm:0.1.0 .
+# The project's tests have no container engine, so they never build it: they read what it sets (user, environment) and run
+# the chart's commands with it.
+
+# Pin it further by digest, --build-arg PYTHON=3.12.11-slim-bookworm@sha256:…, where builds must be the same for ever.
+ARG PYTHON=3.12.11-slim-bookworm
+
+FROM python:${PYTHON} AS build
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY dask_odm ./dask_odm
+RUN python -m venv /opt/dask-odm \
+    && /opt/dask-odm/bin/pip install --no-cache-dir --disable-pip-version-check ".[parquet]" prometheus-client
+
+FROM python:${PYTHON}
+RUN groupadd --gid 10001 odm \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin odm
+COPY --from=build /opt/dask-odm /opt/dask-odm
+# Nothing but /tmp is written to: the chart mounts the root read-only. Numba keeps what it compiles there.
+ENV PATH=/opt/dask-odm/bin:$PATH
+ENV HOME=/tmp
+ENV NUMBA_CACHE_DIR=/tmp/numba
+ENV PYTHONDONTWRITEBYTECODE=1
+ENV PYTHONUNBUFFERED=1
+WORKDIR /tmp
+USER 10001:10001
+CMD ["dask-odm", "--help"]

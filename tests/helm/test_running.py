@@ -1,0 +1,192 @@
+"""The chart, run: its commands start, its probes are answered, its job learns, and faults cost nothing but time."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from charts import Document, documents_of, render, template
+from pods import Job, Machine, Pod, can_bind_loopback, confining_user, until
+
+from dask_odm import load_model
+from dask_odm.data.store.records import read_record
+from dask_odm.errors import DaskODMError
+
+pytestmark = pytest.mark.skipif(not can_bind_loopback(), reason="the loopback network has one address only")
+
+# Steps enough to be struck in the midst of, each with its checkpoint.
+STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "20", "--tol", "1e-300", "--random-state", "0"]
+CLAIM = "claims/odm-dask-odm-data"
+
+
+def csv_text(count: int = 4000, width: int = 10) -> str:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((count, width))
+    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(count) > 0, "yes", "no")
+    return "\n".join(",".join([*(f"{x:.6f}" for x in row), label]) for row, label in zip(X, y, strict=True))
+
+
+def ingest(pod: Pod) -> None:
+    """Upload rows as the chart's notes say."""
+    command = "dask-odm ingest - /data/train.zarr --format csv --label 10 --chunk-rows 250"
+    done = pod.run(command.split(), input=csv_text())
+    assert done.returncode == 0, done.stderr
+
+
+def job_of(documents: list[Document]) -> Document:
+    (found,) = [each for each in documents if each["kind"] == "Job"]
+    return found
+
+
+def start_job(machine: Machine, model: str) -> Job:
+    return machine.start_job(job_of(render("train", {"train": {"model": f"/data/{model}.zarr", "args": STEPS}})))
+
+
+def bits(machine: Machine, model: str) -> dict[str, bytes]:
+    """What a model that a job wrote consists of."""
+    path = machine.folder / CLAIM / f"{model}.zarr"
+    record = read_record(path, "model")
+    record.verify()
+    assert len(load_model(path).classes_) == 2
+    return {name: record.array(name).tobytes() for name in record.arrays}
+
+
+def steps_done(machine: Machine, job: Job) -> int:
+    """Steps in the job's checkpoint."""
+    try:
+        found = read_record(machine.folder / CLAIM / f"{job.name}.checkpoint.zarr", "checkpoint")
+        return len(found.attributes["history"])
+    except (DaskODMError, OSError):
+        return 0
+
+
+def await_midst(machine: Machine, job: Job) -> None:
+    until(lambda: steps_done(machine, job) > 2 or not job.is_running(), "some steps", lambda: job.pods[-1].log)
+    assert job.is_running(), job.pods[-1].log
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory) -> Iterator[Machine]:
+    with Machine(tmp_path_factory.mktemp("release"), render("train")).running() as machine:
+        ingest(machine.component("worker")[0])
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def reference(machine) -> dict[str, bytes]:
+    """The bits of the model where nothing goes wrong."""
+    job = start_job(machine, "reference")
+    job.await_end()
+    assert len(job.pods) == 1
+    assert "2 workers of 1 threads" in job.pods[0].log
+    assert "The scheduler at" not in job.pods[0].log  # no complaint about its settings
+    return bits(machine, "reference")
+
+
+def test_a_job_trains_a_model_that_loads(machine, reference):
+    assert sum(map(len, reference.values())) >= 8 * 10
+    assert [pod.starts for pod in machine.pods] == [1] * len(machine.pods)
+    worker = machine.component("worker")[0]
+    done = worker.run(["dask-odm", "evaluate", "/data/reference.zarr", "/data/train.zarr", "--json"])
+    assert json.loads(done.stdout)["accuracy"] > 0.8
+    assert "MALLOC_TRIM" not in worker.log
+
+
+def test_the_chart_s_own_test_passes(machine):
+    (document,) = list(machine.of_kind("Pod"))
+    pod = machine.make_pod("helm-test", document, {})
+    assert pod.process is not None
+    assert pod.process.wait(120) == 0, pod.log
+    assert all(worker.name in pod.log for worker in machine.component("worker"))
+
+
+def test_a_worker_that_is_killed_costs_no_bit(machine, reference):
+    job, worker = start_job(machine, "killed"), machine.component("worker")[0]
+    await_midst(machine, job)
+    assert list((machine.folder / CLAIM).glob("dask-odm-*")), "what workers are to read is on the volume"
+    starts = worker.starts
+    worker.kill()
+    job.await_end()
+    assert (len(job.pods), worker.starts) == (1, starts + 1)
+    assert bits(machine, "killed") == reference
+    worker.await_ready()
+
+
+def test_a_worker_that_is_stopped_hands_over(machine, reference):
+    """As a drain or a smaller group does it: the preStop hook, SIGTERM; another pod takes its place."""
+    job, worker = start_job(machine, "stopped"), machine.component("worker")[1]
+    await_midst(machine, job)
+    hook = worker.stop()
+    assert hook is not None
+    assert (hook.returncode, hook.stdout[: len(worker.name)]) == (0, worker.name), hook.stderr
+    assert "handed over" in hook.stdout
+    job.await_end()
+    assert len(job.pods) == 1
+    assert bits(machine, "stopped") == reference
+    machine.replace(worker).await_ready()
+
+
+def test_a_scheduler_that_is_killed_lets_the_job_go_on_from_its_checkpoint(machine, reference):
+    job, (scheduler,) = start_job(machine, "resumed"), machine.component("scheduler")
+    await_midst(machine, job)
+    scheduler.kill()
+    job.await_end()
+    assert scheduler.starts == 2
+    assert len(job.pods) > 1
+    assert "The Dask scheduler was lost" in job.pods[0].log
+    assert "going on from checkpoint" in job.pods[-1].log
+    assert bits(machine, "resumed") == reference
+
+
+def test_nothing_is_written_but_to_volumes(machine, reference):
+    """The root of every container is read-only in a cluster."""
+    assert [str(path) for pod in machine.pods for path in (pod.home / "root").iterdir()] == []
+
+
+def test_with_encryption_a_job_trains_and_a_plain_client_is_refused(tmp_path, tmp_path_factory):
+    """Where the system allows it, without rights and with a read-only root."""
+    values = {"workers": {"default": {"replicas": 1}}, "train": {"args": ["--kernel", "linear"]}}
+    documents = documents_of(template("tls-self-signed", values))
+    user = confining_user(tmp_path_factory.mktemp("tried"), 10001) if os.getuid() == 0 else None
+    with Machine(tmp_path, documents, user).running() as machine:
+        (worker,) = machine.component("worker")
+        ingest(worker)
+        job = machine.start_job(job_of(documents))
+        job.await_end()
+        assert len(load_model(tmp_path / CLAIM / "model.zarr").classes_) == 2
+        check_who_is_let_in(worker, machine.component("scheduler")[0].address)
+        if user is not None:
+            done = worker.run(["sh", "-c", "id -u; touch /usr/x /etc/x; grep CapEff /proc/self/status"])
+            assert done.stderr.count("Read-only file system") == 2
+            assert done.stdout == f"{user}\nCapEff:\t0000000000000000\n"
+        hook = worker.stop()
+        assert hook is not None
+        assert (hook.returncode, "handed over" in hook.stdout) == (0, True), hook.stderr
+
+
+def check_who_is_let_in(worker: Pod, scheduler: str) -> None:
+    """A client of another configuration needs the certificate."""
+
+    def ask(protocol: str, *options: str) -> subprocess.CompletedProcess[str]:
+        where = f"{protocol}://{scheduler}:8786"
+        return worker.run(["dask-odm", "cluster", "--wait", "3s", "--scheduler", where, *options], ["DASK_CONFIG"])
+
+    for refused in (ask("tcp"), ask("tls")):
+        assert refused.returncode == 2, refused.stdout
+        assert "cannot join the scheduler" in refused.stderr
+    files = {"ca": "ca.crt", "cert": "tls.crt", "key": "tls.key"}
+    joined = ask("tls", *(f"--tls-{name}=/etc/dask-odm/tls/{file}" for name, file in files.items()))
+    assert (joined.returncode, joined.stdout.startswith(worker.name)) == (0, True), joined.stderr
+
+
+def test_names_that_are_no_service_are_not_known(machine):
+    worker = machine.component("worker")[0]
+    done = worker.run(["dask-odm", "cluster", "--scheduler", "tcp://elsewhere.example:8786", "--wait", "1s"])
+    assert done.returncode == 2
+    assert "cannot join the scheduler at 'tcp://elsewhere.example:8786'" in done.stderr
+    assert socket.gethostbyname("localhost")  # this process asks as ever

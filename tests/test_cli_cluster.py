@@ -1,0 +1,51 @@
+"""The commands that look after a cluster, and the options that name one."""
+
+from __future__ import annotations
+
+import json
+
+import dask
+import pytest
+from click.testing import CliRunner
+
+from dask_odm.cli import main
+
+
+def run(*arguments: object, status: int = 0):
+    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_what_a_cluster_has_and_retiring_one_of_its_workers(client):
+    address = client.scheduler.address
+    with dask.config.set({"scheduler-address": address}):
+        found = json.loads(run("cluster", "--min-workers", 2, "--json").stdout)["workers"]
+        assert [each["threads"] for each in found] == [1, 1]
+        assert run("cluster", "--scheduler", address).stdout.splitlines()[0] == f"{found[0]['name']}: 1 threads, 1.0 GB"
+        name = found[0]["name"]
+        assert json.loads(run("retire", "--name", name, "--json").stdout)["retired"] == [name]
+    result = CliRunner().invoke(main, ["retire", "--scheduler", address], env={"DASK_ODM_WORKER": "nobody"})
+    assert result.stdout == "no worker is called nobody\n"
+
+
+def test_too_few_workers_are_one_line(client):
+    line = run("cluster", "--scheduler", client.scheduler.address, "--min-workers", 9, "--wait", "1s", status=2).stderr
+    assert "2 of 9 workers joined the scheduler" in line
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("cluster",), "Name the --scheduler, or set DASK_SCHEDULER_ADDRESS"),
+        (("retire", "--name", "a"), "Name the --scheduler, or set DASK_SCHEDULER_ADDRESS"),
+        (("retire", "--scheduler", "tcp://a:1"), "Missing option '--name'"),
+        (("fit", "a", "b", "--min-workers", 2), "go with --scheduler"),
+        (("fit", "a", "b", "--tls-ca", "ca.pem", "--workers", 2), "go with --scheduler"),
+        (("cluster", "--scheduler", "tls://a:1", "--tls-ca", "ca.pem"), "missing: certificate, key"),
+        (("cluster", "--scheduler", "tcp://a:1", "--wait", "soon"), "wait must be a time such as"),
+    ],
+)
+def test_wrong_usage(arguments, said):
+    assert said in run(*arguments, status=2).stderr
