@@ -261,6 +261,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMClassifier("precomputed", solver="sodm"), NEGATIVE_DIAGONAL),
     (ODMClassifier(solver="landmark"), {}),
     (ODMClassifier("laplacian", solver="sodm"), {}),
+    *((ODMClassifier(solver=solver), {}) for solver in ("cascade", "dip", "dc")),
     (ODMClassifier("linear", solver="dsvrg"), DRAWN),
     (ODMClassifier("linear", solver="svrg"), DRAWN),
     # weights move what is drawn for the core set, too, and twenty rows of it show less than all
