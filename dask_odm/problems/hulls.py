@@ -29,12 +29,14 @@ from dask_odm.typing import Array
 CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
 ROUNDING = 1e-10  # of the rows' scale: two hulls that are nearer touch, as far as float64 can tell
 HELD_PIECES = 8  # of looks, whose rows near the threshold are then sorted together
+MOST_TILTED = 1024  # features of rows that `dask_odm.problems.common_point` has second derivatives for
 KEPT_BYTES = 2 << 20  # of rows near the threshold, that a pass over a store brings back
 
 
 def hull_pass_bytes(d: int) -> PassBytes:
-    """What a task of a pass over rows of ``d`` features holds."""
-    return PassBytes(2 * (KEPT_BYTES + 8 * d), 64, (6 + HELD_PIECES) * BLOCK_BYTES)
+    """What a task of a pass over rows of ``d`` features holds: of a look, or of sums about a tilt."""
+    tilt = 8 * (d + 3) ** 2 if d <= MOST_TILTED else 0
+    return PassBytes(max(2 * (KEPT_BYTES + 8 * d), tilt), 64, (6 + HELD_PIECES) * BLOCK_BYTES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ class HullQuery:
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
         """Weights and sums of the classes."""
         found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
-        for X, sign, weight in self._pieces(blocks):
+        for X, sign, weight in self.pieces(blocks):
             of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
             sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
             square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
@@ -158,7 +160,7 @@ class HullQuery:
     def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
         """Weights and sums of the rows by their scores, near the thresholds that ``look`` guesses."""
         parts: list[Looked] = []
-        for X, sign, weight in self._pieces(blocks):
+        for X, sign, weight in self.pieces(blocks):
             gathers = [parts[0].classes[k].near is not None for k in range(2)] if parts else [True, True]
             parts.append(Looked.of(_Rows(self.features, X), self.features.scores(X, w), sign, weight, look, gathers))
             if len(parts) == HELD_PIECES:
@@ -174,8 +176,11 @@ class HullQuery:
         factor = np.where(sign > 0, positive, negative)
         return sign, factor * weight if len(weight) else factor
 
-    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, Array, Array]]:
-        """Features of every block in float64, a bounded number of rows at a time, with signs and weights."""
+    def pieces(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, Array, Array]]:
+        """Features of every block in float64, a bounded number of rows at a time, with signs and weights.
+
+        The sign is zero of rows that take no part.
+        """
         for block in blocks:
             sign, weight = self._sign_and_weight(block.y, block.weight)
             sign = np.where(weight > 0, sign, 0.0)
@@ -335,14 +340,14 @@ class HullProblem:
         return other
 
     def separating_alpha(self, w: Array) -> float | None:
-        """An alpha whose reduced hulls are apart along ``w`` (d,); None where even 1 is not enough."""
-        least, low, high = float(self.totals.weight.min()), self.alpha or 0.0, 1.0
+        """The least alpha of two digits whose reduced hulls are apart along ``w`` (d,); None where 1 is not enough."""
+        least, low, high = float(self.totals.weight.min()), int(100 * (self.alpha or 0.0)), 100
         if not self._apart(w, least):
             return None
-        while high - low > 0.01:
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self._apart(w, middle * least) else (middle, high)
-        return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._apart(w, middle / 100 * least) else (middle, high)
+        return high / 100
 
     @property
     def memory(self) -> Array:
@@ -396,6 +401,11 @@ class HullProblem:
         (positive, width), (negative, other) = ((cut.threshold, width) for cut, _, width in found)
         self._last = w, (positive, negative), (width, other)
         return Vertex(np.array([point for _, point, _ in found]), (positive, -negative))
+
+    def run(self, query: Any, method: Any, *arguments: Any) -> Any:
+        """What another query sums over the rows: a pass that is counted."""
+        self.passes_made += 1
+        return self.passes.run(query, method, *arguments)
 
     def _run(self, method: Any, *arguments: Any, counted: bool = True) -> Any:
         self.passes_made += counted

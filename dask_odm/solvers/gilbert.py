@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dask_odm.problems.hulls import ROUNDING, HullProblem
-from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap
+from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap, settle_overlap
+from dask_odm.solvers.overlap import WORTHWHILE, Verdict
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
@@ -53,6 +54,7 @@ def solve_gilbert(
     """The nearest points of two reduced hulls; as `dask_odm.solvers.nearest_point.find_nearest_point`."""
     log = StepLog(on_step)
     points, lower = problem.start.points, 0.0
+    verdict: Verdict | None = None
     if resume is not None:
         points, lower = resume.points, resume.lower
         log.take_up(resume.history)
@@ -67,6 +69,10 @@ def solve_gilbert(
         gap = 1.0 if overlap else relative_gap(upper, lower)
         log.add(gap, upper, problem.passes_made, lower=lower)
         on_state(GilbertState(points, lower, problem.passes_made, memory, list(log.history)))
+        if len(log.history) == WORTHWHILE and lower == 0 and not overlap:
+            verdict, lower = settle_overlap(problem)
+            overlap = bool(verdict.overlap)
+            log.amend(passes=problem.passes_made)
         if overlap or gap <= tol or len(log.history) >= max_iter:
             break
         change = vertex.difference - z
@@ -75,4 +81,5 @@ def solve_gilbert(
         points = points + step * (vertex.points - points)
     log.settle()
     converged = not overlap and gap <= tol
-    return HullSolution(points, vertex.thresholds, upper, lower, converged, overlap or lower == 0, log.history)
+    overlap = overlap or lower == 0
+    return HullSolution(points, vertex.thresholds, upper, lower, converged, overlap, log.history, verdict=verdict)

@@ -5,8 +5,9 @@ corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the 
          inside their convex hull. A pass gives the point v of the polytope that minimises z·v; it joins the corral,
          and z moves towards the least norm of the larger affine hull; points whose weight gets to zero are dropped.
 factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``: a column more by one triangular system, one less by rotations
-stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or ub at rounding
-         level of the rows' scale: the hulls overlap
+stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or the hulls overlap:
+         ub is at rounding level of the rows' scale, or lb is zero after a few iterations and
+         `dask_odm.solvers.overlap` proves it
 
 P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976. Here the first direction is that
 of the class means, and systems are solved with a step of refinement, which squares the error of R.
@@ -22,10 +23,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from dask_odm.problems.hulls import ROUNDING, HullProblem, RowSets, Vertex
+from dask_odm.solvers.overlap import WORTHWHILE, Verdict, judge
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
-ANY_BOUND = 1 - 1e-9  # of a run that ends as soon as a lower bound is above zero
 DEPENDENT = 1e-13  # of a point's square: what is left of it beside the corral's, where it is of their affine hull
 DROPPED = 1e-14  # a weight that is zero but for rounding
 
@@ -98,6 +99,8 @@ class HullSolution:
     history : list of dict
     entries : ndarray of shape (n,) or None
         η and ξ, where rows are at hand.
+    verdict : Verdict or None
+        Of the hulls' overlap, where nothing had shown that they are apart.
     """
 
     points: Array
@@ -108,6 +111,7 @@ class HullSolution:
     overlap: bool
     history: list[Record]
     entries: Array | None = None
+    verdict: Verdict | None = None
 
     @property
     def gap(self) -> float:
@@ -127,6 +131,16 @@ def lower_bound(w: Array, vertex: Vertex) -> float:
     """``max(0, m(w))² / (2‖w‖²)`` by the vertex of w."""
     square = float(w @ w)
     return max(0.0, float(w @ vertex.difference)) ** 2 / (2.0 * square) if square > 0 else 0.0
+
+
+def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
+    """Whether the hulls overlap, and the lower bound along the direction that parts them; the problem is as before."""
+    verdict, memory = judge(problem), problem.memory
+    if verdict.overlap is not False:
+        return verdict, 0.0
+    lower = lower_bound(verdict.direction, problem.vertex(verdict.direction))
+    problem.recall(memory)
+    return verdict, lower
 
 
 def find_nearest_point(
@@ -157,25 +171,13 @@ def find_nearest_point(
     return _NearestPoint(problem, tol, StepLog(on_step), on_state).run(max_iter, resume)
 
 
-def apart_alpha(problem: HullProblem, max_iter: int) -> float | None:
-    """An alpha above the problem's for which its hulls are apart; None where none up to 1 was found.
-
-    The smallest one that parts them along the class means, else along where a run of at most ``max_iter`` iterations
-    finds the smallest hulls of all apart.
-    """
-    alpha = problem.separating_alpha(problem.start.difference)
-    if alpha is None:
-        found = find_nearest_point(problem.with_alpha(1.0), tol=ANY_BOUND, max_iter=max_iter)
-        alpha = None if found.overlap else problem.separating_alpha(found.direction)
-    return alpha
-
-
 class _NearestPoint:
     def __init__(
         self, problem: HullProblem, tol: float, log: StepLog, on_state: Callable[[CorralState], object]
     ) -> None:
         self._problem, self._tol, self._log, self._on_state = problem, tol, log, on_state
         self._rows: list[RowSets | None] = []
+        self._verdict: Verdict | None = None
 
     def run(self, max_iter: int, resume: CorralState | None) -> HullSolution:
         problem, log = self._problem, self._log
@@ -191,6 +193,10 @@ class _NearestPoint:
             log.add(gap, upper, state.passes, lower=state.lower, corral=len(state.weights))
             state = replace(state, history=list(log.history))
             self._on_state(state)
+            if len(log.history) == WORTHWHILE and state.lower == 0 and not overlap:
+                self._verdict, lower = settle_overlap(problem)
+                overlap, state = bool(self._verdict.overlap), replace(state, lower=lower)
+                log.amend(passes=problem.passes_made)
             done = overlap or gap <= self._tol or len(log.history) >= max_iter
             following = None if done else self._joined(state, z, vertex)
             if following is None:
@@ -208,7 +214,7 @@ class _NearestPoint:
         converged = not overlap and relative_gap(upper, state.lower) <= self._tol
         overlap = overlap or state.lower == 0
         return HullSolution(
-            points, vertex.thresholds, upper, state.lower, converged, overlap, self._log.history, entries
+            points, vertex.thresholds, upper, state.lower, converged, overlap, self._log.history, entries, self._verdict
         )
 
     def _begun(self) -> CorralState:

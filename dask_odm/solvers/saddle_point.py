@@ -28,7 +28,8 @@ import numpy as np
 
 from dask_odm.problems.caps import cap_factor
 from dask_odm.problems.hulls import HullProblem
-from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap
+from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap, settle_overlap
+from dask_odm.solvers.overlap import Verdict
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
@@ -131,18 +132,22 @@ def solve_saddle_point(
         log.take_up(resume.history)
         log.history, problem.passes_made = list(resume.history), resume.passes
     gap = relative_gap(state.upper, state.lower)
-    while state.upper > 0 and gap > tol and state.sweeps < max_iter:
+    verdict: Verdict | None = None
+    while state.upper > 0 and gap > tol and state.sweeps < max_iter and not (verdict and verdict.overlap):
         state = solver.looked(solver.swept(state, min(SWEEPS, max_iter - state.sweeps)), tol)
         gap = relative_gap(state.upper, state.lower)
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=state.sweeps)
         state = replace(state, history=list(log.history))
         on_state(state)
+        if len(log.history) == 1 and state.lower == 0:
+            verdict, lower = settle_overlap(problem)
+            state = replace(state, lower=lower, passes=problem.passes_made)
     if not log.history:
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=0)
     log.settle()
     thresholds = float(state.thresholds[0]), float(state.thresholds[1])
     found = state.upper, state.lower, gap <= tol, state.lower == 0
-    return HullSolution(state.points, thresholds, *found, log.history, state.entries)
+    return HullSolution(state.points, thresholds, *found, log.history, state.entries, verdict)
 
 
 class _SaddlePoint:

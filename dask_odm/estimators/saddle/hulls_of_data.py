@@ -16,12 +16,14 @@ from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.models.linear import LinearModel
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.hulls import HullProblem, HullQuery, hull_pass_bytes
-from dask_odm.solvers.nearest_point import HullSolution, apart_alpha
+from dask_odm.solvers.nearest_point import HullSolution, find_nearest_point
+from dask_odm.solvers.overlap import Verdict, judge
 from dask_odm.solvers.step_log import Record
 from dask_odm.typing import Array
 
 REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
 SEARCHED = 200  # passes to look for an alpha that would do
+ANY_BOUND = 1 - 1e-9  # tolerance of a run that ends as soon as a lower bound is above zero
 
 
 def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
@@ -104,14 +106,34 @@ def _warning(problem: HullProblem, solution: HullSolution, fit: SaddleFit) -> st
             f"({fit.max_iter}), scale the features, or use solver='mnp'."
         )
     hulls = "hulls" if fit.alpha is None else f"reduced hulls (alpha={fit.alpha:g})"
+    verdict = solution.verdict or judge(problem)
+    shown = "" if verdict.overlap else f", as far as {len(solution.history)} iterations show"
     return (
-        f"The {hulls} of the two classes overlap, as far as {len(solution.history)} iterations show: the model is that "
-        f"of the class means. {_advice(problem)}"
+        f"The {hulls} of the two classes overlap{shown}: the model is that of the class means. "
+        f"{_advice(problem, verdict)}"
     )
 
 
-def _advice(problem: HullProblem) -> str:
-    alpha = apart_alpha(problem, SEARCHED)
+def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
+    """An alpha above the problem's for which its hulls are apart; None where none up to 1 was found.
+
+    The least of those that part them along the class means and along what the test of their overlap ended with; else
+    along what that test, or failing it a run of `SEARCHED` iterations, ends with for the smallest hulls of all.
+    """
+    directions = problem.start.difference, verdict.direction
+    found = [alpha for w in directions if (alpha := problem.separating_alpha(w)) is not None]
+    if found:
+        return min(found)
+    smallest = problem.with_alpha(1.0)
+    verdict = judge(smallest)
+    if verdict.overlap is None:
+        run = find_nearest_point(smallest, tol=ANY_BOUND, max_iter=SEARCHED)
+        return None if run.overlap else problem.separating_alpha(run.direction)
+    return None if verdict.overlap else problem.separating_alpha(verdict.direction)
+
+
+def _advice(problem: HullProblem, verdict: Verdict) -> str:
+    alpha = apart_alpha(problem, verdict)
     if alpha is not None:
         return f"They are apart for alpha={alpha:.2f}."
     positive, negative = problem.totals.weight

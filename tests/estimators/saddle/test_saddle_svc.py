@@ -121,12 +121,13 @@ def test_labels_the_other_way_round_turn_the_model_round(rows):
 
 
 @pytest.mark.parametrize("alpha", [None, 0.3])
-def test_hulls_that_overlap_are_told_with_an_alpha_that_does(alpha):
+@pytest.mark.parametrize("solver", sorted(HULL_RECIPES))
+def test_hulls_that_overlap_are_told_at_once_with_an_alpha_that_does(alpha, solver):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 5))
     y = X[:, 0] + rng.standard_normal(500) > 0.5
-    model = SaddleSVC(alpha)
-    with pytest.warns(ConvergenceWarning, match=r"overlap.* They are apart for alpha=0\.\d\d\."):
+    model = SaddleSVC(alpha, solver=solver)
+    with pytest.warns(ConvergenceWarning, match=r"overlap: .* They are apart for alpha=0\.\d\d\."):
         model.fit(X, y)
     assert model.margin_ == 0
     assert model.dual_gap_ == 1
@@ -135,7 +136,8 @@ def test_hulls_that_overlap_are_told_with_an_alpha_that_does(alpha):
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(X, y)
     named = float(str(caught[0].message).rpartition("=")[2].rstrip("."))
-    assert SaddleSVC(named + 0.005).fit(X, y).margin_ > 0
+    assert SaddleSVC(named).fit(X, y).margin_ > 0
+    assert model.n_iter_ <= (16 if solver == "saddle" else 8)
 
 
 @pytest.mark.parametrize("X", [np.zeros((40, 3)), np.repeat(np.random.default_rng(0).standard_normal((20, 3)), 2, axis=0)])  # fmt: skip  # noqa: E501
