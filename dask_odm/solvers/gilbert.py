@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dask_odm.problems.hulls import ROUNDING, HullProblem
-from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap, settle_overlap
+from dask_odm.solvers.nearest_point import HullSolution, lower_bound, precise, relative_gap, settle_overlap
 from dask_odm.solvers.overlap import WORTHWHILE, Verdict
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
@@ -69,7 +69,7 @@ def solve_gilbert(
         gap = 1.0 if overlap else relative_gap(upper, lower)
         log.add(gap, upper, problem.passes_made, lower=lower)
         on_state(GilbertState(points, lower, problem.passes_made, memory, list(log.history)))
-        if len(log.history) == WORTHWHILE and lower == 0 and not overlap:
+        if len(log.history) == WORTHWHILE and lower == 0 and not overlap and isinstance(problem, HullProblem):
             verdict, lower = settle_overlap(problem)
             overlap = bool(verdict.overlap)
             log.amend(passes=problem.passes_made)
@@ -79,6 +79,9 @@ def solve_gilbert(
         square = float(change @ change)
         step = min(1.0, max(0.0, -float(z @ change) / square)) if square > 0 else 0.0
         points = points + step * (vertex.points - points)
+    if isinstance(problem, HullProblem):
+        vertex = precise(problem, z, vertex)
+        log.amend(passes=problem.passes_made)
     log.settle()
     converged = not overlap and gap <= tol
     overlap = overlap or lower == 0

@@ -130,7 +130,13 @@ def relative_gap(upper: float, lower: float) -> float:
 def lower_bound(w: Array, vertex: Vertex) -> float:
     """``max(0, m(w))² / (2‖w‖²)`` by the vertex of w."""
     square = float(w @ w)
-    return max(0.0, float(w @ vertex.difference)) ** 2 / (2.0 * square) if square > 0 else 0.0
+    least = float(w @ vertex.difference) - vertex.slack
+    return max(0.0, least) ** 2 / (2.0 * square) if square > 0 else 0.0
+
+
+def precise(problem: HullProblem, w: Array, vertex: Vertex) -> Vertex:
+    """The vertex of w without slack: a model's offset is its thresholds'."""
+    return problem.vertex(w, exact=True) if vertex.slack > 0 else vertex
 
 
 def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
@@ -200,6 +206,8 @@ class _NearestPoint:
             done = overlap or gap <= self._tol or len(log.history) >= max_iter
             following = None if done else self._joined(state, z, vertex)
             if following is None:
+                vertex = precise(problem, z, vertex)
+                log.amend(passes=problem.passes_made)
                 log.settle()
                 return self._solution(state, vertex, upper, overlap)
             state = following

@@ -22,6 +22,7 @@ from dask_odm.solvers.step_log import Record
 from dask_odm.typing import Array
 
 REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
+SLACK = 0.02  # of the tolerance, that a vertex may be from the best for the sake of a pass over a store
 SEARCHED = 200  # passes to look for an alpha that would do
 ANY_BOUND = 1 - 1e-9  # tolerance of a run that ends as soon as a lower bound is above zero
 
@@ -32,7 +33,7 @@ def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
     data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
     negative, positive = data.class_weights
     query = HullQuery(features, data.positive, (negative, positive))
-    problem = HullProblem(query, data.passes(data.features), fit.alpha)
+    problem = HullProblem(query, data.passes(data.features), fit.alpha, slack=SLACK * fit.tol)
     if not np.isfinite(problem.totals.square) or not np.isfinite(problem.totals.sums).all():
         raise InputError(NOT_FINITE)
     for weight, which in zip(problem.totals.weight, ("second", "first"), strict=True):
