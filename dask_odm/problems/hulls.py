@@ -338,10 +338,10 @@ class HullProblem:
         assert self._state is not None, "the rows are not at hand"
         return self._state
 
-    def with_alpha(self, alpha: float) -> HullProblem:
+    def with_alpha(self, alpha: float | None) -> HullProblem:
         """The hulls of the same rows for other caps."""
         other = copy(self)
-        other.alpha = alpha
+        other.alpha, other._last = alpha, None
         return other
 
     def separating_alpha(self, w: Array) -> float | None:

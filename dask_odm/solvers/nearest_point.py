@@ -15,7 +15,7 @@ of the class means, and systems are solved with a step of refinement, which squa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numba
@@ -139,6 +139,26 @@ def precise(problem: HullProblem, w: Array, vertex: Vertex) -> Vertex:
     return problem.vertex(w, exact=True) if vertex.slack > 0 else vertex
 
 
+def find_nearest_points(
+    problem: HullProblem,
+    alphas: Sequence[float | None],
+    *,
+    tol: float,
+    max_iter: int,
+    on_step: OnStep = lambda record: None,
+) -> list[tuple[HullProblem, HullSolution]]:
+    """The nearest points for every one of ``alphas``, in their order, each from the corral of the next larger one.
+
+    The smaller alpha, the larger are the hulls: they have all points of those before, and overlap where those did.
+    """
+    solver, found = _NearestPoint(problem, tol, StepLog(on_step), lambda state: None), {}
+    for alpha in sorted(set(alphas), key=lambda each: -(each or 0.0)):
+        hulls = problem.with_alpha(alpha)
+        found[alpha] = hulls, solver.follow(hulls, max_iter, StepLog(on_step))
+        problem.passes_made = hulls.passes_made
+    return [found[alpha] for alpha in alphas]
+
+
 def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
     """Whether the hulls overlap, and the lower bound along the direction that parts them; the problem is as before."""
     verdict, memory = judge(problem), problem.memory
@@ -184,10 +204,19 @@ class _NearestPoint:
         self._problem, self._tol, self._log, self._on_state = problem, tol, log, on_state
         self._rows: list[RowSets | None] = []
         self._verdict: Verdict | None = None
+        self._last: CorralState | None = None
+
+    def follow(self, problem: HullProblem, max_iter: int, log: StepLog) -> HullSolution:
+        """The nearest points of larger hulls than the last ones, from there."""
+        self._problem, self._log, self._verdict = problem, log, None
+        state = None if self._last is None else replace(self._last, lower=0.0, history=[])
+        return self._ended(state or self._begun(), max_iter)
 
     def run(self, max_iter: int, resume: CorralState | None) -> HullSolution:
+        return self._ended(self._begun() if resume is None else self._taken_up(resume), max_iter)
+
+    def _ended(self, state: CorralState, max_iter: int) -> HullSolution:
         problem, log = self._problem, self._log
-        state = self._begun() if resume is None else self._taken_up(resume)
         while True:
             z = state.weights @ state.points
             upper = 0.5 * float(z @ z)
@@ -209,6 +238,7 @@ class _NearestPoint:
                 vertex = precise(problem, z, vertex)
                 log.amend(passes=problem.passes_made)
                 log.settle()
+                self._last = state
                 return self._solution(state, vertex, upper, overlap)
             state = following
 

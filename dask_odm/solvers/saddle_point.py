@@ -13,13 +13,15 @@ Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed a
 which are B = 1. Departures: all is in logarithms, since nearly all weights get too small for floats and would never
 come back; the paper's γ needs β, which nobody knows, so γ = 3 δ ub/(ln n₁ + ln n₂) with δ falling with the gap; Newton
 projects onto the caps; the transform is divided by √d, and rows by their largest norm, not by its square. A row of
-weight c is c rows of equal e.
+weight c is c rows of equal e. Where all coordinates are one block, L is half the root of the largest eigenvalue of the
+classes' covariances by e, which is S's norm in the entropy's metric there: a fifth of the paper's bound, and so are the
+sweeps. The bounds certify whatever comes of it, and L is doubled where ub rises.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +37,8 @@ from dask_odm.typing import Array
 
 compiled_loop: Any = numba.njit(nogil=True, cache=True)
 SWEEPS = 16  # over all coordinates, between two looks at the bounds
+FIRST_CAUTION = 0.5  # with it the steps are as long as those of a quadratic problem may be: τσ times coupling² is 1
+RISEN = 1.5  # times the last ub, from which steps are held to be too long
 FIRST_SHARE = 0.25  # δ at the start: of the gap that the entropy's term may leave
 
 
@@ -67,6 +71,10 @@ class SaddleState:
     passes : int
     sweeps : int
     history : list of dict
+    coupling, caution : float
+        Of steps in all coordinates at once, L is their product where that is less.
+    last : float
+        ub at the last look.
     """
 
     w: Array
@@ -85,6 +93,9 @@ class SaddleState:
     passes: int
     sweeps: int
     history: list[Record]
+    coupling: float = math.inf
+    caution: float = FIRST_CAUTION
+    last: float = math.inf
 
 
 def solver_bytes(n: int, d: int) -> int:
@@ -155,13 +166,12 @@ class _SaddlePoint:
         self._problem, self._seed, self._gamma = problem, seed, gamma
         members = problem.members
         self._order, self._counts = np.concatenate(members), tuple(map(len, members))
-        signs, size = _rotation(problem.d, seed)
+        signs, size = rotation(problem.d, seed)
         self._block = size if block_size is None else min(block_size, size)
         self._signs, self._d = signs, size
         self._S = self._prepared(problem.signed_rows()[self._order])
         self._log_weight = np.log(problem.weights[self._order])
         self._log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
-        self._log_rows = max(math.log(2), sum(map(math.log, self._counts)))
         largest = float(np.abs(self._S).max(initial=0.0))
         self._L = max(min(1.0, largest * math.sqrt(self._block)), np.finfo(float).tiny)
 
@@ -198,13 +208,10 @@ class _SaddlePoint:
 
     def swept(self, state: SaddleState, sweeps: int) -> SaddleState:
         """So many sweeps further, each of as many random blocks as there are."""
-        n_b, gamma, L = self._blocks, state.gamma, self._L
-        root = math.sqrt(gamma)
-        tau, sigma, theta = 1 / (2 * L * root), root / (2 * L), 1 - 1 / (n_b * (1 + L / root))
+        n_b, L = self._blocks, min(self._L, state.caution * state.coupling)
         drawn = np.random.default_rng([self._seed, state.sweeps]).integers(n_b, size=n_b * sweeps)
         arrays = tuple(part.copy() for part in (state.w, state.logs, state.e, state.before, state.p, state.factors))
-        a, b = (n_b / tau) / (gamma + n_b / tau), 1 / (gamma + n_b / tau)
-        numbers = np.array([sigma, theta, a, b, self._log_cap])
+        numbers = np.array([*step_numbers(state.gamma, L, n_b), self._log_cap])
         take_steps(self._S, *arrays, self._log_weight, self._counts[0], drawn, self._block, numbers)
         w, logs, e, before, p, factors = arrays
         problem = self._problem
@@ -226,12 +233,43 @@ class _SaddlePoint:
         if upper < state.upper:
             state = replace(state, points=points, entries=entries, thresholds=np.array(vertex.thresholds), upper=upper)
         share = max(min(state.share, 0.25 * relative_gap(state.upper, lower)), tol)
-        gamma = 3 * share * state.upper / (problem.totals.square or 1.0) / self._log_rows
-        gamma = self._gamma or max(gamma, np.finfo(float).tiny)
-        return replace(state, lower=lower, share=share, gamma=gamma, passes=problem.passes_made)
+        gamma = self._gamma or entropy_weight(share * state.upper / (problem.totals.square or 1.0), self._counts)
+        state = replace(state, lower=lower, share=share, gamma=gamma, passes=problem.passes_made)
+        return self._steadied(state, upper) if self._blocks == 1 else state
+
+    def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
+        """How far w and e depend on each other there, and more caution where ub rose: steps were too long."""
+        looks = state.sweeps // SWEEPS
+        if not looks & (looks - 1):  # it hardly changes later on
+            state = replace(state, coupling=self._coupling(state.e))
+        caution = state.caution * 2 if upper > RISEN * state.last else state.caution
+        return replace(state, caution=caution, last=upper)
+
+    def _coupling(self, e: Array) -> float:
+        """The root of the largest eigenvalue of the two classes' covariances by e: of S, in the entropy's metric."""
+        total, start = np.zeros((len(self._S), len(self._S))), 0
+        for count in self._counts:
+            rows, own = self._S[:, start : start + count], e[start : start + count]
+            mean, rooted = rows @ own, rows * np.sqrt(own)
+            total += rooted @ rooted.T - mean[:, None] * mean
+            start += count
+        return max(math.sqrt(max(0.0, float(np.linalg.eigvalsh(total)[-1]))), np.finfo(float).tiny)
 
 
-def _rotation(d: int, seed: int) -> tuple[Array, int]:
+def step_numbers(gamma: float, L: float, n_b: int) -> tuple[float, float, float, float]:
+    """σ, θ, a and b of steps in n_b blocks."""
+    root = math.sqrt(gamma)
+    tau = 1 / (2 * L * root)
+    whole = gamma + n_b / tau
+    return root / (2 * L), 1 - 1 / (n_b * (1 + L / root)), (n_b / tau) / whole, 1 / whole
+
+
+def entropy_weight(left: float, counts: Sequence[int]) -> float:
+    """The γ whose entropies are worth three times ``left`` of half the squared distance, of so many rows a class."""
+    return max(3 * left / max(math.log(2), sum(map(math.log, counts))), np.finfo(float).tiny)
+
+
+def rotation(d: int, seed: int) -> tuple[Array, int]:
     """Random signs of the coordinates, as many as the power of two that is not below ``d``."""
     size = 1 << max(0, d - 1).bit_length()
     return np.random.default_rng(seed).choice([-1.0, 1.0], size), size
