@@ -7,7 +7,7 @@ corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the 
 factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``: a column more by one triangular system, one less by rotations
 stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or the hulls overlap:
          ub is at rounding level of the rows' scale, or lb is zero after a few iterations and
-         `dask_odm.solvers.overlap` proves it
+         `dask_odm.solvers.overlap` proves it. Over rows at hand, a few iterations more, where tol² is not yet reached
 
 P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976. Here the first direction is that
 of the class means, and systems are solved with a step of refinement, which squares the error of R.
@@ -27,6 +27,7 @@ from dask_odm.solvers.overlap import WORTHWHILE, Verdict, judge
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
+POLISHED = 8  # more iterations over rows at hand: they are cheap, and an offset's error is but the root of the gap's
 DEPENDENT = 1e-13  # of a point's square: what is left of it beside the corral's, where it is of their affine hull
 DROPPED = 1e-14  # a weight that is zero but for rounding
 
@@ -232,7 +233,7 @@ class _NearestPoint:
                 self._verdict, lower = settle_overlap(problem)
                 overlap, state = bool(self._verdict.overlap), replace(state, lower=lower)
                 log.amend(passes=problem.passes_made)
-            done = overlap or gap <= self._tol or len(log.history) >= max_iter
+            done = overlap or self._enough(gap) or len(log.history) >= max_iter
             following = None if done else self._joined(state, z, vertex)
             if following is None:
                 vertex = precise(problem, z, vertex)
@@ -241,6 +242,12 @@ class _NearestPoint:
                 self._last = state
                 return self._solution(state, vertex, upper, overlap)
             state = following
+
+    def _enough(self, gap: float) -> bool:
+        """Whether the gap is below the tolerance; of rows at hand, a few iterations ago, or far below."""
+        if gap > self._tol or not self._problem.holds_rows:
+            return gap <= self._tol
+        return gap <= self._tol**2 or sum(record["gap"] <= self._tol for record in self._log.history) > POLISHED
 
     def _solution(self, state: CorralState, vertex: Vertex, upper: float, overlap: bool) -> HullSolution:
         entries = None

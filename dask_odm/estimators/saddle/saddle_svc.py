@@ -63,7 +63,8 @@ class SaddleSVC(StoreClassifier):
         classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
         as the paper has it. The two are one for the hard margin.
     tol : float, default=1e-3
-        Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach.
+        Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach. "mnp" over rows in memory takes
+        up to eight iterations more, for the offset's sake, whose error is but the root of the gap's.
     max_iter : int, default=10000
         Most iterations; of "saddle", sweeps over all coordinates.
     block_size : int or None, default=None

@@ -42,14 +42,15 @@ def rows():
     return X + y[:, None], y
 
 
-@pytest.mark.parametrize(("alpha", "digits"), [(0.6, 3e-3), (0.85, 2e-4), (0.98, 3e-3)])
-def test_it_is_the_nu_svm(cancer, alpha, digits):
+@pytest.mark.parametrize("alpha", [0.6, 0.7, 0.85, 0.92, 0.98])
+def test_it_is_the_nu_svm(cancer, alpha):
     X, y = cancer
     loose, tight = (SaddleSVC(alpha, tol=tol).fit(X, y) for tol in (1e-3, 1e-9))
     other = NuSVC(kernel="linear", nu=loose.nu_, tol=1e-8).fit(X, y)
     assert cosine(tight.coef_, other.coef_) == pytest.approx(1, abs=1e-12)
+    assert cosine(loose.coef_, other.coef_) == pytest.approx(1, abs=1e-8)
     assert offset(tight) == pytest.approx(offset(other), rel=1e-7)
-    assert offset(loose) == pytest.approx(offset(other), rel=digits)
+    assert offset(loose) == pytest.approx(offset(other), rel=1e-5)
     assert loose.dual_gap_ <= 1e-3
     assert loose.score(X, y) == pytest.approx(other.score(X, y), abs=0.01)
     assert set(other.support_) <= set(tight.support_)
@@ -250,7 +251,7 @@ def test_files_keep_the_model_and_its_figures(cancer, tmp_path):
     model.save(tmp_path / "m.zarr")
     again = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
-    for name in SaddleSVC._saved:
+    for name in set(SaddleSVC._saved) - {"dual_coef_"}:  # which kernels have
         np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
     assert again.get_params()["alpha"] == 0.85
 
