@@ -112,6 +112,7 @@ def solve_saddle_point(
     block_size: int | None = None,
     seed: int = 0,
     gamma: float | None = None,
+    long_steps: bool = True,
     resume: SaddleState | None = None,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[SaddleState], object] = lambda state: None,
@@ -131,12 +132,14 @@ def solve_saddle_point(
         Of the rotation and of the order of the blocks.
     gamma : float, optional
         Weight of the entropy; by default it falls with the gap.
+    long_steps : bool
+        Of all coordinates: as long as the rows' covariance allows. False: as short as the paper's, whatever the rows.
     resume : SaddleState, optional
         Go on from there.
     on_step, on_state : callable
         Told of every look at the bounds, and given the state there.
     """
-    solver = _SaddlePoint(problem, block_size, seed, gamma)
+    solver = _SaddlePoint(problem, block_size, seed, gamma, long_steps)
     log = StepLog(on_step)
     state = solver.begun() if resume is None else resume
     if resume is not None:
@@ -162,7 +165,9 @@ def solve_saddle_point(
 
 
 class _SaddlePoint:
-    def __init__(self, problem: HullProblem, block_size: int | None, seed: int, gamma: float | None) -> None:
+    def __init__(
+        self, problem: HullProblem, block_size: int | None, seed: int, gamma: float | None, long_steps: bool
+    ) -> None:
         self._problem, self._seed, self._gamma = problem, seed, gamma
         members = problem.members
         self._order, self._counts = np.concatenate(members), tuple(map(len, members))
@@ -173,6 +178,7 @@ class _SaddlePoint:
         self._log_weight = np.log(problem.weights[self._order])
         self._log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
         largest = float(np.abs(self._S).max(initial=0.0))
+        self._long = long_steps and self._blocks == 1
         self._L = max(min(1.0, largest * math.sqrt(self._block)), np.finfo(float).tiny)
 
     @property
@@ -235,7 +241,7 @@ class _SaddlePoint:
         share = max(min(state.share, 0.25 * relative_gap(state.upper, lower)), tol)
         gamma = self._gamma or entropy_weight(share * state.upper / (problem.totals.square or 1.0), self._counts)
         state = replace(state, lower=lower, share=share, gamma=gamma, passes=problem.passes_made)
-        return self._steadied(state, upper) if self._blocks == 1 else state
+        return self._steadied(state, upper) if self._long else state
 
     def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
         """How far w and e depend on each other there, and more caution where ub rose: steps were too long."""

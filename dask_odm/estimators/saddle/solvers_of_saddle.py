@@ -22,7 +22,7 @@ SPAN_RECIPE: Recipe[SaddleFit] = Recipe(train_in_span, unused=frozenset({"block_
 
 
 def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
-    """What ``solver`` names; "auto" is "mnp", which took the fewest passes of all wherever it was measured.
+    """What ``solver`` names; "auto" is "mnp", which was the fastest, or nearly so, wherever it was measured.
 
     Raises
     ------
