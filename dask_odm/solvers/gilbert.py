@@ -59,16 +59,16 @@ def solve_gilbert(
         points, lower = resume.points, resume.lower
         log.take_up(resume.history)
         problem.recall(resume.memory)
-        problem.passes_made = resume.passes - 1  # the last one is made again
+        problem.passes_made = resume.passes
     while True:
         z = points[0] - points[1]
         upper = 0.5 * float(z @ z)
         overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-        memory, vertex = problem.memory, problem.vertex(z)
+        memory, passes, vertex = problem.memory, problem.passes_made, problem.vertex(z)
         lower = max(lower, lower_bound(z, vertex))
         gap = 1.0 if overlap else relative_gap(upper, lower)
         log.add(gap, upper, problem.passes_made, lower=lower)
-        on_state(GilbertState(points, lower, problem.passes_made, memory, list(log.history)))
+        on_state(GilbertState(points, lower, passes, memory, list(log.history)))
         if len(log.history) == WORTHWHILE and lower == 0 and not overlap and isinstance(problem, HullProblem):
             verdict, lower = settle_overlap(problem)
             overlap = bool(verdict.overlap)

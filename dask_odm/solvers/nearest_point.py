@@ -50,9 +50,9 @@ class CorralState:
     lower : float
         The largest lower bound so far.
     passes : int
-        Over the rows so far.
+        Over the rows before the last look, which is taken again where a run goes on.
     memory : ndarray
-        The problem's, before the last pass.
+        The problem's, before the last look.
     history : list of dict
     """
 
@@ -222,11 +222,11 @@ class _NearestPoint:
             z = state.weights @ state.points
             upper = 0.5 * float(z @ z)
             overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-            memory, vertex = problem.memory, problem.vertex(z)
+            memory, passes, vertex = problem.memory, problem.passes_made, problem.vertex(z)
             lower = max(lower_bound(z, vertex), state.lower)
-            state = replace(state, lower=lower, passes=problem.passes_made, memory=memory)
+            state = replace(state, lower=lower, passes=passes, memory=memory)
             gap = 1.0 if overlap else relative_gap(upper, state.lower)
-            log.add(gap, upper, state.passes, lower=state.lower, corral=len(state.weights))
+            log.add(gap, upper, problem.passes_made, lower=state.lower, corral=len(state.weights))
             state = replace(state, history=list(log.history))
             self._on_state(state)
             if len(log.history) == WORTHWHILE and state.lower == 0 and not overlap:
@@ -282,7 +282,7 @@ class _NearestPoint:
             self._rows = [None] * len(state.weights)
         self._log.take_up(state.history)
         problem.recall(state.memory)
-        problem.passes_made = state.passes - 1  # the last one is made again
+        problem.passes_made = state.passes
         return state
 
     def _joined(self, state: CorralState, z: Array, vertex: Vertex) -> CorralState | None:
