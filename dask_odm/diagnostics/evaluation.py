@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from dask.base import compute
 from numpy.typing import NDArray
-from sklearn.base import is_regressor
 
 from dask_odm.data.store.asides import owned_file
 from dask_odm.data.store.records import check_target, write_record
@@ -165,7 +164,7 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
     InputError
         As `evaluate`. Of a regressor: the store has no real targets, or the model has several.
     """
-    return _errors(model, store) if is_regressor(model) else evaluate(model, store)
+    return _errors(model, store) if not hasattr(model, "classes_") else evaluate(model, store)
 
 
 def _errors(model: Any, store: Store) -> Errors:
@@ -234,7 +233,7 @@ def write_predictions(
     """
     check_predictions(out, overwrite=overwrite)
     path = os.path.abspath(out)
-    if is_regressor(model):
+    if not hasattr(model, "classes_"):
         return _write_values(model, store, path, scores=scores, overwrite=overwrite)
     lazy = (model.decision_function if scores else model.predict)(store.path)
     found = blocks(lazy, "predict")

@@ -257,7 +257,15 @@ def test_a_checkpoint_that_does_not(name, checkpoints, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [{}, {"classes": 3}, {"classes": []}, {"classes": [[1]]}, {"classes": ["a"], "b": 1}]
+    "content",
+    [
+        {},
+        {"targets": 1, "classes": ["a"]},
+        {"classes": 3},
+        {"classes": []},
+        {"classes": [[1]]},
+        {"classes": ["a"], "b": 1},
+    ],
 )
 def test_a_prediction_that_lies(content, tmp_path):
     write_record(tmp_path / "p.zarr", "prediction", {"y": np.zeros(3, np.int8)}, content)

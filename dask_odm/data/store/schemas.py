@@ -128,14 +128,19 @@ MODEL = mapping(
 _OF_A_FIT = {"fit": text, "seed": whole(0, MOST_SEED)}
 TREE = mapping({**_OF_A_FIT, "level": whole(0, MOST_LEVELS), "history": LEVELS})
 STATE = mapping({**_OF_A_FIT, "vectors": each(text), "history": STEPS}, rest=scalar)
-PREDICTION = mapping({}, {"classes": each(scalar, least=1), "targets": whole(1)})  # of a classifier, a regressor
+LABELS = mapping({"classes": each(scalar, least=1)})  # a classifier's prediction
+VALUES = mapping({"targets": whole(1)})  # a regressor's
 
 
 def _checkpoint(value: Any, name: str) -> None:
     (TREE if isinstance(value, dict) and "vectors" not in value else STATE)(value, name)
 
 
-SCHEMAS: dict[str, Check] = {"model": MODEL, "checkpoint": _checkpoint, "prediction": PREDICTION}
+def _prediction(value: Any, name: str) -> None:
+    (VALUES if isinstance(value, dict) and "targets" in value else LABELS)(value, name)
+
+
+SCHEMAS: dict[str, Check] = {"model": MODEL, "checkpoint": _checkpoint, "prediction": _prediction}
 
 
 def _shown(value: Any) -> str:

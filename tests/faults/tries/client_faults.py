@@ -55,7 +55,7 @@ class Clients:
 
     def _fit(self, family: Family, work: Path, **more: Any) -> str:
         paths = {"checkpoint": str(work / "c.zarr"), "scratch": str(work / "scratch")}
-        return fitted(family, self.things.store, self.folder / "out", **paths, **more)
+        return fitted(family, self.things.store_of(family), self.folder / "out", **paths, **more)
 
     def _calm(self, family: Family, on_workers: bool) -> float:
         """Seconds of a fit that nobody kills; touches of its checkpoint are counted too."""
@@ -146,7 +146,7 @@ class Schedulers:
 
         def fit(tell: Callable[[Answer], None]) -> str:
             tell({"connected": True})
-            return fitted(family, self.things.store, self.folder / "out", scratch=str(work / "scratch"))
+            return fitted(family, self.things.store_of(family), self.folder / "out", scratch=str(work / "scratch"))
 
         try:
             client = Process(

@@ -104,7 +104,7 @@ class KeptWorkers(OnWorkers):
                 return self.predict()
             moment = Moment(at, pids, tell)
             paths = {"scratch": str(self.scratch), "callbacks": [moment]}
-            digest = fitted(family, self.things.store, self.folder / "out", **paths)
+            digest = fitted(family, self.things.store_of(family), self.folder / "out", **paths)
             tell({"events": moment.count})
             return digest
 

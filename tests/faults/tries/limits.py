@@ -113,7 +113,7 @@ def limit_memory(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
 
     def try_once(number: int, rng: np.random.Generator) -> Outcome:
         (family,), limit = parts(number, ON_WORKERS), f"{int(2 ** rng.uniform(10, 31))}B"
-        fit = lambda: fitted(family, things.store, folder / "out", memory_limit=limit)  # noqa: E731
+        fit = lambda: fitted(family, things.store_of(family), folder / "out", memory_limit=limit)  # noqa: E731
         here = run(fit, folder, SECONDS)
         fault = f"{family.name}, memory_limit={limit}"
         if "digest" not in here:

@@ -40,12 +40,15 @@ class Family:
         Of the fit; a seed among them.
     in_memory : bool
         The rows are read into memory: nothing of it goes through workers.
+    store : str
+        What it learns from, of `Things`: classes, or real targets.
     """
 
     name: str
     make: type[Any]
     parameters: dict[str, Any]
     in_memory: bool = False
+    store: str = "store.zarr"
     flags: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +88,10 @@ FAMILIES = [
     _saddle("mnp"),
     _saddle("gilbert"),
     _saddle("saddle", in_memory=True, max_iter=60, tol=0.1),
+    Family("clients of hulls", odm.SaddleSVC, {"solver": "saddle", "n_clients": 3, "max_iter": 20, "random_state": 0}),
+    Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),
+    Family("ridge of partitions", odm.MDDRidge, {"n_partitions": 3, "random_state": 0}, store="real.zarr"),
+    Family("kernel ridge", odm.MDDKernelRidge, {"n_landmarks": 30, "random_state": 0}, store="real.zarr"),
 ]
 ON_WORKERS = [family for family in FAMILIES if not family.in_memory]
 
@@ -125,12 +132,16 @@ class Things:
         self._digests: dict[str, str] = {}
 
     def path(self, name: str) -> Path:
-        """Of ``store.zarr``, ``zstd.zarr``, ``a.csv``, ``model.zarr``, ``checkpoint.zarr`` or ``prediction.zarr``."""
+        """Of ``a.csv``, ``store.zarr``, ``zstd``, ``real``, ``model``, ``checkpoint`` or ``prediction``."""
         return self.folder / name
 
     @property
     def store(self) -> Path:
         return self.folder / "store.zarr"
+
+    def store_of(self, family: Family) -> Path:
+        """What a family learns from."""
+        return self.path(family.store)
 
     def undisturbed(self, name: str, function: Callable[[], str]) -> str:
         """The digest that ``function`` returns in a process of its own, asked for once."""
@@ -143,7 +154,7 @@ class Things:
 
     def model_digest(self, family: Family) -> str:
         """Of the model of a family that nothing disturbs, fitted without workers."""
-        return self.undisturbed(family.name, lambda: fitted(family, self.store, self.place / "undisturbed"))
+        return self.undisturbed(family.name, lambda: fitted(family, self.store_of(family), self.place / "undisturbed"))
 
 
 def fitted(family: Family, store: Path, folder: Path, **more: Any) -> str:
@@ -166,6 +177,7 @@ def _make(folder: Path, seed: int) -> str:
     with StoreWriter(folder / "zstd.zarr", chunk_rows=CHUNK_ROWS, compression="zstd") as writer:
         writer.append(X, y, np.ones(ROWS))
         writer.finish()
+    store_of(folder / "real.zarr", X, X[:, 0] * X[:, 1] + np.sin(X[:, 2]), chunk_rows=CHUNK_ROWS, real=True)
     family = checkpointed()
     more = {"stop_at": 2, "checkpoint": str(folder / "checkpoint.zarr")}
     family.make(**family.parameters | more).fit(str(folder / "store.zarr"))
@@ -234,11 +246,11 @@ def _elsewhere(disk: Path, plain: Path) -> Path:
 def _fit(family: Family, option: str, name: str) -> Operation:
     """A fit whose scratch or checkpoint is below ``disk``."""
     shell = lambda t, disk, plain: [  # noqa: E731
-        "fit", str(t.store), str(plain / "o.zarr"), *family.flags, f"--{option}", str(disk / name)
+        "fit", str(t.store_of(family)), str(plain / "o.zarr"), *family.flags, f"--{option}", str(disk / name)
     ]  # fmt: skip
     return Operation(
         f"{option} of {family.name}",
-        lambda t, disk, plain: fitted(family, t.store, plain, **{option: str(disk / name)}),
+        lambda t, disk, plain: fitted(family, t.store_of(family), plain, **{option: str(disk / name)}),
         shell if not family.in_memory else None,
         _elsewhere,
         (name,) if option == "checkpoint" else (),

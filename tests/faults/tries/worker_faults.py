@@ -101,7 +101,9 @@ class UnderNannies(OnWorkers):
         with cluster.client.as_current():
             if family is None:
                 return answer_of(self.predict)
-            return answer_of(lambda: fitted(family, self.things.store, self.folder / "out", scratch=str(self.scratch)))
+            return answer_of(
+                lambda: fitted(family, self.things.store_of(family), self.folder / "out", scratch=str(self.scratch))
+            )
 
     def cluster(self, count: int) -> NannyCluster:
         """Workers that tries share."""
