@@ -15,10 +15,13 @@ from dask_odm import load_model
 from dask_odm.data.store.records import read_record
 from dask_odm.errors import DaskODMError
 
-pytestmark = pytest.mark.skipif(not can_bind_loopback(), reason="the loopback network has one address only")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not can_bind_loopback(), reason="the loopback network has one address only"),
+]
 
 # Steps enough to be struck in the midst of, each with its checkpoint.
-STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "20", "--tol", "1e-300", "--random-state", "0"]
+STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "40", "--tol", "1e-300", "--random-state", "0"]
 CLAIM = "claims/odm-dask-odm-data"
 
 
