@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import RUN_CONSTRAINTS
@@ -22,8 +21,6 @@ from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.estimators.saddle.solvers_of_saddle import HULL_RECIPES, choose_hull_solver
-from dask_odm.models.kernel import KernelModel
-from dask_odm.typing import Array
 
 
 class SaddleSVC(StoreClassifier):
@@ -210,15 +207,6 @@ class SaddleSVC(StoreClassifier):
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks
-
-    @property
-    def support_vectors_(self) -> Array:
-        """Raw rows of the landmarks, (n_support, d); read from the model's file where they were left there."""
-        model = getattr(self, "_model", None)
-        if not isinstance(model, KernelModel):
-            raise AttributeError("support_vectors_")
-        support: Any = model.support
-        return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
