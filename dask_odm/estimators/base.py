@@ -255,7 +255,7 @@ class StoreEstimator(BaseEstimator):
 
     @property
     def support_vectors_(self) -> Array:
-        """Raw rows with a coefficient of a kernel model, (n_support, d); read from its file where they were left there."""
+        """Raw rows that have a coefficient, (n_support, d); read from the model's file where they were left there."""
         model = getattr(self, "_model", None)
         if not isinstance(model, KernelModel):
             raise AttributeError("support_vectors_")
