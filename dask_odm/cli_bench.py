@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-GROUPS = ("ours", "rivals", "libraries", "ingredients")
+from dask_odm.cli_output import emit, json_option
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def _words(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--cores", callback=_words, help="Run SODM on so many cores, too, such as 1,2,4.")
 @click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds of a cell.")
 @click.option("--fetch", is_flag=True, help="Fetch data sets that the folder does not have from the LIBSVM site.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def bench(names: tuple[str, ...], source: str | None, folder: str, methods: tuple[str, ...], kernels: tuple[str, ...],
           cores: tuple[str, ...], as_json: bool, **options: Any) -> None:  # fmt: skip
     """Compare methods on data sets, each in a fresh process; the same command goes on after an interrupt.
@@ -59,7 +59,10 @@ def bench(names: tuple[str, ...], source: str | None, folder: str, methods: tupl
     text = markdown(results, _command())
     (where / "report.md").write_text(text, encoding="utf-8")
     plots = write_figures(results, where)
-    _emit(as_json, results, [where / "report.md", *plots], text)
+    files = [where / "report.md", *plots]
+    records = list(results.records.values())
+    emit(as_json, {"machine": results.machine, "records": records, "files": files}, text)
+    click.echo("\n".join(f"written: {file}" for file in files), err=True)
 
 
 def _small_sets(source: str | None) -> tuple[str, ...]:
@@ -87,17 +90,3 @@ def _methods(words: tuple[str, ...]) -> list[str]:
 
 def _command() -> str:
     return shlex.join(["dask-odm", *sys.argv[1:]])
-
-
-def _emit(as_json: bool, results: Any, files: list[Path], text: str) -> None:
-    """Print the one object, or the tables."""
-    import json
-
-    from dask_odm.diagnostics.facts import plain
-
-    if as_json:
-        records = list(results.records.values())
-        click.echo(json.dumps(plain({"machine": results.machine, "records": records, "files": files}), allow_nan=False))
-    else:
-        click.echo(text)
-        click.echo("\n".join(f"written: {file}" for file in files), err=True)

@@ -26,6 +26,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.rows.scaling import METHODS
+from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
@@ -251,6 +252,15 @@ class StoreEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         save_estimator(self, path, overwrite=overwrite)
+
+    @property
+    def support_vectors_(self) -> Array:
+        """Raw rows that have a coefficient, (n_support, d); read from the model's file where they were left there."""
+        model = getattr(self, "_model", None)
+        if not isinstance(model, KernelModel):
+            raise AttributeError("support_vectors_")
+        support: Any = model.support
+        return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
 
     # Prediction ------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,10 @@ class FeatureMap:
         """What products are taken with, (n, d), without the constant feature."""
         return X if issparse(X) or self.scaling is None else self.scaling(X, out)
 
+    def unscaled(self, X: Any) -> Array:
+        """Raw rows (n, d), dense or sparse, as an array of their features before `scaling`."""
+        return np.ascontiguousarray(X.toarray() if issparse(X) else X)
+
     def dense(self, block: Any) -> Array:
         """All of d features of what `block` returned, if it is sparse, as an array."""
         if not issparse(block):

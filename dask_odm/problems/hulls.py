@@ -23,18 +23,20 @@ from dask_odm.problems.caps import Cut, cut_scores
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import BLOCK_BYTES, block_rows
 from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock
-from dask_odm.problems.threshold import Look, Looked, settle
+from dask_odm.problems.threshold import Known, Look, Looked, Tally, add_totals, bin_count, settle
 from dask_odm.typing import Array
 
 CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
 ROUNDING = 1e-10  # of the rows' scale: two hulls that are nearer touch, as far as float64 can tell
-HELD_PIECES = 8  # of looks, whose rows near the threshold are then sorted together
-KEPT_BYTES = 2 << 20  # of rows near the threshold, that a pass over a store brings back
+MOST_TILTED = 1024  # features of rows that `dask_odm.problems.common_point` has second derivatives for
+KEPT_BYTES = 512 << 10  # of sums about the threshold of a class, that a pass over streamed rows brings back
 
 
 def hull_pass_bytes(d: int) -> PassBytes:
-    """What a task of a pass over rows of ``d`` features holds."""
-    return PassBytes(2 * (KEPT_BYTES + 8 * d), 64, (6 + HELD_PIECES) * BLOCK_BYTES)
+    """What a task of a pass over rows of ``d`` features holds: of a look, or of sums about a tilt."""
+    tilt = 8 * (d + 3) ** 2 if d <= MOST_TILTED else 0
+    look = 16 * (bin_count(KEPT_BYTES, d) + 2) * (d + 3)
+    return PassBytes(max(look, tilt), 64, 6 * BLOCK_BYTES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +75,14 @@ class Vertex:
         Scores w·x of the positive and of the negative row at which the caps are used up.
     rows : RowSets or None
         Which rows take part; None of rows that are not at hand.
+    slack : float
+        By how much ``w·(a − b)`` may be above the least there is.
     """
 
     points: Array
     thresholds: tuple[float, float]
     rows: RowSets | None = None
+    slack: float = 0.0
 
     @property
     def difference(self) -> Array:
@@ -122,11 +127,17 @@ class HullQuery:
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
         """Weights and sums of the classes."""
         found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
-        for X, sign, weight in self.pieces(blocks):
-            of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
-            sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
-            square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
-            found += Totals(np.array([each.sum() for each in of_class]), sums, square)
+        for block in blocks:
+            for X, rows in self._dense_pieces(block) if not issparse(block.X) else ():
+                sums = np.zeros((2, self.features.d + 1))
+                numbers = self.positive, np.array(self.class_weights, dtype=np.float64), *self._affine
+                square = add_totals(X, block.y[rows], block.weight[rows], *numbers, sums)
+                found += Totals(sums[:, -1], sums[:, :-1], square)
+            for X, sign, weight in self.pieces([block]) if issparse(block.X) else ():
+                of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
+                sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
+                square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
+                found += Totals(np.array([each.sum() for each in of_class]), sums, square)
         return found
 
     def columns(self, blocks: Iterable[RowBlock]) -> list[Array]:
@@ -157,13 +168,25 @@ class HullQuery:
 
     def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
         """Weights and sums of the rows by their scores, near the thresholds that ``look`` guesses."""
-        parts: list[Looked] = []
-        for X, sign, weight in self.pieces(blocks):
-            gathers = [parts[0].classes[k].near is not None for k in range(2)] if parts else [True, True]
-            parts.append(Looked.of(_Rows(self.features, X), self.features.scores(X, w), sign, weight, look, gathers))
-            if len(parts) == HELD_PIECES:
-                parts = [Looked.total(parts)]
-        return Looked.total(parts)
+        shift, factor = self._affine
+        tally = Tally(look, w * factor, shift, factor)
+        for block in blocks:
+            for X, rows in self._dense_pieces(block):
+                tally.add(X, block.y[rows], block.weight[rows], self.positive, self.class_weights)
+        return tally.total()
+
+    @property
+    def _affine(self) -> tuple[Array, Array]:
+        """Shift and factor of the scaling."""
+        scaling, d = self.features.scaling, self.features.d
+        return (np.zeros(d), np.ones(d)) if scaling is None else (scaling.shift, scaling.factor)
+
+    def _dense_pieces(self, block: RowBlock) -> Iterator[tuple[Array, slice]]:
+        """Features of a block before their scaling, a bounded number of rows at a time, and which rows these are."""
+        step = block_rows(self.features.d, block.X)
+        for start in range(0, len(block.y), step):
+            rows = slice(start, start + step)
+            yield self.features.unscaled(block.X[rows]), rows
 
     def _features_of(self, X: Any) -> Any:
         return self.features.block(X.astype(np.float64, copy=False))
@@ -188,31 +211,13 @@ class HullQuery:
                 yield self._features_of(block.X[rows]), sign[rows], weight[rows]
 
     def _squares(self, X: Any) -> Array:
-        """Squared norms of the rows."""
-        if not issparse(X):
-            return np.einsum("ij,ij->i", X, X)
+        """Squared norms of sparse rows."""
         scaling, squared = self.features.scaling, X.multiply(X).tocsr()
         if scaling is None:
             return np.asarray(squared.sum(axis=1)).ravel()
         factor = scaling.factor**2
         mixed = X @ (factor * scaling.shift)
         return np.maximum(squared @ factor - 2.0 * mixed + factor @ scaling.shift**2, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    features: FeatureMap
-    X: Any
-
-    @property
-    def d(self) -> int:
-        return self.features.d
-
-    def weighted_sum(self, r: Array) -> Array:
-        return self.features.weighted_sum(self.X, r)
-
-    def rows(self, taken: Array) -> Array:
-        return self.features.dense(self.X[taken])
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,21 +237,21 @@ class HullProblem:
     ----------
     query : HullQuery
     passes : Passes
-        Over blocks of raw rows; of streamed ones, the threshold is looked for in one pass or two.
+        Over blocks of raw rows; of streamed ones, the threshold is looked for in one pass or a few.
     alpha : float or None
         The caps are ``c_i / (alpha · min(C₊, C₋))``, C the weights of a class; None: the whole hulls.
-
-    Attributes
-    ----------
     passes_made : int
         Passes over the rows so far.
+    slack : float
+        By what part of ‖w‖² the score of a vertex of streamed rows may be above the least, for the sake of a pass.
     """
 
     query: HullQuery
     passes: Passes
     alpha: float | None
     passes_made: int = 0
-    _last: tuple[Array, tuple[float, float], tuple[float, float]] | None = None
+    slack: float = 0.0
+    _last: Known | None = field(init=False, default=None)
     totals: Totals = field(init=False)
     _state: HullState | None = field(init=False, default=None)
 
@@ -283,10 +288,12 @@ class HullProblem:
             rows = RowSets(full, np.zeros(0, dtype=np.int64), 1.0 / self.totals.weight[:, None] * np.array([1.0, 0.0]))
         return Vertex(self.totals.means, (0.0, 0.0), rows)
 
-    def vertex(self, w: Array, mass: float | None = None) -> Vertex:
-        """The point of the hulls that minimises ``w·(a − b)``, w (d,); of another mass perhaps."""
+    def vertex(self, w: Array, mass: float | None = None, *, exact: bool = False) -> Vertex:
+        """The point of the hulls that minimises ``w·(a − b)``, w (d,); of another mass perhaps, or without slack."""
         mass = self.mass if mass is None else mass
-        return self._looked_up(w, mass) if self._state is None else self._selected(w, mass, self._state)
+        if self._state is not None:
+            return self._selected(w, mass, self._state)
+        return self._looked_up(w, mass, 0.0 if exact else self.slack * float(w @ w))
 
     def entries(self, rows: RowSets) -> Array:
         """η and ξ of a vertex, (n,), one after the other in the rows' order."""
@@ -331,35 +338,35 @@ class HullProblem:
         assert self._state is not None, "the rows are not at hand"
         return self._state
 
-    def with_alpha(self, alpha: float) -> HullProblem:
+    def with_alpha(self, alpha: float | None) -> HullProblem:
         """The hulls of the same rows for other caps."""
         other = copy(self)
-        other.alpha = alpha
+        other.alpha, other._last = alpha, None
         return other
 
     def separating_alpha(self, w: Array) -> float | None:
-        """An alpha whose reduced hulls are apart along ``w`` (d,); None where even 1 is not enough."""
-        least, low, high = float(self.totals.weight.min()), self.alpha or 0.0, 1.0
+        """The least alpha of two digits whose reduced hulls are apart along ``w`` (d,); None where 1 is not enough."""
+        least, low, high = float(self.totals.weight.min()), int(100 * (self.alpha or 0.0)), 100
         if not self._apart(w, least):
             return None
-        while high - low > 0.01:
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self._apart(w, middle * least) else (middle, high)
-        return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._apart(w, middle / 100 * least) else (middle, high)
+        return high / 100
 
     @property
     def memory(self) -> Array:
         """What the next look at streamed rows goes by: a vector that a checkpoint holds, empty at the start."""
-        return np.empty(0) if self._last is None else np.concatenate(self._last)
+        return np.empty(0) if self._last is None else self._last.vector()
 
     def recall(self, memory: Array) -> None:
         """Go on by the `memory` of another run, to the same bits."""
-        numbers = memory[-4:].tolist()
-        self._last = None if not memory.size else (memory[:-4], (numbers[0], numbers[1]), (numbers[2], numbers[3]))
+        self._last = Known.of_vector(memory) if memory.size else None
 
     def _apart(self, w: Array, mass: float) -> bool:
-        self._last = None
-        return float(w @ self.vertex(w, mass).difference) > ROUNDING * self.scale * float(np.linalg.norm(w))
+        self._last = None  # of another mass
+        vertex = self.vertex(w, mass)
+        return float(w @ vertex.difference) - vertex.slack > ROUNDING * self.scale * float(np.linalg.norm(w))
 
     # Rows at hand ----------------------------------------------------------------------------------------------
 
@@ -388,17 +395,24 @@ class HullProblem:
 
     # Rows that are streamed ------------------------------------------------------------------------------------
 
-    def _looked_up(self, w: Array, mass: float) -> Vertex:
-        most = max(64, KEPT_BYTES // (8 * (self.d + 2)))
-        look = Look.first(w, self.scale, most, self.passes.rows, self._last)
+    def _looked_up(self, w: Array, mass: float, allowed: float) -> Vertex:
+        look = Look.first(w, self.scale, bin_count(KEPT_BYTES, self.d), self._last)
         while True:
             looked: Looked = self._run(HullQuery.look, w, look)
-            found, look = settle(looked, look, mass)
+            found, look = settle(looked, look, mass, allowed)
             if found is not None:
                 break
-        (positive, width), (negative, other) = ((cut.threshold, width) for cut, _, width in found)
-        self._last = w, (positive, negative), (width, other)
-        return Vertex(np.array([point for _, point, _ in found]), (positive, -negative))
+        positive, negative = found
+        thresholds = np.array([each.threshold for each in found])
+        self._last = Known(w, thresholds, np.array([each.mean for each in found]))
+        points = np.array([each.point for each in found])
+        slack = positive.slack + negative.slack
+        return Vertex(points, (positive.threshold, -negative.threshold), slack=slack)
+
+    def run(self, query: Any, method: Any, *arguments: Any) -> Any:
+        """What another query sums over the rows: a pass that is counted."""
+        self.passes_made += 1
+        return self.passes.run(query, method, *arguments)
 
     def _run(self, method: Any, *arguments: Any, counted: bool = True) -> Any:
         self.passes_made += counted

@@ -1,41 +1,53 @@
 """The threshold of scores up to which a class's rows use its caps up, found over rows that nobody holds together.
 
-A *look* is one pass: of either class it brings back the weights of the rows by score, in equal bins of a range that has
-the threshold, their weighted sum below a window, and the rows within the window themselves, where they are few. If the
-threshold is in the window, all is known exactly; if not, the bin that has it is the next look's window. The range is
-known beforehand: from one w to another no score, and so no quantile of scores, moves by more than ‖x‖ ‖Δw‖.
+A *look* is one pass: of either class it brings back the weights and weighted sums of the rows by score, below a
+window, in equal bins of it, and above it, with the least and the largest score of each bin. If the threshold is in a
+bin, what is left for its rows to use is shared by all of them: a point of the hull, that is farther than the best one
+by the bin's spread of scores at most. Where that is too far, the bin is the next look's window, until its rows have one
+score: then the point is the best.
+
+The window is known beforehand. A quantile of w·x is homogeneous in w, and its derivative the mean of the rows there,
+which the last look's bin told: it is expected at the product of that mean and the new w, and the window is narrow where
+w moved little. It cannot be beyond a range, since no score moves by more than ‖x‖ ‖Δw‖: where it is not in the window,
+the rest of the range is the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-import numba
 import numpy as np
 
-from dask_odm.problems.caps import Cut, cut_at
+from dask_odm.kernels.jit import compiled
+from dask_odm.problems.caps import cut_at
 from dask_odm.typing import Array
 
-BINS = 1024
-PAD = 1e-3  # of a bin: where its edges are is a matter of rounding
+BINS = 1024  # the most of a window
+FEWEST_BINS = 64
+BLOCK_ROWS = 256  # whose scores are computed before any is dealt
 LEAST_RANGE = 1e-100
+FAR = float(np.finfo(float).max)  # ends of an empty bin: the compiled loops know no infinity
+ROUNDED = 1e-15  # of a threshold, the spread of scores that is one score but for rounding
+SHARE = 0.1  # of the range: the window about the threshold that is expected
 
-Last = tuple[Array, tuple[float, float], tuple[float, float]]
-Found = tuple[Cut, Array, float]
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What the last look tells the next: w (d,), thresholds of signed scores, and the mean signed rows there (2, d)."""
 
-class Gathered(Protocol):
-    """Features of some rows."""
+    w: Array
+    thresholds: Array
+    means: Array
 
-    @property
-    def d(self) -> int: ...
-    def weighted_sum(self, r: Array) -> Array:
-        """Σ r x, (d,)."""
+    def vector(self) -> Array:
+        """All of it, (3 d + 2,)."""
+        return np.concatenate([self.w, self.thresholds, *self.means])
 
-    def rows(self, taken: Array) -> Array:
-        """Those at ``taken``, dense."""
+    @classmethod
+    def of_vector(cls, numbers: Array) -> Known:
+        d = (len(numbers) - 2) // 3
+        return cls(numbers[:d], numbers[d : d + 2], numbers[d + 2 :].reshape(2, d))
 
 
 @dataclass(frozen=True)
@@ -50,46 +62,50 @@ class Guess:
 
 @dataclass(frozen=True)
 class Look:
-    """What is looked for: the thresholds of both classes, and how many rows near one may be brought back."""
+    """What is looked for: the thresholds of both classes, in so many ``bins`` of their windows."""
 
     guesses: tuple[Guess, Guess]
-    most: int
+    bins: int
 
     @classmethod
-    def first(cls, w: Array, scale: float, most: int, rows: int, last: Last | None) -> Look:
-        """The first one at ``w`` (d,): near the ``last`` w's thresholds, in signed scores, and as wide as told there.
-
-        ``scale`` is the largest norm of a row. Of many ``rows`` none is brought back before anything is known.
-        """
+    def first(cls, w: Array, scale: float, bins: int, known: Known | None) -> Look:
+        """The first one at ``w`` (d,), by what is known of the last; ``scale`` is the largest norm of a row."""
         reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), LEAST_RANGE)
-        if last is None:
-            return cls((Guess(-reach, reach, -reach, reach if rows <= most else -reach),) * 2, most)
-        moved = scale * float(np.linalg.norm(w - last[0])) + 1e-6 * reach
+        if known is None:
+            return cls((Guess(-reach, reach, -reach, reach),) * 2, bins)
+        moved = scale * float(np.linalg.norm(w - known.w)) + 1e-6 * reach
         guesses = []
-        for threshold, width in zip(last[1], last[2], strict=True):
+        for threshold, expected in zip(known.thresholds.tolist(), (known.means @ w).tolist(), strict=True):
             start, stop = max(-reach, threshold - moved), min(reach, threshold + moved)
             if not start < stop:
                 start, stop = -reach, reach
-            guesses.append(Guess(start, stop, max(start, threshold - width), min(stop, threshold + width)))
-        return cls((guesses[0], guesses[1]), most)
+            low, high = max(start, expected - SHARE * moved), min(stop, expected + SHARE * moved)
+            guesses.append(Guess(start, stop, low, high) if low < high else Guess(start, stop, start, stop))
+        return cls((guesses[0], guesses[1]), bins)
 
 
-@dataclass(frozen=True, eq=False)
-class Near:
-    """Rows within the window, those of equal score together: score (k,), weight (k,) and weighted sum (k, d)."""
+@dataclass(frozen=True)
+class Found:
+    """Of one class.
 
-    scores: Array
-    weights: Array
-    sums: Array
+    Attributes
+    ----------
+    threshold : float
+        Signed.
+    point : ndarray of shape (d,)
+    mean : ndarray of shape (d,)
+        Of the signed rows at the threshold.
+    slack : float
+        By how much ``w·point`` may be above the best of the hull.
+    bin : (low, high)
+        Scores of the rows at the threshold.
+    """
 
-    @classmethod
-    def merged(cls, scores: Array, weights: Array, sums: Array) -> Near:
-        if not len(scores):
-            return cls(scores, weights, sums)
-        order = np.argsort(scores, kind="stable")
-        scores = scores[order]
-        first = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
-        return cls(scores[first], np.add.reduceat(weights[order], first), np.add.reduceat(sums[order], first, axis=0))
+    threshold: float
+    point: Array
+    mean: Array
+    slack: float
+    bin: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,77 +114,43 @@ class ClassLook:
 
     Attributes
     ----------
-    before : float
-        Weight of the rows below the range.
-    bins : ndarray of shape (BINS,)
-        Weights of those within it.
-    below : float
-        Weight of the rows below the window.
-    below_sum : ndarray of shape (d,)
-    near : Near or None
-        Those within the window; None where they are too many.
-    above : int
-        Rows above the window.
-    most : int
+    sums : ndarray of shape (bins + 2, d + 1)
+        Weighted sums of the rows below the window, in its bins and above it, not signed, and last their weights.
+    ends : ndarray of shape (2, bins + 2)
+        Least and largest score of all of these.
     """
 
-    before: float
-    bins: Array
-    below: float
-    below_sum: Array
-    near: Near | None
-    above: int
-    most: int
+    sums: Array
+    ends: Array
 
-    @classmethod
-    def total(cls, parts: Sequence[ClassLook]) -> ClassLook:
-        """All of them together."""
-        near: Near | None = None
-        known = [part.near for part in parts if part.near is not None]
-        if len(known) == len(parts):
-            near = Near.merged(
-                np.concatenate([each.scores for each in known]),
-                np.concatenate([each.weights for each in known]),
-                np.concatenate([each.sums for each in known]),
-            )
-        return cls(
-            sum(part.before for part in parts),
-            np.add.reduce([part.bins for part in parts]),
-            sum(part.below for part in parts),
-            np.add.reduce([part.below_sum for part in parts]),
-            None if near is None or len(near.scores) > parts[0].most else near,
-            sum(part.above for part in parts),
-            parts[0].most,
-        )
+    def __add__(self, other: ClassLook) -> ClassLook:
+        ends = np.stack([np.minimum(self.ends[0], other.ends[0]), np.maximum(self.ends[1], other.ends[1])])
+        return ClassLook(self.sums + other.sums, ends)
 
-    def found(self, mass: float) -> Found | None:
-        """Cut, weighted sum of the rows by it and the next window's half width; None if it is not in the window."""
-        near = self.near
-        if near is None or not len(near.scores) or self.below > mass:
+    def found(self, mass: float, sign: float) -> Found | None:
+        """What the window tells; None if it does not have the threshold."""
+        weights, sums = self.sums[:, -1], self.sums[:, :-1]
+        until = np.cumsum(weights)
+        at = int(np.searchsorted(until, mass, side="right"))
+        if weights[-1] == 0 and at >= len(until) - 1:
+            at = int(np.flatnonzero(weights)[-1])  # all weight is used up, but for rounding
+        if not 0 < at < len(until) - 1:
             return None
-        until = self.below + np.cumsum(near.weights)
-        at = int(np.searchsorted(until, mass, side="right"))
-        if at == len(until):
-            if self.above:
-                return None
-            at -= 1
-        before = float(until[at - 1]) if at else self.below
-        cut = cut_at(float(near.scores[at]), before, float(near.weights[at]), mass)
-        point = cut.full * (self.below_sum + near.sums[:at].sum(axis=0)) + cut.tied * near.sums[at]
-        spread = float(near.scores[-1] - near.scores[0]) / len(near.scores)
-        return cut, point, 0.125 * spread * self.most
+        (low, high), own = self.ends[:, at].tolist(), float(weights[at])
+        cut = cut_at(low, float(until[at - 1]), own, mass)
+        left = min(1.0, cut.tied * own)  # of all of e, what the bin's rows have
+        used = 0.0 if mass == 0 else min(1.0, left * mass / own)
+        point = cut.full * sums[:at].sum(axis=0) + cut.tied * sums[at]
+        slack = left * (1.0 - used) * (high - low)
+        return Found(low + used * (high - low), point, sign * sums[at] / own, slack, (low, high))
 
-    def narrower(self, guess: Guess, mass: float) -> Guess:
-        """The bin that has the threshold, or the range's neighbourhood where rounding had it wrong."""
+    def elsewhere(self, guess: Guess, mass: float) -> Guess:
+        """The part of the range on the other side of the window, or its neighbourhood where rounding had it wrong."""
         width = guess.stop - guess.start
-        until = self.before + np.cumsum(self.bins)
-        at = int(np.searchsorted(until, mass, side="right"))
-        if self.before > mass or (at == BINS and (self.above or not self.bins.any())):
-            start, stop = guess.start - width, guess.stop + width
+        if self.sums[0, -1] > mass or self.sums[-1, -1] == 0:
+            start, stop = (guess.start if guess.start < guess.low else guess.low - width), guess.low
         else:
-            at = int(np.flatnonzero(self.bins)[-1]) if at == BINS else at
-            start = guess.start + width * (at - PAD) / BINS
-            stop = guess.start + width * (at + 1 + PAD) / BINS
+            start, stop = guess.high, (guess.stop if guess.high < guess.stop else guess.high + width)
         return Guess(start, stop, start, stop)
 
 
@@ -178,84 +160,141 @@ class Looked:
 
     classes: tuple[ClassLook, ClassLook]
 
-    @classmethod
-    def of(
-        cls, rows: Gathered, scores: Array, sign: Array, weight: Array, look: Look, gathers: Sequence[bool]
-    ) -> Looked:
-        """Of some rows: scores w·x (n,), signs (n,), zero of rows that take no part, and weights (n,).
-
-        ``gathers`` tells of either class whether rows within the window are still brought back.
-        """
-        n = len(scores)
-        below, near = np.zeros((2, n)), np.empty((2, n), dtype=np.int64)
-        bins, figures = np.zeros((2, BINS)), np.zeros((2, 4))
-        edges = np.array([[each.start, each.stop, each.low, each.high] for each in look.guesses])
-        deal_rows(scores, sign, weight, edges, below, near, bins, figures)
-        classes = []
-        for k in range(2):
-            before, mass, above, count = figures[k]
-            taken = near[k, : int(count)]
-            signed = scores[taken] if k == 0 else -scores[taken]
-            kept = _near(rows, signed, weight[taken], taken, look.most) if gathers[k] else None
-            below_sum = rows.weighted_sum(below[k]) if mass > 0 else np.zeros(rows.d)
-            classes.append(ClassLook(before, bins[k], mass, below_sum, kept, int(above), look.most))
-        return cls((classes[0], classes[1]))
-
-    @classmethod
-    def total(cls, parts: Sequence[Looked]) -> Looked:
-        positive, negative = (ClassLook.total([part.classes[k] for part in parts]) for k in range(2))
-        return cls((positive, negative))
-
     def __add__(self, other: Looked) -> Looked:
-        return Looked.total([self, other])
+        positive, negative = (mine + its for mine, its in zip(self.classes, other.classes, strict=True))
+        return Looked((positive, negative))
 
 
-def settle(looked: Looked, look: Look, mass: float) -> tuple[tuple[Found, Found] | None, Look]:
-    """What was found of both classes, or None and how to look next."""
-    found = [each.found(mass) for each in looked.classes]
-    if found[0] is not None and found[1] is not None:
-        return (found[0], found[1]), look
-    following = [
-        guess if known is not None else each.narrower(guess, mass)
-        for each, guess, known in zip(looked.classes, look.guesses, found, strict=True)
-    ]
-    return None, Look((following[0], following[1]), look.most)
-
-
-def _near(rows: Gathered, scores: Array, weight: Array, taken: Array, most: int) -> Near | None:
-    if len(taken) > most and len(np.unique(scores)) > most:
-        return None
-    return Near.merged(scores, weight, weight[:, None] * rows.rows(taken))
-
-
-@numba.njit(nogil=True, cache=True)
-def deal_rows(
-    scores: Array, sign: Array, weight: Array, edges: Array, below: Array, near: Array, bins: Array, figures: Array
-) -> None:
-    """Weights of rows below the window, their numbers within it, and by bins, of both classes.
+@dataclass(eq=False)
+class Tally:
+    """What a look adds up, block by block.
 
     Parameters
     ----------
-    edges : ndarray of shape (2, 4)
-        start, stop, low and high of the guesses.
-    figures : ndarray of shape (2, 4)
-        To add to: weight before the range and below the window, rows above it and within it.
+    look : Look
+    u, shift, factor : ndarrays of shape (d,)
+        The score of a row is ``Σ u (x − shift)``; its features are ``(x − shift) · factor``.
     """
-    for i in range(scores.size):
-        if sign[i] == 0.0:
-            continue
-        k = 0 if sign[i] > 0 else 1
-        s, c = sign[i] * scores[i], weight[i]
-        start, stop, low, high = edges[k]
-        if s < start:
-            figures[k, 0] += c
-        elif s < stop:
-            bins[k, min(BINS - 1, int((s - start) * (BINS / (stop - start))))] += c
-        if s < low:
-            below[k, i] = c
-            figures[k, 1] += c
-        elif s < high:
-            near[k, int(figures[k, 3])] = i
-            figures[k, 3] += 1
+
+    look: Look
+    u: Array
+    shift: Array
+    factor: Array
+
+    def __post_init__(self) -> None:
+        bins, d = self.look.bins, len(self.u)
+        self._edges = np.array([[each.low, each.high] for each in self.look.guesses])
+        self._sums, self._ends = np.zeros((2 * (bins + 2), d + 1)), np.empty((2, 2 * (bins + 2)))
+        self._ends[0], self._ends[1] = FAR, -FAR
+
+    def add(self, X: Array, codes: Array, weight: Array, positive: int, class_weights: Sequence[float]) -> None:
+        """Rows ``X`` (n, d) with codes (n,) and weights (n,), or none: all 1; codes below zero take no part."""
+        weights = np.array(class_weights, dtype=np.float64)
+        deal_rows(X, codes, weight, positive, weights, self.u, self.shift, self._edges, self._sums, self._ends)
+
+    def total(self) -> Looked:
+        """All of it, in scaled features."""
+        self._sums[:, :-1] *= self.factor
+        positive, negative = zip(np.split(self._sums, 2), np.split(self._ends, 2, axis=1), strict=True)
+        return Looked((ClassLook(*positive), ClassLook(*negative)))
+
+
+def bin_count(kept: int, d: int) -> int:
+    """Bins of a window whose sums of ``d`` features take ``kept`` bytes of either class."""
+    return max(FEWEST_BINS, min(BINS, kept // (8 * (d + 3)) - 2))
+
+
+def settle(looked: Looked, look: Look, mass: float, allowed: float) -> tuple[tuple[Found, Found] | None, Look]:
+    """What was found of both classes, best to ``allowed``, or None and how to look next."""
+    found = [each.found(mass, sign) for each, sign in zip(looked.classes, (1.0, -1.0), strict=True)]
+    following = []
+    for each, guess, known in zip(looked.classes, look.guesses, found, strict=True):
+        if known is None:
+            following.append(each.elsewhere(guess, mass))
+        elif 2 * known.slack > max(allowed, ROUNDED * abs(known.threshold)):
+            low, high = known.bin
+            following.append(Guess(guess.start, guess.stop, low, float(np.nextafter(high, np.inf))))
         else:
-            figures[k, 2] += 1
+            following.append(guess)
+    positive, negative = found
+    if tuple(following) == look.guesses and positive is not None and negative is not None:
+        return (positive, negative), look
+    return None, Look((following[0], following[1]), look.bins)
+
+
+@compiled
+def deal_rows(
+    X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, u: Array, shift: Array, edges: Array,
+    sums: Array, ends: Array,
+) -> None:  # fmt: skip
+    """Add rows to what a `Tally` has: slots of the positive class, then those of the negative one.
+
+    There are no branches between rows, which are in no order of score: half of them would be foretold wrongly.
+
+    Parameters
+    ----------
+    class_weights : ndarray of shape (2,)
+        Of the negative and the positive class.
+    edges : ndarray of shape (2, 2)
+        The windows.
+    """
+    d, slots = X.shape[1], ends.shape[1] // 2
+    per = (slots - 2) / (edges[:, 1] - edges[:, 0])
+    scores, parts, slot = np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS, dtype=np.int64)
+    for first in range(0, X.shape[0], BLOCK_ROWS):
+        m = min(BLOCK_ROWS, X.shape[0] - first)
+        for r in range(m):
+            s = 0.0
+            for j in range(d):
+                s += (X[first + r, j] - shift[j]) * u[j]
+            scores[r] = s
+        for r in range(m):
+            is_positive = codes[first + r] == positive
+            c = class_weights[1] if is_positive else class_weights[0]
+            if weight.size > 0:
+                c *= weight[first + r]
+            parts[r] = 0.0 if codes[first + r] < 0 else c
+            s = scores[r] if is_positive else -scores[r]
+            low, each = (edges[0, 0], per[0]) if is_positive else (edges[1, 0], per[1])
+            place = min(max((s - low) * each + 1.0, 0.0), slots - 1.0)
+            scores[r], slot[r] = s, int(place) + (0 if is_positive else slots)
+        for r in range(m):
+            c, total, row = parts[r], sums[slot[r]], X[first + r]
+            total[d] += c
+            for j in range(d):
+                total[j] += c * (row[j] - shift[j])
+        for r in range(m):
+            if parts[r] > 0.0:
+                ends[0, slot[r]] = min(ends[0, slot[r]], scores[r])
+                ends[1, slot[r]] = max(ends[1, slot[r]], scores[r])
+
+
+@compiled
+def add_totals(
+    X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, shift: Array, factor: Array, sums: Array
+) -> float:
+    """Add scaled rows to the weighted sums (2, d + 1) of the positive and the negative class, and last their weights.
+
+    Returns
+    -------
+    float
+        The largest squared norm of a row that takes part.
+    """
+    d, largest = X.shape[1], 0.0
+    for i in range(X.shape[0]):
+        if codes[i] < 0:
+            continue
+        k = 0 if codes[i] == positive else 1
+        c = class_weights[1 - k]
+        if weight.size > 0:
+            c *= weight[i]
+        if c == 0.0:
+            continue
+        row, total, square = X[i], sums[k], 0.0
+        for j in range(d):
+            x = (row[j] - shift[j]) * factor[j]
+            total[j] += c * x
+            square += x * x
+        total[d] += c
+        largest = max(largest, square)
+    return largest

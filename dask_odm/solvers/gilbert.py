@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from dask_odm.problems.hulls import ROUNDING, Vertex
-from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap
+from dask_odm.problems.hulls import ROUNDING, HullProblem, Vertex
+from dask_odm.solvers.nearest_point import HullSolution, lower_bound, precise, relative_gap, settle_overlap
+from dask_odm.solvers.overlap import WORTHWHILE, Verdict
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
@@ -66,33 +68,46 @@ def solve_gilbert(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[GilbertState], object] = lambda state: None,
     costs: Callable[[], dict[str, Any]] = dict,
+    settle: Callable[[], tuple[Verdict, float]] | None = None,
 ) -> HullSolution:
     """The nearest points of two reduced hulls; as `dask_odm.solvers.nearest_point.find_nearest_point`.
 
-    ``costs()`` gives more figures of every record.
+    ``costs()`` gives more figures of every record. ``settle()`` proves whether the hulls meet, and gives a lower bound,
+    where none was found in some steps; of a `HullProblem` it is `settle_overlap`.
     """
     log = StepLog(on_step)
+    if settle is None and isinstance(problem, HullProblem):
+        settle = partial(settle_overlap, problem)
     points, lower = problem.start.points, 0.0
+    verdict: Verdict | None = None
     if resume is not None:
         points, lower = resume.points, resume.lower
         log.take_up(resume.history)
         problem.recall(resume.memory)
-        problem.passes_made = resume.passes - 1  # the last one is made again
+        problem.passes_made = resume.passes
     while True:
         z = points[0] - points[1]
         upper = 0.5 * float(z @ z)
         overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-        memory, vertex = problem.memory, problem.vertex(z)
+        memory, passes, vertex = problem.memory, problem.passes_made, problem.vertex(z)
         lower = max(lower, lower_bound(z, vertex))
         gap = 1.0 if overlap else relative_gap(upper, lower)
         log.add(gap, upper, problem.passes_made, lower=lower, **costs())
-        on_state(GilbertState(points, lower, problem.passes_made, memory, list(log.history)))
+        on_state(GilbertState(points, lower, passes, memory, list(log.history)))
+        if len(log.history) == WORTHWHILE and lower == 0 and not overlap and settle is not None:
+            verdict, lower = settle()
+            overlap = bool(verdict.overlap)
+            log.amend(passes=problem.passes_made)
         if overlap or gap <= tol or len(log.history) >= max_iter:
             break
         change = vertex.difference - z
         square = float(change @ change)
         step = min(1.0, max(0.0, -float(z @ change) / square)) if square > 0 else 0.0
         points = points + step * (vertex.points - points)
+    if isinstance(problem, HullProblem):
+        vertex = precise(problem, z, vertex)
+        log.amend(passes=problem.passes_made)
     log.settle()
     converged = not overlap and gap <= tol
-    return HullSolution(points, vertex.thresholds, upper, lower, converged, overlap or lower == 0, log.history)
+    overlap = overlap or lower == 0
+    return HullSolution(points, vertex.thresholds, upper, lower, converged, overlap, log.history, verdict=verdict)

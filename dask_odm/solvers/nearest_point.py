@@ -5,8 +5,9 @@ corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the 
          inside their convex hull. A pass gives the point v of the polytope that minimises z·v; it joins the corral,
          and z moves towards the least norm of the larger affine hull; points whose weight gets to zero are dropped.
 factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``: a column more by one triangular system, one less by rotations
-stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or ub at rounding
-         level of the rows' scale: the hulls overlap
+stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or the hulls overlap:
+         ub is at rounding level of the rows' scale, or lb is zero after a few iterations and
+         `dask_odm.solvers.overlap` proves it. Over rows at hand, a few iterations more, where tol² is not yet reached
 
 P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976. Here the first direction is that
 of the class means, and systems are solved with a step of refinement, which squares the error of R.
@@ -14,7 +15,7 @@ of the class means, and systems are solved with a step of refinement, which squa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numba
@@ -22,10 +23,11 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from dask_odm.problems.hulls import ROUNDING, HullProblem, RowSets, Vertex
+from dask_odm.solvers.overlap import WORTHWHILE, Verdict, judge
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
-ANY_BOUND = 1 - 1e-9  # of a run that ends as soon as a lower bound is above zero
+POLISHED = 8  # more iterations over rows at hand: they are cheap, and an offset's error is but the root of the gap's
 DEPENDENT = 1e-13  # of a point's square: what is left of it beside the corral's, where it is of their affine hull
 DROPPED = 1e-14  # a weight that is zero but for rounding
 
@@ -48,9 +50,9 @@ class CorralState:
     lower : float
         The largest lower bound so far.
     passes : int
-        Over the rows so far.
+        Over the rows before the last look, which is taken again where a run goes on.
     memory : ndarray
-        The problem's, before the last pass.
+        The problem's, before the last look.
     history : list of dict
     """
 
@@ -98,6 +100,8 @@ class HullSolution:
     history : list of dict
     entries : ndarray of shape (n,) or None
         η and ξ, where rows are at hand.
+    verdict : Verdict or None
+        Of the hulls' overlap, where nothing had shown that they are apart.
     """
 
     points: Array
@@ -108,6 +112,7 @@ class HullSolution:
     overlap: bool
     history: list[Record]
     entries: Array | None = None
+    verdict: Verdict | None = None
 
     @property
     def gap(self) -> float:
@@ -126,7 +131,43 @@ def relative_gap(upper: float, lower: float) -> float:
 def lower_bound(w: Array, vertex: Vertex) -> float:
     """``max(0, m(w))² / (2‖w‖²)`` by the vertex of w."""
     square = float(w @ w)
-    return max(0.0, float(w @ vertex.difference)) ** 2 / (2.0 * square) if square > 0 else 0.0
+    least = float(w @ vertex.difference) - vertex.slack
+    return max(0.0, least) ** 2 / (2.0 * square) if square > 0 else 0.0
+
+
+def precise(problem: HullProblem, w: Array, vertex: Vertex) -> Vertex:
+    """The vertex of w without slack: a model's offset is its thresholds'."""
+    return problem.vertex(w, exact=True) if vertex.slack > 0 else vertex
+
+
+def find_nearest_points(
+    problem: HullProblem,
+    alphas: Sequence[float | None],
+    *,
+    tol: float,
+    max_iter: int,
+    on_step: OnStep = lambda record: None,
+) -> list[tuple[HullProblem, HullSolution]]:
+    """The nearest points for every one of ``alphas``, in their order, each from the corral of the next larger one.
+
+    The smaller alpha, the larger are the hulls: they have all points of those before, and overlap where those did.
+    """
+    solver, found = _NearestPoint(problem, tol, StepLog(on_step), lambda state: None), {}
+    for alpha in sorted(set(alphas), key=lambda each: -(each or 0.0)):
+        hulls = problem.with_alpha(alpha)
+        found[alpha] = hulls, solver.follow(hulls, max_iter, StepLog(on_step))
+        problem.passes_made = hulls.passes_made
+    return [found[alpha] for alpha in alphas]
+
+
+def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
+    """Whether the hulls overlap, and the lower bound along the direction that parts them; the problem is as before."""
+    verdict, memory = judge(problem), problem.memory
+    if verdict.overlap is not False:
+        return verdict, 0.0
+    lower = lower_bound(verdict.direction, problem.vertex(verdict.direction))
+    problem.recall(memory)
+    return verdict, lower
 
 
 def find_nearest_point(
@@ -157,46 +198,56 @@ def find_nearest_point(
     return _NearestPoint(problem, tol, StepLog(on_step), on_state).run(max_iter, resume)
 
 
-def apart_alpha(problem: HullProblem, max_iter: int) -> float | None:
-    """An alpha above the problem's for which its hulls are apart; None where none up to 1 was found.
-
-    The smallest one that parts them along the class means, else along where a run of at most ``max_iter`` iterations
-    finds the smallest hulls of all apart.
-    """
-    alpha = problem.separating_alpha(problem.start.difference)
-    if alpha is None:
-        found = find_nearest_point(problem.with_alpha(1.0), tol=ANY_BOUND, max_iter=max_iter)
-        alpha = None if found.overlap else problem.separating_alpha(found.direction)
-    return alpha
-
-
 class _NearestPoint:
     def __init__(
         self, problem: HullProblem, tol: float, log: StepLog, on_state: Callable[[CorralState], object]
     ) -> None:
         self._problem, self._tol, self._log, self._on_state = problem, tol, log, on_state
         self._rows: list[RowSets | None] = []
+        self._verdict: Verdict | None = None
+        self._last: CorralState | None = None
+
+    def follow(self, problem: HullProblem, max_iter: int, log: StepLog) -> HullSolution:
+        """The nearest points of larger hulls than the last ones, from there."""
+        self._problem, self._log, self._verdict = problem, log, None
+        state = None if self._last is None else replace(self._last, lower=0.0, history=[])
+        return self._ended(state or self._begun(), max_iter)
 
     def run(self, max_iter: int, resume: CorralState | None) -> HullSolution:
+        return self._ended(self._begun() if resume is None else self._taken_up(resume), max_iter)
+
+    def _ended(self, state: CorralState, max_iter: int) -> HullSolution:
         problem, log = self._problem, self._log
-        state = self._begun() if resume is None else self._taken_up(resume)
         while True:
             z = state.weights @ state.points
             upper = 0.5 * float(z @ z)
             overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-            memory, vertex = problem.memory, problem.vertex(z)
+            memory, passes, vertex = problem.memory, problem.passes_made, problem.vertex(z)
             lower = max(lower_bound(z, vertex), state.lower)
-            state = replace(state, lower=lower, passes=problem.passes_made, memory=memory)
+            state = replace(state, lower=lower, passes=passes, memory=memory)
             gap = 1.0 if overlap else relative_gap(upper, state.lower)
-            log.add(gap, upper, state.passes, lower=state.lower, corral=len(state.weights))
+            log.add(gap, upper, problem.passes_made, lower=state.lower, corral=len(state.weights))
             state = replace(state, history=list(log.history))
             self._on_state(state)
-            done = overlap or gap <= self._tol or len(log.history) >= max_iter
+            if len(log.history) == WORTHWHILE and state.lower == 0 and not overlap:
+                self._verdict, lower = settle_overlap(problem)
+                overlap, state = bool(self._verdict.overlap), replace(state, lower=lower)
+                log.amend(passes=problem.passes_made)
+            done = overlap or self._enough(gap) or len(log.history) >= max_iter
             following = None if done else self._joined(state, z, vertex)
             if following is None:
+                vertex = precise(problem, z, vertex)
+                log.amend(passes=problem.passes_made)
                 log.settle()
+                self._last = state
                 return self._solution(state, vertex, upper, overlap)
             state = following
+
+    def _enough(self, gap: float) -> bool:
+        """Whether the gap is below the tolerance; of rows at hand, a few iterations ago, or far below."""
+        if gap > self._tol or not self._problem.holds_rows:
+            return gap <= self._tol
+        return gap <= self._tol**2 or sum(record["gap"] <= self._tol for record in self._log.history) > POLISHED
 
     def _solution(self, state: CorralState, vertex: Vertex, upper: float, overlap: bool) -> HullSolution:
         entries = None
@@ -208,7 +259,7 @@ class _NearestPoint:
         converged = not overlap and relative_gap(upper, state.lower) <= self._tol
         overlap = overlap or state.lower == 0
         return HullSolution(
-            points, vertex.thresholds, upper, state.lower, converged, overlap, self._log.history, entries
+            points, vertex.thresholds, upper, state.lower, converged, overlap, self._log.history, entries, self._verdict
         )
 
     def _begun(self) -> CorralState:
@@ -231,7 +282,7 @@ class _NearestPoint:
             self._rows = [None] * len(state.weights)
         self._log.take_up(state.history)
         problem.recall(state.memory)
-        problem.passes_made = state.passes - 1  # the last one is made again
+        problem.passes_made = state.passes
         return state
 
     def _joined(self, state: CorralState, z: Array, vertex: Vertex) -> CorralState | None:

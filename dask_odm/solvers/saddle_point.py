@@ -13,7 +13,9 @@ Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed a
 which are B = 1. Departures: all is in logarithms, since nearly all weights get too small for floats and would never
 come back; the paper's γ needs β, which nobody knows, so γ = 3 δ ub/(ln n₁ + ln n₂) with δ falling with the gap; Newton
 projects onto the caps; the transform is divided by √d, and rows by their largest norm, not by its square. A row of
-weight c is c rows of equal e.
+weight c is c rows of equal e. Where all coordinates are one block, L is half the root of the largest eigenvalue of the
+classes' covariances by e, which is S's norm in the entropy's metric there: a fifth of the paper's bound, and so are the
+sweeps. The bounds certify whatever comes of it, and L is doubled where ub rises.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ import numpy as np
 
 from dask_odm.problems.caps import cap_factor
 from dask_odm.problems.hulls import HullProblem
-from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap
+from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap, settle_overlap
+from dask_odm.solvers.overlap import Verdict
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
 compiled_loop: Any = numba.njit(nogil=True, cache=True)
 SWEEPS = 16  # over all coordinates, between two looks at the bounds
+FIRST_CAUTION = 0.5  # with it the steps are as long as those of a quadratic problem may be: τσ times coupling² is 1
+RISEN = 1.5  # times the last ub, from which steps are held to be too long
 FIRST_SHARE = 0.25  # δ at the start: of the gap that the entropy's term may leave
 
 
@@ -66,6 +71,10 @@ class SaddleState:
     passes : int
     sweeps : int
     history : list of dict
+    coupling, caution : float
+        Of steps in all coordinates at once, L is their product where that is less.
+    last : float
+        ub at the last look.
     """
 
     w: Array
@@ -84,6 +93,9 @@ class SaddleState:
     passes: int
     sweeps: int
     history: list[Record]
+    coupling: float = math.inf
+    caution: float = FIRST_CAUTION
+    last: float = math.inf
 
 
 def solver_bytes(n: int, d: int) -> int:
@@ -100,6 +112,7 @@ def solve_saddle_point(
     block_size: int | None = None,
     seed: int = 0,
     gamma: float | None = None,
+    long_steps: bool = True,
     resume: SaddleState | None = None,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[SaddleState], object] = lambda state: None,
@@ -119,34 +132,42 @@ def solve_saddle_point(
         Of the rotation and of the order of the blocks.
     gamma : float, optional
         Weight of the entropy; by default it falls with the gap.
+    long_steps : bool
+        Of all coordinates: as long as the rows' covariance allows. False: as short as the paper's, whatever the rows.
     resume : SaddleState, optional
         Go on from there.
     on_step, on_state : callable
         Told of every look at the bounds, and given the state there.
     """
-    solver = _SaddlePoint(problem, block_size, seed, gamma)
+    solver = _SaddlePoint(problem, block_size, seed, gamma, long_steps)
     log = StepLog(on_step)
     state = solver.begun() if resume is None else resume
     if resume is not None:
         log.take_up(resume.history)
         log.history, problem.passes_made = list(resume.history), resume.passes
     gap = relative_gap(state.upper, state.lower)
-    while state.upper > 0 and gap > tol and state.sweeps < max_iter:
+    verdict: Verdict | None = None
+    while state.upper > 0 and gap > tol and state.sweeps < max_iter and not (verdict and verdict.overlap):
         state = solver.looked(solver.swept(state, min(SWEEPS, max_iter - state.sweeps)), tol)
         gap = relative_gap(state.upper, state.lower)
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=state.sweeps)
         state = replace(state, history=list(log.history))
         on_state(state)
+        if len(log.history) == 1 and state.lower == 0:
+            verdict, lower = settle_overlap(problem)
+            state = replace(state, lower=lower, passes=problem.passes_made)
     if not log.history:
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=0)
     log.settle()
     thresholds = float(state.thresholds[0]), float(state.thresholds[1])
     found = state.upper, state.lower, gap <= tol, state.lower == 0
-    return HullSolution(state.points, thresholds, *found, log.history, state.entries)
+    return HullSolution(state.points, thresholds, *found, log.history, state.entries, verdict)
 
 
 class _SaddlePoint:
-    def __init__(self, problem: HullProblem, block_size: int | None, seed: int, gamma: float | None) -> None:
+    def __init__(
+        self, problem: HullProblem, block_size: int | None, seed: int, gamma: float | None, long_steps: bool
+    ) -> None:
         self._problem, self._seed, self._gamma = problem, seed, gamma
         members = problem.members
         self._order, self._counts = np.concatenate(members), tuple(map(len, members))
@@ -157,6 +178,7 @@ class _SaddlePoint:
         self._log_weight = np.log(problem.weights[self._order])
         self._log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
         largest = float(np.abs(self._S).max(initial=0.0))
+        self._long = long_steps and self._blocks == 1
         self._L = max(min(1.0, largest * math.sqrt(self._block)), np.finfo(float).tiny)
 
     @property
@@ -192,10 +214,10 @@ class _SaddlePoint:
 
     def swept(self, state: SaddleState, sweeps: int) -> SaddleState:
         """So many sweeps further, each of as many random blocks as there are."""
-        n_b = self._blocks
+        n_b, L = self._blocks, min(self._L, state.caution * state.coupling)
         drawn = np.random.default_rng([self._seed, state.sweeps]).integers(n_b, size=n_b * sweeps)
         arrays = tuple(part.copy() for part in (state.w, state.logs, state.e, state.before, state.p, state.factors))
-        numbers = np.array([*step_numbers(state.gamma, self._L, n_b), self._log_cap])
+        numbers = np.array([*step_numbers(state.gamma, L, n_b), self._log_cap])
         take_steps(self._S, *arrays, self._log_weight, self._counts[0], drawn, self._block, numbers)
         w, logs, e, before, p, factors = arrays
         problem = self._problem
@@ -218,7 +240,26 @@ class _SaddlePoint:
             state = replace(state, points=points, entries=entries, thresholds=np.array(vertex.thresholds), upper=upper)
         share = max(min(state.share, 0.25 * relative_gap(state.upper, lower)), tol)
         gamma = self._gamma or entropy_weight(share * state.upper / (problem.totals.square or 1.0), self._counts)
-        return replace(state, lower=lower, share=share, gamma=gamma, passes=problem.passes_made)
+        state = replace(state, lower=lower, share=share, gamma=gamma, passes=problem.passes_made)
+        return self._steadied(state, upper) if self._long else state
+
+    def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
+        """How far w and e depend on each other there, and more caution where ub rose: steps were too long."""
+        looks = state.sweeps // SWEEPS
+        if not looks & (looks - 1):  # it hardly changes later on
+            state = replace(state, coupling=self._coupling(state.e))
+        caution = state.caution * 2 if upper > RISEN * state.last else state.caution
+        return replace(state, caution=caution, last=upper)
+
+    def _coupling(self, e: Array) -> float:
+        """The root of the largest eigenvalue of the two classes' covariances by e: of S, in the entropy's metric."""
+        total, start = np.zeros((len(self._S), len(self._S))), 0
+        for count in self._counts:
+            rows, own = self._S[:, start : start + count], e[start : start + count]
+            mean, rooted = rows @ own, rows * np.sqrt(own)
+            total += rooted @ rooted.T - mean[:, None] * mean
+            start += count
+        return max(math.sqrt(max(0.0, float(np.linalg.eigvalsh(total)[-1]))), np.finfo(float).tiny)
 
 
 def step_numbers(gamma: float, L: float, n_b: int) -> tuple[float, float, float, float]:

@@ -23,6 +23,7 @@ from dask_odm.problems.caps import MOST_ROUNDS
 from dask_odm.problems.client_hulls import ClientHulls
 from dask_odm.problems.client_rows import Facts, Move, Moved, Weigh, Weighed, move, tell_facts, weigh
 from dask_odm.solvers.nearest_point import HullSolution, relative_gap
+from dask_odm.solvers.overlap import Verdict
 from dask_odm.solvers.saddle_point import FIRST_SHARE, SWEEPS, entropy_weight, step_numbers
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
@@ -82,6 +83,7 @@ def solve_by_clients(
     resume: ServerState | None = None,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[ServerState], object] = lambda state: None,
+    settle: Callable[[], tuple[Verdict, float]] | None = None,
 ) -> HullSolution:
     """The nearest points of two reduced hulls of rows that clients have, in the clients' coordinates.
 
@@ -105,7 +107,11 @@ def solve_by_clients(
         Go on from there, the clients' states being those of then.
     on_step, on_state : callable
         Told of every look at the bounds, and given the state there.
+    settle : callable, optional
+        Proves whether the hulls meet, and gives a lower bound, where the first look found none; see
+        `dask_odm.solvers.nearest_point.settle_overlap`.
     """
+    verdict: Verdict | None = None
     server = _Server(hulls, block_size, seed, gamma, within)
     log = StepLog(on_step)
     if resume is None:
@@ -116,17 +122,21 @@ def solve_by_clients(
         log.history, hulls.passes_made = list(resume.history), resume.passes
         hulls.recall(resume.memory)
     gap = relative_gap(state.upper, state.lower)
-    while state.upper > 0 and gap > tol and state.sweeps < max_iter:
+    while state.upper > 0 and gap > tol and state.sweeps < max_iter and not (verdict and verdict.overlap):
         state = server.looked(server.swept(state, min(SWEEPS, max_iter - state.sweeps)), tol)
         gap = relative_gap(state.upper, state.lower)
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=state.sweeps, **hulls.costs)
         state = replace(state, history=list(log.history))
         on_state(state)
+        if settle is not None and len(log.history) == 1 and state.lower == 0:
+            verdict, lower = settle()
+            state = replace(state, lower=lower)
     if not log.history:
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=0, **hulls.costs)
     log.settle()
     thresholds = float(state.thresholds[0]), float(state.thresholds[1])
-    return HullSolution(state.points, thresholds, state.upper, state.lower, gap <= tol, state.lower == 0, log.history)
+    found = state.upper, state.lower, gap <= tol, state.lower == 0
+    return HullSolution(state.points, thresholds, *found, log.history, verdict=verdict)
 
 
 class _Server:

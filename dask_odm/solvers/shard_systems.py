@@ -10,6 +10,7 @@ its own closed form has γ/2; and the others' values take every pair of shards, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -116,11 +117,10 @@ class LinearPart:
         return dict(vars(self))
 
     @classmethod
-    def read(cls, path: str) -> LinearPart:
-        """That of `arrays`, from a file."""
-        with np.load(path) as found:
-            plain = {name: found[name] for name in found.files}
-        return cls(**{name: value if value.ndim else value.item() for name, value in plain.items()})
+    def of_arrays(cls, arrays: Mapping[str, Array]) -> LinearPart:
+        """That of `arrays`, as it was read again."""
+        plain: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in arrays.items()}
+        return cls(**plain)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 
 from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.store.whole_files import load_arrays
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
@@ -101,7 +102,7 @@ def linear_rounds(cluster: Cluster, parts: Sequence[LinearPart], states: Any, fo
 
 
 def _hold_file(path: str) -> HeldLinear:
-    return LinearPart.read(path).hold()
+    return LinearPart.of_arrays(load_arrays(path)).hold()
 
 
 def linear_mix(parts: Sequence[LinearPart]) -> Mix:

@@ -5,6 +5,10 @@
 On data sets in LIBSVM form, a random 80/20 split, features to [0, 1]. For every alpha: SaddleSVC to a certified gap of
 1e-3, and NuSVC of the same problem in a process of its own, which is ended after ``--limit`` seconds: then its row says
 so. LinearSVC, which solves another problem, keeps its defaults. Seconds are of one fit, ours after one that compiles.
+
+    python tests/benchmarks/saddle_rivals.py --separable 10000 128 [--solvers mnp saddle]
+
+The hard margin of made-up separable rows, by our solvers only. ``rounds`` are iterations, of "saddle" sweeps.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ def timed(model: Any, data: Data) -> tuple[Any, Row]:
     return model, {"seconds": seconds, "accuracy": float((model.predict(X_test) == y_test).mean())}
 
 
-def ours(data: Data, alpha: float, solver: str) -> Row:
+def ours(data: Data, alpha: float | None, solver: str) -> Row:
     model = odm.SaddleSVC(alpha, solver=solver)
     if solver == "saddle":
         timed(model, tuple(part[:64] for part in data))  # type: ignore[arg-type]  # compiles
@@ -47,6 +51,7 @@ def ours(data: Data, alpha: float, solver: str) -> Row:
     return row | {
         "rival": f"SaddleSVC {solver}",
         "passes": last["passes"],
+        "rounds": model.n_iter_,
         "gap": model.dual_gap_,
         "margin": model.margin_,
         "nu": model.nu_,
@@ -80,12 +85,23 @@ def measure(name: str, data: Data, alphas: list[float], limit: float, solvers: l
     return [{"data": name, "rows": len(data[0]), "features": data[0].shape[1]} | row for row in rows]
 
 
+def hard_margin(n: int, d: int, solvers: list[str]) -> list[Row]:
+    """Our solvers on ``n`` separable rows of ``d`` features."""
+    X, y = odm.datasets.make_separable(n, d, dtype="float64", random_state=0)
+    found = [ours((X, y, X, y), None, solver) | {"alpha": "none"} for solver in solvers]
+    return [{"data": "separable", "rows": n, "features": d} | row for row in found]
+
+
 def show(row: Row) -> str:
-    alpha = "" if row["alpha"] is None else f"alpha {row['alpha']:<5g}"
+    alpha = "" if row["alpha"] is None else f"alpha {row['alpha']!s:<5}"
     start = f"{row['data']:13} {row['rows']:7} {alpha:11} {row['rival']:18}"
     if row["seconds"] is None:
         return f"{start} {row['error'] if 'error' in row else 'over {:g} s'.format(row['over'])}"
-    more = f"  {row['passes']:5} passes  gap {row['gap']:.1e}  margin {row['margin']:.2e}" if "passes" in row else ""
+    more = (
+        f"  {row['passes']:5} passes {row['rounds']:5} rounds  gap {row['gap']:.1e}  margin {row['margin']:.2e}"
+        if "passes" in row
+        else ""
+    )
     return f"{start} {row['seconds']:8.3f} s  accuracy {row['accuracy']:.4f}{more}"
 
 
@@ -95,12 +111,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"))
     parser.add_argument("--alphas", nargs="+", type=float, default=[0.85, 0.92, 1.0])
     parser.add_argument("--solvers", nargs="+", default=["mnp"])
+    parser.add_argument("--separable", nargs=2, type=int, metavar=("ROWS", "FEATURES"))
     parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    if options.separable:
+        for row in hard_margin(*options.separable, options.solvers):
+            print(json.dumps(row) if options.json else show(row), flush=True)
+        return
     if not options.data:
         parser.error("name the folder of data sets by --data, or by DASK_ODM_DATA")
-    warnings.simplefilter("ignore")
     for name in options.names:
         data = published(name, Path(options.data))
         for row in measure(name, data, options.alphas, options.limit, options.solvers):

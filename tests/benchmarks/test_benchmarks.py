@@ -24,6 +24,7 @@ import real_data
 import ridge_store
 import ring
 import saddle_rivals
+import saddle_store
 from fuzz_cases import make_case
 
 
@@ -172,6 +173,24 @@ def test_landmarks_of_every_kind_are_measured(data_dir: Path, capsys: pytest.Cap
     assert set(found) == {"support", "uniform", "rp"}
     assert found["rp"]["share"] < found["uniform"]["share"]
     assert all(row["gap"] <= 1e-3 and row["accuracy"] > 0.95 for row in found.values())
+
+
+def test_hard_margins_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    saddle_rivals.main(["--separable", "300", "4", "--solvers", "mnp", "saddle", "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["rival"] for row in found] == ["SaddleSVC mnp", "SaddleSVC saddle"]
+    assert all(row["gap"] <= 1e-3 and row["accuracy"] == 1 for row in found)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
+def test_saddle_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    size = ["--rows", "300000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
+    saddle_store.main([*size, "--json"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["gap"] <= 1e-3
+    assert found["iterations"] <= found["passes"] <= 3 * found["iterations"]
+    assert max(found["peak_mb"]) < 1000
 
 
 def test_saddle_rivals_solve_the_same_problem(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,6 +174,15 @@ CASES = [
     odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=MEMORY),
     Case("nearest point", SaddleSVC, "saddle", settings={"tol": 1e-9}, other={"alpha": 0.95}, rows=apart, tol=1e-3),
     Case(
+        "hulls over landmarks",
+        SaddleSVC,
+        "saddle",
+        settings={"kernel": "rbf", "gamma": 0.06, "n_landmarks": 200, "tol": 1e-6, "random_state": 0},
+        other={"alpha": 0.95},
+        rows=apart,
+        tol=1e-2,
+    ),
+    Case(
         "saddle point",
         SaddleSVC,
         "saddle",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import psutil
 import pytest
+from distributed import LocalCluster
 
 from dask_odm.engine import workers
 from dask_odm.engine.cluster import active_client
@@ -89,6 +92,22 @@ def test_who_joins_may_wait_for_workers():
         expected = rf"1 of 2 workers joined the scheduler at '{address}' within 1s; start more"
         with pytest.raises(ClusterError, match=expected), joined(address, wait="1s", workers=2):
             pass
+
+
+def test_a_scheduler_may_start_later_than_who_joins_it():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def start_later() -> LocalCluster:
+        time.sleep(1)
+        return LocalCluster(n_workers=0, scheduler_port=port, processes=False, dashboard_address=":0")
+
+    with ThreadPoolExecutor(1) as threads:
+        starting = threads.submit(start_later)
+        with joined(f"tcp://127.0.0.1:{port}", wait="60s") as client:
+            assert members(client) == []
+        starting.result().close()
 
 
 def test_a_worker_hands_over_what_it_holds_and_finishes_what_it_runs(client):

@@ -12,6 +12,7 @@ import pytest
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
 from dask_odm.estimators.saving import load_model
 from faults.table import Fault, check_fault, each_way, raises
 from small_stores import store_of
@@ -135,6 +136,28 @@ def test_rows_in_memory(call):
 )
 def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
     raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, 1.01, float("nan")])
+def test_an_alpha_out_of_range(bad, tmp_path):
+    raises("alpha out of range", lambda: SaddleSVC(bad).fit(X, Y))
+    raises("alpha out of range", lambda: SaddleSVC().alpha_path(X, Y, alphas=[0.9, bad]))
+
+
+@pytest.mark.parametrize(
+    ("row", "call"),
+    [
+        ("Linear solver of SaddleSVC for a kernel", lambda: SaddleSVC(kernel="rbf", solver="gilbert").fit(X, Y)),
+        ("Path that is none", lambda: SaddleSVC(kernel="rbf").alpha_path(X, Y, alphas=[0.9])),
+        ("Path that is none", lambda: SaddleSVC(checkpoint="c.zarr").alpha_path(X, Y, alphas=[0.9])),
+        ("Features beyond numbers' range, unscaled", lambda: SaddleSVC().fit(X.astype(float) * 1e200, Y)),
+        ("One class", lambda: SaddleSVC().fit(X, np.ones(ROWS))),
+        ("Missing value in memory", lambda: SaddleSVC().fit(X * np.nan, Y)),
+    ],
+    ids=["kernel", "path of a kernel", "path with a checkpoint", "too large", "one class", "nan"],
+)
+def test_what_reduced_hulls_are_not_made_of(row, call):
+    raises(row, call)
 
 
 def test_a_refused_fit_leaves_the_model_as_it_was():

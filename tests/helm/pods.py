@@ -298,13 +298,6 @@ class Machine:
         pod.start()
         return pod
 
-    def replace(self, pod: Pod) -> Pod:
-        """A new pod in place of one that was stopped."""
-        with self._lock:
-            made = self._add(f"{pod.name}-again", pod.template, restarts=pod.restarts)
-        made.start()
-        return made
-
     def start_job(self, document: Document) -> Job:
         job = Job(self, document)
         job.try_again()
@@ -409,9 +402,7 @@ def confine(folder: Path, tmp: Path, user: int, words: list[str]) -> list[str]:
 
 def confining_user(folder: Path, wanted: int) -> int | None:
     """Whom confined processes can run as: the one wanted, this process's own, or None where none can be confined."""
-    code = (
-        "import dask_odm.engine.workers, os, subprocess, sys; subprocess.run([sys.executable, '--version'], check=True)"
-    )
+    code = "import dask_odm, subprocess, sys; subprocess.run([sys.executable, '--version'], check=True)"
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "/srv", "NUMBA_CACHE_DIR": "/tmp"}
     for user in dict.fromkeys((wanted, os.getuid())):
         tmp = folder / str(user)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 
@@ -17,10 +15,13 @@ from dask_odm import load_model
 from dask_odm.data.store.records import read_record
 from dask_odm.errors import DaskODMError
 
-pytestmark = pytest.mark.skipif(not can_bind_loopback(), reason="the loopback network has one address only")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not can_bind_loopback(), reason="the loopback network has one address only"),
+]
 
 # Steps enough to be struck in the midst of, each with its checkpoint.
-STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "20", "--tol", "1e-300", "--random-state", "0"]
+STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "40", "--tol", "1e-300", "--random-state", "0"]
 CLAIM = "claims/odm-dask-odm-data"
 
 
@@ -91,10 +92,8 @@ def reference(machine) -> dict[str, bytes]:
 def test_a_job_trains_a_model_that_loads(machine, reference):
     assert sum(map(len, reference.values())) >= 8 * 10
     assert [pod.starts for pod in machine.pods] == [1] * len(machine.pods)
-    worker = machine.component("worker")[0]
-    done = worker.run(["dask-odm", "evaluate", "/data/reference.zarr", "/data/train.zarr", "--json"])
-    assert json.loads(done.stdout)["accuracy"] > 0.8
-    assert "MALLOC_TRIM" not in worker.log
+    data = machine.folder / CLAIM
+    assert load_model(data / "reference.zarr").score(str(data / "train.zarr")) > 0.8
 
 
 def test_the_chart_s_own_test_passes(machine):
@@ -117,20 +116,6 @@ def test_a_worker_that_is_killed_costs_no_bit(machine, reference):
     worker.await_ready()
 
 
-def test_a_worker_that_is_stopped_hands_over(machine, reference):
-    """As a drain or a smaller group does it: the preStop hook, SIGTERM; another pod takes its place."""
-    job, worker = start_job(machine, "stopped"), machine.component("worker")[1]
-    await_midst(machine, job)
-    hook = worker.stop()
-    assert hook is not None
-    assert (hook.returncode, hook.stdout[: len(worker.name)]) == (0, worker.name), hook.stderr
-    assert "handed over" in hook.stdout
-    job.await_end()
-    assert len(job.pods) == 1
-    assert bits(machine, "stopped") == reference
-    machine.replace(worker).await_ready()
-
-
 def test_a_scheduler_that_is_killed_lets_the_job_go_on_from_its_checkpoint(machine, reference):
     job, (scheduler,) = start_job(machine, "resumed"), machine.component("scheduler")
     await_midst(machine, job)
@@ -141,6 +126,19 @@ def test_a_scheduler_that_is_killed_lets_the_job_go_on_from_its_checkpoint(machi
     assert "The Dask scheduler was lost" in job.pods[0].log
     assert "going on from checkpoint" in job.pods[-1].log
     assert bits(machine, "resumed") == reference
+
+
+def test_a_worker_that_is_stopped_hands_over(machine, reference):
+    """As a drain or a smaller group does it: the preStop hook, and SIGTERM; its tasks go to those that stay."""
+    job, worker = start_job(machine, "stopped"), machine.component("worker")[1]
+    await_midst(machine, job)
+    hook = worker.stop()
+    assert hook is not None
+    assert (hook.returncode, hook.stdout[: len(worker.name)]) == (0, worker.name), hook.stderr
+    assert "handed over" in hook.stdout
+    job.await_end()
+    assert len(job.pods) == 1
+    assert bits(machine, "stopped") == reference
 
 
 def test_nothing_is_written_but_to_volumes(machine, reference):
@@ -176,17 +174,18 @@ def check_who_is_let_in(worker: Pod, scheduler: str) -> None:
         where = f"{protocol}://{scheduler}:8786"
         return worker.run(["dask-odm", "cluster", "--wait", "3s", "--scheduler", where, *options], ["DASK_CONFIG"])
 
-    for refused in (ask("tcp"), ask("tls")):
-        assert refused.returncode == 2, refused.stdout
-        assert "cannot join the scheduler" in refused.stderr
+    refused = ask("tcp")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "cannot join the scheduler" in refused.stderr
     files = {"ca": "ca.crt", "cert": "tls.crt", "key": "tls.key"}
     joined = ask("tls", *(f"--tls-{name}=/etc/dask-odm/tls/{file}" for name, file in files.items()))
     assert (joined.returncode, joined.stdout.startswith(worker.name)) == (0, True), joined.stderr
 
 
 def test_names_that_are_no_service_are_not_known(machine):
-    worker = machine.component("worker")[0]
-    done = worker.run(["dask-odm", "cluster", "--scheduler", "tcp://elsewhere.example:8786", "--wait", "1s"])
-    assert done.returncode == 2
-    assert "cannot join the scheduler at 'tcp://elsewhere.example:8786'" in done.stderr
-    assert socket.gethostbyname("localhost")  # this process asks as ever
+    """Nothing is asked of another machine."""
+    ask = "import socket, sys; print(socket.getaddrinfo(sys.argv[1], 8786)[0][4][0])"
+    worker, (scheduler,) = machine.component("worker")[0], machine.component("scheduler")
+    known = worker.run(["python", "-c", ask, "odm-dask-odm-scheduler.lab.svc"])
+    assert known.stdout.strip() == scheduler.address, known.stderr
+    assert "no Service is called elsewhere.example" in worker.run(["python", "-c", ask, "elsewhere.example"]).stderr

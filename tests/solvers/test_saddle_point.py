@@ -67,6 +67,21 @@ def test_blocks_of_any_size_come_to_the_same():
         np.testing.assert_allclose(found.entries[y > 0] @ X[y > 0], found.points[0], atol=1e-12)
 
 
+@pytest.mark.parametrize("alpha", [None, 0.8])
+def test_long_steps_take_fewer_sweeps_to_the_same_points(alpha):
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(400) % 2, 1.0, -1.0)
+    X = rng.standard_normal((400, 30)) + (1.5 if alpha is None else 0.5) * y[:, None]
+    short, long = (
+        solve_saddle_point(hulls(X, y, alpha, step=100), tol=1e-3, max_iter=20_000, long_steps=each)
+        for each in (False, True)
+    )
+    assert long.converged
+    assert short.converged
+    assert long.upper == pytest.approx(short.upper, rel=2e-3)
+    assert long.history[-1]["sweeps"] < 0.6 * short.history[-1]["sweeps"]
+
+
 @pytest.mark.parametrize("kind", [SaddleState, GilbertState])
 def test_a_run_goes_on_from_its_state_to_the_same_bits(kind):
     solve = solve_saddle_point if kind is SaddleState else solve_gilbert

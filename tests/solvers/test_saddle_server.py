@@ -35,7 +35,7 @@ def test_it_is_the_run_of_one_process_to_rounding(alpha, block_size, weighted):
     X, y = apart()
     weight = np.random.default_rng(1).integers(1, 4, 90).astype(float) if weighted else None
     settings = {"tol": 1e-9, "max_iter": SWEEPS + 5, "block_size": block_size, "seed": 0}
-    expected = solve_saddle_point(hulls(X, y, alpha, weight), **settings)
+    expected = solve_saddle_point(hulls(X, y, alpha, weight), **settings, long_steps=False)
     for count in (1, 7):
         found, points = solved(X, y, alpha, weight, count=count, **settings)
         np.testing.assert_allclose(points, expected.points, rtol=0, atol=1e-12)

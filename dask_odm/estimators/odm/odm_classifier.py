@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
@@ -26,7 +25,6 @@ from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 
@@ -330,12 +328,3 @@ class ODMClassifier(StoreClassifier):
         if self.kernel == "precomputed":
             found.pop("coef_", None)  # weights of kernel values, not of features
         return found
-
-    @property
-    def support_vectors_(self) -> Array:
-        """Raw rows with a coefficient, (n_support, d); read from the model's file where they were left there."""
-        model = getattr(self, "_model", None)
-        if not isinstance(model, KernelModel):
-            raise AttributeError("support_vectors_")
-        support: Any = model.support
-        return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]

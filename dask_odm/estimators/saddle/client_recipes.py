@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.client_hulls import ClientHulls
 from dask_odm.problems.client_rows import ClientState
 from dask_odm.solvers.gilbert import GilbertState, solve_gilbert
-from dask_odm.solvers.nearest_point import HullSolution
+from dask_odm.solvers.nearest_point import HullSolution, settle_overlap
 from dask_odm.solvers.saddle_server import ServerState, solve_by_clients
 from dask_odm.strategies.clients import (
     DEFAULT_CLIENTS,
@@ -95,6 +96,7 @@ def train_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
                 resume=None if resume is None else _server_state(resume),
                 on_step=tell,
                 on_state=_saver(fit, clients, save),
+                settle=partial(settle_overlap, problem),
             )
         return finish(problem, _in_features(solution, preparation), data, fit)
 
@@ -115,6 +117,7 @@ def train_gilbert_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
                 on_step=tell,
                 on_state=save,
                 costs=lambda: hulls.costs,
+                settle=partial(settle_overlap, problem),
             )
         return finish(problem, solution, data, fit)
 

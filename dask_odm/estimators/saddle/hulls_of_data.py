@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,19 @@ from dask_odm.estimators.fitting.steps import report_step
 from dask_odm.estimators.fitting.trained import NOT_FINITE, Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
+from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.hulls import HullProblem, HullQuery, hull_pass_bytes
-from dask_odm.solvers.nearest_point import HullSolution, apart_alpha
+from dask_odm.solvers.nearest_point import HullSolution, find_nearest_point
+from dask_odm.solvers.overlap import Verdict, judge
 from dask_odm.solvers.step_log import Record
 from dask_odm.typing import Array
 
 REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
+SLACK = 0.02  # of the tolerance, that a vertex may be from the best for the sake of a pass over a store
 SEARCHED = 200  # passes to look for an alpha that would do
+ANY_BOUND = 1 - 1e-9  # tolerance of a run that ends as soon as a lower bound is above zero
 
 
 def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
@@ -30,7 +35,11 @@ def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
     data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
     negative, positive = data.class_weights
     query = HullQuery(features, data.positive, (negative, positive))
-    problem = HullProblem(query, data.passes(data.features), fit.alpha)
+    return checked(HullProblem(query, data.passes(data.features), fit.alpha, slack=SLACK * fit.tol))
+
+
+def checked(problem: HullProblem) -> HullProblem:
+    """The problem, whose rows can be learned from."""
     if not np.isfinite(problem.totals.square) or not np.isfinite(problem.totals.sums).all():
         raise InputError(NOT_FINITE)
     for weight, which in zip(problem.totals.weight, ("second", "first"), strict=True):
@@ -53,15 +62,31 @@ def tell(record: Record) -> None:
     report_step({name: record[name] for name in REPORTED})
 
 
-def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit: SaddleFit) -> Trained:
-    """The model of the hulls' nearest points; of hulls that overlap, that of the class means."""
+def linear_model(problem: HullProblem, w: Array, offset: float) -> LinearModel:
+    """Of weights (d,) of the problem's features."""
+    weights, shift = problem.query.features.raw_weights(w)
+    return LinearModel(weights[None], np.array([shift + offset]))
+
+
+def finish(
+    problem: HullProblem,
+    solution: HullSolution,
+    data: TrainingData,
+    fit: SaddleFit,
+    model_of: Callable[[HullProblem, Array, float], LinearModel | KernelModel] = linear_model,
+) -> Trained:
+    """The model of the hulls' nearest points; of hulls that overlap, that of the class means.
+
+    ``model_of(problem, w, offset)`` makes it of weights (d,) of the problem's features.
+    """
     iterations = int(solution.history[-1].get("sweeps", len(solution.history)))
     if solution.overlap:
-        model, margin = model_of(problem, problem.start.points, None, fit.offset), 0.0
+        (w, offset), margin = plane(problem, problem.start.points, None, fit.offset), 0.0
     else:
-        model = model_of(problem, solution.points, solution.thresholds, fit.offset)
+        w, offset = plane(problem, solution.points, solution.thresholds, fit.offset)
         margin = float(np.linalg.norm(solution.direction))
-    require_finite_solution(model.weights, model.intercept)
+    require_finite_solution(w, np.array([offset]))
+    model = model_of(problem, w, offset)
     attributes: dict[str, Any] = {
         "dual_gap_": 1.0 if solution.overlap else solution.gap,
         "margin_": margin,
@@ -74,8 +99,10 @@ def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit
     return Trained(model, attributes, _warning(problem, solution, fit))
 
 
-def model_of(problem: HullProblem, points: Array, thresholds: tuple[float, float] | None, offset: str) -> LinearModel:
-    """Scores that differ by 2 between ``points`` (2, d), the nearest ones of the hulls.
+def plane(
+    problem: HullProblem, points: Array, thresholds: tuple[float, float] | None, offset: str
+) -> tuple[Array, float]:
+    """Weights (d,) and offset of scores that differ by 2 between ``points`` (2, d), the nearest ones of the hulls.
 
     Parameters
     ----------
@@ -84,15 +111,14 @@ def model_of(problem: HullProblem, points: Array, thresholds: tuple[float, float
     offset : {"kkt", "midpoint"}
         Zero is half way between the thresholds, or between the points.
     """
-    features, w = problem.query.features, points[0] - points[1]
+    w = points[0] - points[1]
     square = float(w @ w)
     if not square > 0:
-        return LinearModel(np.zeros((1, features.d)), np.zeros(1))
+        return np.zeros(problem.d), 0.0
     if thresholds is None:
-        thresholds = problem.vertex(w).thresholds
+        thresholds = problem.vertex(w, exact=True).thresholds
     middle = 0.5 * sum(thresholds) if offset == "kkt" else 0.5 * float(w @ points.sum(axis=0))
-    weights, shift = features.raw_weights(w * (2.0 / square))
-    return LinearModel(weights[None], np.array([shift - middle * (2.0 / square)]))
+    return w * (2.0 / square), -middle * (2.0 / square)
 
 
 def _warning(problem: HullProblem, solution: HullSolution, fit: SaddleFit) -> str | None:
@@ -104,14 +130,34 @@ def _warning(problem: HullProblem, solution: HullSolution, fit: SaddleFit) -> st
             f"({fit.max_iter}), scale the features, or use solver='mnp'."
         )
     hulls = "hulls" if fit.alpha is None else f"reduced hulls (alpha={fit.alpha:g})"
+    verdict = solution.verdict or judge(problem)
+    shown = "" if verdict.overlap else f", as far as {len(solution.history)} iterations show"
     return (
-        f"The {hulls} of the two classes overlap, as far as {len(solution.history)} iterations show: the model is that "
-        f"of the class means. {_advice(problem)}"
+        f"The {hulls} of the two classes overlap{shown}: the model is that of the class means. "
+        f"{_advice(problem, verdict)}"
     )
 
 
-def _advice(problem: HullProblem) -> str:
-    alpha = apart_alpha(problem, SEARCHED)
+def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
+    """An alpha above the problem's for which its hulls are apart; None where none up to 1 was found.
+
+    The least of those that part them along the class means and along what the test of their overlap ended with; else
+    along what that test, or failing it a run of `SEARCHED` iterations, ends with for the smallest hulls of all.
+    """
+    directions = problem.start.difference, verdict.direction
+    found = [alpha for w in directions if (alpha := problem.separating_alpha(w)) is not None]
+    if found:
+        return min(found)
+    smallest = problem.with_alpha(1.0)
+    verdict = judge(smallest)
+    if verdict.overlap is None:
+        run = find_nearest_point(smallest, tol=ANY_BOUND, max_iter=SEARCHED)
+        return None if run.overlap else problem.separating_alpha(run.direction)
+    return None if verdict.overlap else problem.separating_alpha(verdict.direction)
+
+
+def _advice(problem: HullProblem, verdict: Verdict) -> str:
+    alpha = apart_alpha(problem, verdict)
     if alpha is not None:
         return f"They are apart for alpha={alpha:.2f}."
     positive, negative = problem.totals.weight

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.recipe import Choice, Recipe
 from dask_odm.estimators.saddle.client_recipes import reads_for_one, spreads_to_clients
 from dask_odm.estimators.saddle.first_order_recipes import train_gilbert, train_saddle_point
 from dask_odm.estimators.saddle.nearest_recipe import train_nearest_point
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
+from dask_odm.estimators.saddle.span_recipe import train_in_span
+
+KERNEL_ONLY = frozenset({"gamma", "degree", "coef0", "n_landmarks", "landmarks"})
 
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
-    "mnp": Recipe(train_nearest_point, linear=True, unused=frozenset({"block_size", "n_clients"})),
-    "saddle": Recipe(train_saddle_point, reads=reads_for_one, spreads=spreads_to_clients, linear=True),
+    "mnp": Recipe(train_nearest_point, linear=True, unused=KERNEL_ONLY | {"block_size", "n_clients"}),
+    "saddle": Recipe(
+        train_saddle_point, reads=reads_for_one, spreads=spreads_to_clients, linear=True, unused=KERNEL_ONLY
+    ),
     "gilbert": Recipe(
-        train_gilbert, reads=reads_for_one, spreads=spreads_to_clients, linear=True, unused=frozenset({"block_size"})
+        train_gilbert,
+        reads=reads_for_one,
+        spreads=spreads_to_clients,
+        linear=True,
+        unused=KERNEL_ONLY | {"block_size"},
     ),
 }
 
 
-def choose_hull_solver(solver: str) -> Choice[SaddleFit]:
-    """What ``solver`` names; "auto" is "mnp", which took the fewest passes of all wherever it was measured."""
+SPAN_RECIPE: Recipe[SaddleFit] = Recipe(train_in_span, unused=frozenset({"block_size", "n_clients"}))
+
+
+def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
+    """What ``solver`` names; "auto" is "mnp", which was the fastest, or nearly so, wherever it was measured.
+
+    Raises
+    ------
+    InputError
+        Another solver than "mnp" for another kernel than the linear one.
+    """
+    if fit.kernel.kernel != "linear":
+        if solver not in ("auto", "mnp"):
+            raise InputError(f"solver={solver!r} is for kernel='linear'; leave solver='auto' for other kernels.")
+        return Choice("mnp", "over the span of landmarks", SPAN_RECIPE)
     name, why = (solver, "asked for") if solver != "auto" else ("mnp", "the fewest passes")
     return Choice(name, why, HULL_RECIPES[name])

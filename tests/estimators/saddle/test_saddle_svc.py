@@ -42,14 +42,15 @@ def rows():
     return X + y[:, None], y
 
 
-@pytest.mark.parametrize(("alpha", "digits"), [(0.6, 3e-3), (0.85, 2e-4), (0.98, 3e-3)])
-def test_it_is_the_nu_svm(cancer, alpha, digits):
+@pytest.mark.parametrize("alpha", [0.6, 0.7, 0.85, 0.92, 0.98])
+def test_it_is_the_nu_svm(cancer, alpha):
     X, y = cancer
     loose, tight = (SaddleSVC(alpha, tol=tol).fit(X, y) for tol in (1e-3, 1e-9))
     other = NuSVC(kernel="linear", nu=loose.nu_, tol=1e-8).fit(X, y)
     assert cosine(tight.coef_, other.coef_) == pytest.approx(1, abs=1e-12)
+    assert cosine(loose.coef_, other.coef_) == pytest.approx(1, abs=1e-8)
     assert offset(tight) == pytest.approx(offset(other), rel=1e-7)
-    assert offset(loose) == pytest.approx(offset(other), rel=digits)
+    assert offset(loose) == pytest.approx(offset(other), rel=1e-5)
     assert loose.dual_gap_ <= 1e-3
     assert loose.score(X, y) == pytest.approx(other.score(X, y), abs=0.01)
     assert set(other.support_) <= set(tight.support_)
@@ -121,12 +122,13 @@ def test_labels_the_other_way_round_turn_the_model_round(rows):
 
 
 @pytest.mark.parametrize("alpha", [None, 0.3])
-def test_hulls_that_overlap_are_told_with_an_alpha_that_does(alpha):
+@pytest.mark.parametrize("solver", sorted(HULL_RECIPES))
+def test_hulls_that_overlap_are_told_at_once_with_an_alpha_that_does(alpha, solver):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 5))
     y = X[:, 0] + rng.standard_normal(500) > 0.5
-    model = SaddleSVC(alpha)
-    with pytest.warns(ConvergenceWarning, match=r"overlap.* They are apart for alpha=0\.\d\d\."):
+    model = SaddleSVC(alpha, solver=solver)
+    with pytest.warns(ConvergenceWarning, match=r"overlap: .* They are apart for alpha=0\.\d\d\."):
         model.fit(X, y)
     assert model.margin_ == 0
     assert model.dual_gap_ == 1
@@ -135,7 +137,8 @@ def test_hulls_that_overlap_are_told_with_an_alpha_that_does(alpha):
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(X, y)
     named = float(str(caught[0].message).rpartition("=")[2].rstrip("."))
-    assert SaddleSVC(named + 0.005).fit(X, y).margin_ > 0
+    assert SaddleSVC(named).fit(X, y).margin_ > 0
+    assert model.n_iter_ <= (16 if solver == "saddle" else 8)
 
 
 @pytest.mark.parametrize("X", [np.zeros((40, 3)), np.repeat(np.random.default_rng(0).standard_normal((20, 3)), 2, axis=0)])  # fmt: skip  # noqa: E501
@@ -248,7 +251,7 @@ def test_files_keep_the_model_and_its_figures(cancer, tmp_path):
     model.save(tmp_path / "m.zarr")
     again = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
-    for name in SaddleSVC._saved:
+    for name in set(SaddleSVC._saved) - {"dual_coef_"}:  # which kernels have
         np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
     assert again.get_params()["alpha"] == 0.85
 
@@ -283,13 +286,25 @@ def test_clients_come_to_the_model_of_one_process(rows, solver, scale):
     weight = np.random.default_rng(0).integers(0, 3, 90).astype(float)
     settings = {"solver": solver, "tol": 1e-5, "scale": scale, "random_state": 0}
     alone = SaddleSVC(0.8, **settings).fit(X, y, weight)
+    # Gilbert's steps are the same; those of "saddle" are longer in one process, and the gap bounds how far ends are
+    off, from_gap = (1e-9, 1e-9) if solver == "gilbert" else (1e-2, 1e-5)
     for n_clients in (1, 20):
         found = SaddleSVC(0.8, n_clients=n_clients, **settings).fit(X, y, weight)
-        np.testing.assert_allclose(found.coef_, alone.coef_, rtol=1e-9)
-        np.testing.assert_allclose(found.intercept_, alone.intercept_, rtol=1e-9)
+        np.testing.assert_allclose(found.coef_, alone.coef_, rtol=off)
+        np.testing.assert_allclose(found.intercept_, alone.intercept_, rtol=off)
         last = found.history_[-1]
         assert last["communication"] == last["floats"] / (n_clients * 3)
-        assert last["objective"] == pytest.approx(alone.history_[-1]["objective"], rel=1e-9)
+        assert last["objective"] == pytest.approx(alone.history_[-1]["objective"], rel=from_gap)
+
+
+@pytest.mark.parametrize("solver", ["saddle", "gilbert"])
+def test_clients_are_told_at_once_that_hulls_overlap(rows, solver):
+    X, y = rows
+    mixed = np.where(np.random.default_rng(0).uniform(size=len(y)) < 0.3, -y, y)
+    with pytest.warns(UserWarning, match="overlap"):
+        model = SaddleSVC(0.3, solver=solver, n_clients=3, max_iter=5000).fit(X, mixed)
+    assert model.n_iter_ <= 16
+    assert np.isfinite(model.decision_function(X)).all()
 
 
 def test_clients_that_cannot_be_are_refused(rows):

@@ -1,0 +1,78 @@
+"""SaddleSVC of kernels, over the span of landmarks: NuSVC where every row is one, bounds, stores, what is refused."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import NuSVC
+
+from dask_odm import SaddleSVC, load_model
+from dask_odm.errors import InputError, MemoryLimitError
+from small_problems import blobs
+from small_stores import store_of
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, _ = blobs(160, 3, seed=4)
+    return X, np.where((X**2).sum(axis=1) > np.median((X**2).sum(axis=1)), 1, -1)  # no plane tells them apart
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_with_every_row_a_landmark_it_is_the_nu_svm(rows, form, kernel):
+    X, y = rows
+    settings = {"kernel": kernel, "gamma": 0.3, "degree": 2, "coef0": 1.0}
+    model = SaddleSVC(0.5, tol=1e-8, n_landmarks=160, **settings).fit(form(X), y)
+    other = NuSVC(nu=model.nu_, tol=1e-9, **settings).fit(X, y)
+    scores, expected = model.decision_function(form(X)), other.decision_function(X)
+    np.testing.assert_allclose(scores / np.abs(scores).max(), expected / np.abs(expected).max(), atol=2e-4)
+    assert model.score(form(X), y) == other.score(X, y)
+    assert not hasattr(model, "coef_")
+
+
+def test_few_landmarks_bound_the_margin_from_below(rows):
+    X, y = rows
+    margins = [SaddleSVC(0.6, kernel="rbf", tol=1e-6, n_landmarks=r).fit(X, y).margin_ for r in (10, 30, 160)]
+    assert 0 < margins[0] < margins[1] < margins[2]
+    model = SaddleSVC(0.6, kernel="rbf", n_landmarks=30, landmarks="uniform").fit(X, y)
+    assert len(model.support_) == model.dual_coef_.shape[1] == 30
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+
+
+def test_a_store_gives_the_model_of_its_rows(rows, tmp_path, monkeypatch):
+    X, y = rows
+    settings = {"kernel": "rbf", "scale": "minmax", "n_landmarks": 25, "tol": 1e-6, "random_state": 0}
+    path = str(tmp_path / "a.zarr")
+    store_of(path, X, y, chunk_rows=45)
+    in_memory = SaddleSVC(0.6, **settings).fit(path)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
+    model = SaddleSVC(0.6, **settings).fit(path)
+    assert model.dual_gap_ <= 1e-6
+    assert model.margin_ == pytest.approx(in_memory.margin_, rel=0.2)  # landmarks are drawn otherwise
+    if list(model.support_) == list(in_memory.support_):
+        np.testing.assert_allclose(model.dual_coef_, in_memory.dual_coef_, rtol=1e-3)
+    model.save(tmp_path / "m.zarr")
+    again = load_model(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+def test_hulls_that_overlap_in_the_span_are_told(rows):
+    X, y = rows
+    with pytest.warns(ConvergenceWarning, match="overlap"):
+        model = SaddleSVC(0.05, kernel="rbf", n_landmarks=3).fit(X, y)
+    assert np.isfinite(model.decision_function(X)).all()
+    assert model.margin_ == 0
+
+
+def test_what_does_not_go_together_is_refused(rows):
+    X, y = rows
+    with pytest.raises(InputError, match="solver='saddle' is for kernel='linear'"):
+        SaddleSVC(kernel="rbf", solver="saddle").fit(X, y)
+    with pytest.raises(MemoryLimitError, match="160 rows at 160 landmarks"):
+        SaddleSVC(kernel="rbf", memory_limit=100_000).fit(X, y)
+    with pytest.warns(UserWarning, match="no use for gamma"):
+        SaddleSVC(gamma=0.5).fit(X + 3 * y[:, None], y)
