@@ -285,5 +285,6 @@ CHECKED_SLOWLY: list[tuple[Any, dict[str, str]]] = [
     *((ODMClassifier(kernel, solver="landmark"), {}) for kernel in ("laplacian", "poly", linear_kernel)),
     *((ODMClassifier(kernel, solver="sodm"), {}) for kernel in ("poly", linear_kernel)),
     (SaddleSVC(offset="midpoint"), HULLS),
+    (SaddleSVC(kernel="rbf", n_landmarks=50, random_state=0), {}),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -91,6 +91,7 @@ FAMILIES = [
     _odm("cascade", gamma=0.5, n_partitions=4),
     _odm("dip", gamma=0.5, n_partitions=4),
     _odm("dc", gamma=0.5, n_partitions=4),
+    Family("hulls of landmarks", odm.SaddleSVC, {"kernel": "rbf", "n_landmarks": 30, "alpha": 0.95, "random_state": 0}),
     Family("clients of hulls", odm.SaddleSVC, {"solver": "saddle", "n_clients": 3, "max_iter": 20, "random_state": 0}),
     Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),
     Family("ridge of partitions", odm.MDDRidge, {"n_partitions": 3, "random_state": 0}, store="real.zarr"),
