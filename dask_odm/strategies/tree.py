@@ -252,23 +252,23 @@ def grow_tree(
     ended = tree.early_stop and done > 0 and history and history[-1]["start_gap"] <= job.solver.tol
     nodes = [] if done < 0 else _nodes(levels, done, counts, regroup)
     passed = [] if resume is None else [read_figures(job.pass_up, solution)[1] for solution in resume[1]]
-    for number in () if ended else range(done + 1, len(levels)):
-        below, nodes = nodes, _nodes(levels, number, counts, regroup)
-        if not known and number:
-            numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
-            most = _most_rows(nodes, below, passed, counts)
-            _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
-        depth = tree.depth(len(nodes))
-        states, solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
-        event = _summary(solutions, depth)
-        history.append(asdict(event))
-        with cluster.cancelled_on_error(states):
+    with cluster.cancelled_on_error(states):  # what is kept on the workers, whatever level that is
+        for number in () if ended else range(done + 1, len(levels)):
+            below, nodes = nodes, _nodes(levels, number, counts, regroup)
+            if not known and number:
+                numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
+                most = _most_rows(nodes, below, passed, counts)
+                _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
+            depth = tree.depth(len(nodes))
+            states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
+            event = _summary(solutions, depth)
+            history.append(asdict(event))
             report(event)
             if on_level is not None:
                 on_level(number, partial(_fetch, states, cluster), history)
-        if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
-            break
-    final = _fetch(states, cluster)
+            if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
+                break
+        final = _fetch(states, cluster)
     order = (
         None if merged_span(nodes) == (0, len(counts)) else np.concatenate([node.positions(counts) for node in nodes])
     )
@@ -324,11 +324,10 @@ def _run_level(
         name = f"solve_{len(nodes)}_partitions-{tokenize(job.solver, job.odm, number, i)}-{_serial()}"
         rows, started = [below[c] for c in children], [states[c] for c in children]
         tasks.append(solve(job, node, seed, memory, threads, certify, rows, started, dask_key_name=name))
-    with cluster.cancelled_on_error(states):
-        solved = cluster.persist(tasks)
+    solved = cluster.persist(tasks)
     figures: list[Any] = [None] * len(solved)
     passed = [0] * len(solved)
-    with cluster.cancelled_on_error([*solved, *states]):
+    with cluster.cancelled_on_error(solved):
         looks = [delayed(read_figures, pure=False)(job.pass_up, s) for s in solved]
         for i, (solution, rows_up) in cluster.results(looks):
             figures[i], passed[i] = solution, rows_up

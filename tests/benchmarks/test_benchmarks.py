@@ -218,7 +218,8 @@ def test_ridge_over_a_store_takes_one_pass_whatever_the_shards(capsys: pytest.Ca
     one, three = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (one["passes"], one["rounds"], three["passes"], three["shards"]) == (1.0, 1, 1.0, 3)
     assert three["rounds"] > 1
-    assert min(one["r2"], three["r2"]) > 0.9
+    assert one["r2"] > 0.9
+    assert three["r2"] > 0.8  # shards that are pushed apart
 
 
 def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
