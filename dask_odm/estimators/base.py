@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from inspect import signature
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -195,7 +196,7 @@ class StoreEstimator(BaseEstimator):
     def _chosen(self, fit: Any, rows: int, features: int) -> Choice[Any]:
         """The recipe; parameters that it has no use for are named in a warning."""
         choice = self._choose(fit, rows, features)
-        defaults = {name: each.default for name, each in signature(type(self)).parameters.items()}
+        defaults = _defaults(type(self))
         unused = [name for name in sorted(choice.recipe.unused) if getattr(self, name) != defaults[name]]
         if unused:
             warnings.warn(
@@ -349,6 +350,12 @@ class StoreEstimator(BaseEstimator):
             self.save(path)
             self._file = ModelFile.of(read_record(path, "model"))
         return self._file
+
+
+@cache
+def _defaults(estimator: Any) -> dict[str, Any]:
+    """Default of every parameter; looked up once, since a signature takes as long as some small fit's step."""
+    return {name: each.default for name, each in signature(estimator).parameters.items()}
 
 
 def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any) -> Any:

@@ -8,6 +8,7 @@ a new loss needs no new pass. A `FusedLoss` has compiled loops besides, that sum
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -119,13 +120,13 @@ class BandLoss(FusedLoss):
     def of_stiff_rows(self) -> BandLoss:
         return BandLoss(self.settings, self.settings.lam / self.settings.low**2, self.positive)
 
-    @property
+    @cached_property
     def stiffness(self) -> Array:
         """λ/(M(1−θ)²) times the weight of a negative and of a positive row, (2,)."""
         unit = self.settings.lam / (self.total_weight * self.settings.low**2)
         return np.array([unit * self.negative_weight, unit * self.positive_weight])
 
-    @property
+    @cached_property
     def band(self) -> Array:
         """1 − θ, 1 + θ and υ, (3,)."""
         return np.array([self.settings.low, self.settings.high, self.settings.upsilon])

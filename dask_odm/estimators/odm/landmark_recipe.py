@@ -61,7 +61,8 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     _check(fit)
     began = time.perf_counter()
     data = data.merged()
-    here, count = Cluster.local(fit.run.memory_limit), _count(data.rows, fit)
+    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
+    count = _count(data.rows, fit)
     spare = here.memory - _require(here, count, data, fit)
     seen = data.seen_by(fit.kernel)
     with single_threaded_blas, rescaling_advised():
