@@ -196,7 +196,8 @@ class StoreEstimator(BaseEstimator):
     def _chosen(self, fit: Any, rows: int, features: int) -> Choice[Any]:
         """The recipe; parameters that it has no use for are named in a warning."""
         choice = self._choose(fit, rows, features)
-        defaults = _defaults(type(self))
+        estimator: Any = type(self)
+        defaults = _defaults(estimator)
         unused = [name for name in sorted(choice.recipe.unused) if getattr(self, name) != defaults[name]]
         if unused:
             warnings.warn(
