@@ -21,7 +21,7 @@ from dask.base import compute, persist
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
-from distributed import Client, Security, get_client  # noqa: F401  (others take Security from here)
+from distributed import Client, Future, Security, get_client  # noqa: F401  (others take Security from here)
 from distributed.scheduler import NoValidWorkerError
 from distributed.system import MEMORY_LIMIT
 
@@ -152,7 +152,7 @@ class Cluster:
         """Start ``tasks`` and return them as inputs for others; results stay where they are made."""
         if self.client is None:
             return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
-        with cluster_errors():
+        with cluster_errors(), self._sending([task.key for task in tasks]):
             return list(self.client.persist(list(tasks)))
 
     @contextmanager
@@ -161,10 +161,26 @@ class Cluster:
         try:
             yield
         except BaseException:
-            if self.client is not None:
-                with suppress(Exception):  # of a client that lost its scheduler
-                    self.client.cancel(tasks)
+            self._cancel(tasks)
             raise
+
+    @contextmanager
+    def _sending(self, keys: Sequence[str]) -> Iterator[None]:
+        """Cancel the tasks of these ``keys`` where an error or Ctrl-C ends the block.
+
+        An interrupt within Dask leaves tasks that were sent and futures that nobody has but the traceback, and a
+        notebook keeps that.
+        """
+        try:
+            yield
+        except BaseException:
+            self._cancel([Future(key, self.client) for key in keys])
+            raise
+
+    def _cancel(self, tasks: Sequence[Any]) -> None:
+        if self.client is not None:
+            with suppress(Exception):  # of a client that lost its scheduler
+                self.client.cancel(tasks)
 
     def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
         """Number and result of every task, as they finish; without a client, once all have finished.
@@ -177,15 +193,14 @@ class Cluster:
         if self.client is None:
             yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
-        with cluster_errors():
+        # after a success they are let go, not cancelled: persisted ones are inputs of what comes next
+        with cluster_errors(), self._sending([task.key for task in tasks]):
             futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
-            # after a success they are let go, not cancelled: persisted ones are inputs of what comes next
-            with self.cancelled_on_error(futures):
-                watch = Watch(self.client)
-                for future in watch.completed(futures):
-                    (result,) = watch.wait(self.client.gather, [future])
-                    yield number[future], result
+            watch = Watch(self.client)
+            for future in watch.completed(futures):
+                (result,) = watch.wait(self.client.gather, [future])
+                yield number[future], result
 
     def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
         """``[function(*a) for a in arguments]``, a task each; task j prefers the same worker in every call."""
@@ -230,7 +245,7 @@ class Cluster:
         Wait for it by `gather`, which knows what to do when that worker is gone.
         """
         assert self.client is not None
-        with cluster_errors():
+        with cluster_errors(), self._sending([key]):
             workers = None if place is None else [place]
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 

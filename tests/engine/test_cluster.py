@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import time
+from uuid import uuid4
 
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import get_task_stream, wait
+from dask.delayed import delayed
+from distributed import Client, get_task_stream, wait
 from sklearn.base import clone
 
 import place_jobs
@@ -242,6 +245,31 @@ def test_settings_of_a_cluster_of_this_process_are_no_warning(start_workers, cap
         client.cluster = cluster
     levels = [(r.levelname, "allowed-failures: 3" in r.getMessage()) for r in caplog.records if "is set so" in r.msg]
     assert levels == [("INFO", True), ("WARNING", True)]
+
+
+@pytest.mark.parametrize("method", ["compute", "persist", "submit"])
+def test_an_interrupt_while_tasks_are_sent_leaves_none_of_them(client, monkeypatch, method):
+    """Their futures live on with the traceback, as in a notebook."""
+    cluster, whole = Cluster.current(), getattr(Client, method)
+
+    def interrupted(*arguments, **options):
+        futures = whole(*arguments, **options)
+        raise KeyboardInterrupt(len(str(futures)))
+
+    tasks = [delayed(time.sleep)(60, dask_key_name=f"{method}-{uuid4().hex}-{i}") for i in range(3)]
+    send = {
+        "compute": lambda: list(cluster.results(tasks)),
+        "persist": lambda: cluster.persist(tasks),
+        "submit": lambda: cluster.submit(tasks[0].key, None, time.sleep, 60),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, method, interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            send[method]()
+    time.sleep(0.5)  # what is on its way arrives
+    left = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
+    assert [key for key in left if key.startswith(method)] == []
+    del kept
 
 
 def test_resources_of_the_workers(client):
