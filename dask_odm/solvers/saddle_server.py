@@ -289,7 +289,7 @@ class _Server:
             moments = np.sum(self._clients.read(spread, Spread(state.shift, v)), axis=0)
             return np.asarray((moments - (state.now @ v) @ state.now) / self._scale**2)
 
-        start: Array = np.random.default_rng([self._seed, state.sweeps]).standard_normal(self._size)
+        start = np.random.default_rng([self._seed, state.sweeps]).standard_normal((self._size,))
         return max(math.sqrt(largest_eigenvalue(product, start, PRODUCTS)), np.finfo(float).tiny)
 
     def _bound(self, w: Array) -> tuple[float, Array]:
