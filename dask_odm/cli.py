@@ -219,6 +219,7 @@ def fit(store: str, model: str, estimator: str, joining: Joining, workers: int |
 @json_option
 def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_json: bool) -> None:
     """Predict the rows of STORE and write them, in order, to OUT: a .csv file or a .zarr folder."""
+    from dask_odm.data.store.locations import location_of
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.evaluation import check_predictions, write_predictions
 
@@ -228,7 +229,7 @@ def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_
         loaded = _load(model)
         rows = write_predictions(loaded, Store.open(store), out, scores=scores, overwrite=overwrite)
     what = "scores" if scores else "labels" if hasattr(loaded, "classes_") else "predictions"
-    result = {"path": os.path.abspath(out), "rows": rows, "seconds": time.perf_counter() - started}
+    result = {"path": location_of(out), "rows": rows, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{out}: {rows} {what}, {result['seconds']:.2f} s")
 
 
@@ -276,7 +277,9 @@ def _resumable(checkpoint: str | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        if checkpoint is None or not os.path.lexists(checkpoint):
+        from dask_odm.persistence import is_checkpoint_there
+
+        if checkpoint is None or not is_checkpoint_there(checkpoint):
             raise
         raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
 
