@@ -50,7 +50,7 @@ from dask_odm.estimators.inputs.checks import (
 from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.saving import save_estimator
-from dask_odm.events import listen
+from dask_odm.events import CheckpointOpened, Event, listen
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
@@ -84,6 +84,8 @@ class StoreEstimator(BaseEstimator):
     _model: Model
     _file: ModelFile | None
     _token: str
+    _drawn: int | None = None  # seed of a fit that goes on, where no checkpoint has it
+    _checkpointed: CheckpointOpened | None = None  # what tells the last fit from others, where it had a checkpoint
 
     # What a family, or its face, says --------------------------------------------------------------------------
 
@@ -156,9 +158,14 @@ class StoreEstimator(BaseEstimator):
         callbacks = getattr(self, "callbacks", None)
         check_callbacks(callbacks)
         resolved = resolve(X, y, sample_weight)
-        with listen(*(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
+        self._checkpointed = None
+        with listen(self._heed, *(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
+
+    def _heed(self, event: Event) -> None:
+        if isinstance(event, CheckpointOpened):
+            self._checkpointed = event
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         """Decide where the fit runs: rows in memory in this process, all else over a store."""

@@ -44,6 +44,8 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
         "schema": _schema(estimator),
         "fitted": {name: encode(value) for name, value in fitted.items() if name not in arrays},
     }
+    if estimator._checkpointed is not None:
+        attributes |= {"fit": estimator._checkpointed.fit, "seed": estimator._checkpointed.seed}
     write_record(path, "model", {**model.arrays(), **arrays}, attributes, overwrite=overwrite)
 
 
