@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -299,6 +300,13 @@ def _open(path: str) -> Record | None:
     if found is not None:
         found.check()
     return found
+
+
+def forget_checkpoint(path: str) -> None:
+    """Remove the checkpoint at ``path``, if there is one; StoreError where what is there is none."""
+    found = _open(path)
+    if found is not None:
+        shutil.rmtree(found.path, ignore_errors=True)
 
 
 def checkpoint_seed(path: str | None) -> int | None:
