@@ -21,7 +21,8 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import Columns
 from dask_odm.engine.rounds import Rounds
 from dask_odm.problems.client_rows import ClientRows, ClientState, begin, floats_of
-from dask_odm.problems.hulls import HullProblem, HullQuery, Totals
+from dask_odm.problems.hull_query import HullQuery, Totals
+from dask_odm.problems.hulls import HullProblem
 from dask_odm.problems.row_passes import RowBlock
 from dask_odm.solvers.saddle_point import hadamard, rotation
 from dask_odm.typing import Array
