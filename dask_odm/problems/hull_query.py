@@ -79,6 +79,10 @@ class HullQuery:
                 found += Totals(np.array([each.sum() for each in of_class]), sums, square)
         return found
 
+    def blocks(self, blocks: Iterable[RowBlock]) -> list[RowBlock]:
+        """The blocks themselves, of rows at hand."""
+        return list(blocks)
+
     def columns(self, blocks: Iterable[RowBlock]) -> list[Array]:
         """Sign and weight of every row, (2, n) of each block."""
         return [np.stack(self._sign_and_weight(block.y, block.weight)) for block in blocks]

@@ -20,12 +20,13 @@ import numpy as np
 from dask_odm.problems.caps import Cut, cut_scores
 from dask_odm.problems.hull_query import CLASSES, HullQuery, Totals
 from dask_odm.problems.primal import BLOCK_BYTES
-from dask_odm.problems.row_passes import PassBytes, Passes
+from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock
 from dask_odm.problems.threshold import Known, Look, Looked, bin_count, settle
 from dask_odm.typing import Array
 
 ROUNDING = 1e-10  # of the rows' scale: two hulls that are nearer touch, as far as float64 can tell
 MOST_TILTED = 1024  # features of rows that `dask_odm.problems.common_point` has second derivatives for
+FEW = 256  # rows of a vertex that are added up at once: to wake other threads for them would take longer
 KEPT_BYTES = 512 << 10  # of sums about the threshold of a class, that a pass over streamed rows brings back
 
 
@@ -81,8 +82,9 @@ class RowSets:
 
 @dataclass(frozen=True, eq=False)
 class HullState:
-    """Columns of rows at hand: which are of either class, and their weights or None: all 1."""
+    """Rows at hand: their blocks, which are of either class, and their weights or None: all 1."""
 
+    blocks: list[RowBlock]
     members: tuple[Array, Array]
     weights: tuple[Array | None, Array | None]
     rows: int
@@ -230,7 +232,8 @@ class HullProblem:
         members = tuple(np.flatnonzero(columns[0] == each) for each in CLASSES)
         plain = bool((columns[1] == 1.0).all())
         weights = tuple(None if plain else columns[1, each] for each in members)
-        return HullState(members, weights, columns.shape[1])  # type: ignore[arg-type]
+        blocks = self._run(HullQuery.blocks, counted=False)
+        return HullState(blocks, members, weights, columns.shape[1])  # type: ignore[arg-type]
 
     def _selected(self, w: Array, mass: float, state: HullState) -> Vertex:
         scores = np.concatenate(self._run(HullQuery.scores, w))
@@ -245,7 +248,8 @@ class HullProblem:
             full[numbers] = signed < cut.threshold
             tied.append(numbers[signed == cut.threshold])
             cuts.append(cut)
-        points = self._run(HullQuery.points, shares, counted=False)
+        few = sum(len(numbers) for numbers, _ in shares) <= FEW
+        points = self.query.points(state.blocks, shares) if few else self._run(HullQuery.points, shares, counted=False)
         rows = RowSets(np.packbits(full), np.concatenate(tied), np.array([[each.full, each.tied] for each in cuts]))
         return Vertex(points, (cuts[0].threshold, -cuts[1].threshold), rows)
 
