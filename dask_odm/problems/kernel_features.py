@@ -76,7 +76,7 @@ def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int) -> A
 
 def _fill_all(landmarks: Landmarks, fill: Any, starts: Iterable[int], threads: int) -> None:
     _ = landmarks.panels, landmarks._packed  # before threads ask for them
-    run_threads(fill, starts, threads)
+    run_threads(fill, starts, threads, "features")
 
 
 def landmark_weights(landmarks: Landmarks, w: Array) -> Array:
