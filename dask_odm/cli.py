@@ -228,6 +228,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, place: Place, s
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
     in it are left out.
     """
+    from dask_odm.data.store.locations import location_of
     from dask_odm.diagnostics.evaluation import STDOUT, check_predictions, write_predictions
 
     if out == STDOUT and as_json:
@@ -241,7 +242,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, place: Place, s
     if out == STDOUT:
         return
     what = "scores" if scores else "labels" if hasattr(loaded, "classes_") else "predictions"
-    result = {"path": os.path.abspath(out), "rows": count, "seconds": time.perf_counter() - started}
+    result = {"path": location_of(out), "rows": count, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{out}: {count} {what}, {result['seconds']:.2f} s")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,9 @@ def resumable(checkpoint: str | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        if checkpoint is None or not os.path.lexists(checkpoint):
+        from dask_odm.persistence import is_checkpoint_there
+
+        if checkpoint is None or not is_checkpoint_there(checkpoint):
             raise
         raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
 
@@ -67,7 +68,7 @@ def _made_by(path: str) -> tuple[str, int] | None:
     """Digest and seed of the fit that made the model at ``path``; None where nothing there says so."""
     from dask_odm.data.store.records import read_kind, read_record
 
-    if not os.path.isdir(path) or read_kind(path) != "model":
+    if read_kind(path) != "model":
         return None
     record = read_record(path, "model")
     record.check()

@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from dask_odm.data.store.locations import is_address
+
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these is no folder of data files
 _OPTIONS = (
@@ -133,6 +135,10 @@ class RowOptions:
 
 def is_files(source: str) -> bool:
     """Whether a source stands for files to ingest: standard input, a file, a folder of such, or a pattern."""
+    if is_address(source):
+        from dask_odm.data.store.records import read_kind
+
+        return read_kind(source) is None
     if source == "-" or os.path.isfile(source):
         return True
     if os.path.isdir(source):

@@ -14,6 +14,7 @@ from dask.base import compute
 from numpy.typing import NDArray
 
 from dask_odm.data.store.asides import owned_file
+from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.records import check_target, write_record
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
@@ -197,11 +198,13 @@ def check_predictions(out: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Raise InputError where `write_predictions` could not write, before anything is computed."""
     if out == STDOUT:
         return
-    path = os.path.abspath(out)
+    path = location_of(out)
     if path.endswith(".zarr"):
         check_target(path, KIND, overwrite=overwrite)
     elif not path.endswith(".csv"):
         raise InputError(f"'{path}' must end in .csv or .zarr, which tells the format, or be - for stdout.")
+    elif is_address(path):
+        raise InputError(f"'{path}' must end in .zarr: predictions go to an object store in that format only.")
     elif not os.path.isdir(os.path.dirname(path)):
         raise InputError(f"cannot write '{path}': there is no folder '{os.path.dirname(path)}'.")
     elif os.path.isdir(path) or (os.path.lexists(path) and not overwrite):
@@ -236,7 +239,7 @@ def write_predictions(
         The disk is full, or the store is damaged.
     """
     check_predictions(out, overwrite=overwrite)
-    path = STDOUT if out == STDOUT else os.path.abspath(out)
+    path = STDOUT if out == STDOUT else location_of(out)
     if not hasattr(model, "classes_"):
         return _write_values(model, store, path, scores=scores, overwrite=overwrite)
     lazy = (model.decision_function if scores else model.predict)(store.path)

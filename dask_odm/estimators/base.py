@@ -40,6 +40,7 @@ from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.scratch import lasting_folder, scratch_folder
 from dask_odm.estimators.fitting.stored_data import StoredData
 from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -185,7 +186,7 @@ class StoreEstimator(BaseEstimator):
         if active_client() is not None and choice.recipe.spreads(fit) and not issparse(rows.X):
             lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
             return self._learn_lazy(lazy, fit)[0], schema  # with the classes in the dtype they came in
-        return choice.train(self._memory_data(fit.run, rows), fit), schema
+        return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
 
     def _learn_lazy(self, arrays: LazyArrays, fit: Any) -> tuple[Trained, Schema]:
         with scratch_folder(fit.run.scratch) as folder:
@@ -198,7 +199,11 @@ class StoreEstimator(BaseEstimator):
         choice = self._chosen(fit, store.rows, store.features)
         shape = StoreShape(store.rows, store.features, store.dtype.itemsize)
         read = choice.recipe.reads(shape, fit)
-        return choice.train(data.in_this_process() if read else data, fit), schema
+        return self._trained(choice, data.in_this_process() if read else data, fit), schema
+
+    def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
+        """What a recipe learns."""
+        return choice.train(data, fit)
 
     def _chosen(self, fit: Any, rows: int, features: int) -> Choice[Any]:
         """The recipe; parameters that it has no use for are named in a warning."""

@@ -170,6 +170,8 @@ CASES = [
     odm("dip", settings={"solver": "dip", "n_partitions": 4, "fan_in": 2, "n_landmarks": 6, **kernel}),
     odm("dc", settings={"solver": "dc", "n_partitions": 4, "fan_in": 2, **kernel}),
     odm("newton", settings={"solver": "newton", **linear}),
+    odm("landmark, many", settings={"solver": "landmark", "n_landmarks": 200, **kernel}, rows=three_classes),
+    odm("newton, pairs", settings={"solver": "newton", "multi_class": "ovo", **linear}, rows=three_classes),
     odm("dsvrg", settings={"solver": "dsvrg", "n_partitions": 4, **linear}, tol=1e-3),
     odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=MEMORY),
     Case("nearest point", SaddleSVC, "saddle", settings={"tol": 1e-9}, other={"alpha": 0.95}, rows=apart, tol=1e-3),
