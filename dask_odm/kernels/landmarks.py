@@ -155,13 +155,8 @@ class Landmarks:
             return np.maximum(self.kernel.diagonal(rows) - np.einsum("ij,ij->i", white, white), 0.0)
 
         with single_threaded_blas:
-<<<<<<< HEAD
-            _ = self.panels, self._packed  # before threads ask for them
-            parts = run_threads(block, range(0, len(X), BLOCK), threads, "residuals")
-=======
             self.prepare()
-            parts = run_threads(block, range(0, len(X), BLOCK), threads)
->>>>>>> main
+            parts = run_threads(block, range(0, len(X), BLOCK), threads, "residuals")
         return np.concatenate(parts) if parts else np.empty(0)
 
 

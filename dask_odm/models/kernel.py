@@ -94,13 +94,8 @@ class KernelModel:
                     left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
                     self._add(left, right, coefficients, values[:, rows])
 
-<<<<<<< HEAD
                 run_threads(add, starts, threads, "predict")
-        return values.T.astype(X.dtype)
-=======
-                run_threads(add, starts, threads)
         return values
->>>>>>> main
 
     def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array) -> None:
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
