@@ -80,6 +80,7 @@ class StoreEstimator(BaseEstimator):
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
+    _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that a file does not hold: one number a training row
     _target: ClassVar[str] = "classes"  # what y is: "classes" or "real"
     _model: Model
     _file: ModelFile | None
@@ -229,7 +230,7 @@ class StoreEstimator(BaseEstimator):
     def _show(self, model: Model, attributes: dict[str, Any]) -> None:
         """Set the fitted attributes of a model, and remove those that only an earlier one had."""
         found = self._of_model(model) | attributes
-        for name in (*OF_MODELS, *self._saved):
+        for name in (*OF_MODELS, *self._saved, *self._unsaved):
             if name in found:
                 setattr(self, name, found[name])
             elif name in vars(self):

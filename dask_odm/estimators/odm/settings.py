@@ -41,6 +41,7 @@ class ODMFit:
     landmarks: str = "support"
     certify: bool = False
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    loo: bool | None = None
     lams: tuple[float, ...] = ()
     start: tuple[Array, float] | None = None
 
@@ -79,6 +80,7 @@ class ODMFit:
             svrg=SVRGSettings(
                 _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
             ),
+            loo=_if_any(bool, model.loo),
             lams=lams,
             start=start,
         )
@@ -88,7 +90,7 @@ class ODMFit:
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(self)
-        for name in ("run", "lams", "start"):
+        for name in ("run", "loo", "lams", "start"):
             del plain[name]
         del plain["solver"]["seed"]
         return plain | {"dtype": self.run.dtype}
