@@ -19,7 +19,7 @@ from scipy.sparse import issparse
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import Affine
-from dask_odm.problems.moment_loops import TILE, add_products, turn
+from dask_odm.problems.moment_loops import SUMMED, TILE, add_moments
 from dask_odm.problems.row_passes import PassBytes, RowBlock
 from dask_odm.typing import Array
 
@@ -142,16 +142,13 @@ class MomentQuery:
         """Add the moments of some rows, by compiled loops: their lower blocks alone."""
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
-        width, n = turned.shape[1], len(piece.y)
-        if dtype not in buffers:
-            buffers[dtype] = np.empty(width * self.piece_rows, dtype)  # kept, since fresh pages are slow
-        z = buffers[dtype][: width * n].reshape(width, n)
-        z[self.k :] = 0.0
+        some = buffers.setdefault(dtype, np.zeros((turned.shape[1], SUMMED), dtype))
         # a difference from an origin of the rows' own type is exact but for its last digit
         near = origin.astype(dtype, copy=False)
-        turn(piece.X, order, piece.y, piece.weight, near, self.y_origin, z)
         for i in range(self.n_shards):
-            add_products(z, bounds[i], bounds[i + 1], turned[i])
+            rows = order[bounds[i] : bounds[i + 1]]
+            if rows.size or self.shard_of is None:
+                add_moments(piece.X, piece.y, piece.weight, rows, near, self.y_origin, some, turned[i])
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""
