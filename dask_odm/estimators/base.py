@@ -360,14 +360,18 @@ def _defaults(estimator: Any) -> dict[str, Any]:
     return {name: each.default for name, each in signature(estimator).parameters.items()}
 
 
-def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any) -> Any:
-    """``function`` on every block of a dask array of values, one result a row; workers load nothing for it."""
+def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
+    """``function`` on every block of a dask array of values, one result a row, or so many ``columns`` of them.
+
+    Workers load nothing for it.
+    """
     import dask.array as da
 
     name = f"{function.__name__}-{values.name}"
-    last = (0,) * (values.ndim - 1)
+    last, its_last = (0,) * (values.ndim - 1), (0,) * (columns > 0)
     tasks: dict[Any, Any] = {
-        (name, i): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
+        (name, i, *its_last): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
     }
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[values])
-    return da.Array(graph, name, (values.chunks[0],), meta=np.empty(0, dtype))
+    chunks = (values.chunks[0], (columns,)) if columns else (values.chunks[0],)
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

@@ -51,11 +51,14 @@ class LeftOut:
 def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array) -> LeftOut:
     """Decision values of rows by the models without them, from their ``scores`` and ``leverages``, each (n,).
 
-    ``y`` and ``weight`` (n,), or empty, as the loss takes them, of the rows that are left out one by one.
+    ``y`` and ``weight`` (n,), or empty, as the loss takes them, of the rows that are left out one by one. A weight
+    above 1 is that of several rows, of which one is left out.
     """
     _, dual, curvature = loss.evaluate(scores, y, weight)
+    one = 1.0 / np.maximum(weight, 1.0) if weight.size else 1.0
     taken = leverages * curvature
-    return LeftOut(scores - leverages * dual / np.maximum(1.0 - taken, LEAST), float(taken.sum()))
+    moved = leverages * one * dual / np.maximum(1.0 - one * taken, LEAST)
+    return LeftOut(scores - moved, float(taken.sum()))
 
 
 def linear_leverages(problem: PrimalProblem, w: Array) -> Array:

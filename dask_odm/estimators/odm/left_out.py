@@ -12,8 +12,10 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.problems.losses import BandLoss
 from dask_odm.solvers.leave_one_out import left_out
+from dask_odm.solvers.log_odds import fit_link
 from dask_odm.typing import Array
 
+LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that a file holds
 MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
 
 
@@ -40,12 +42,13 @@ def attributes_of(
     y, weight = given.columns()
     found = found if solved.copies is None else found[:, solved.copies]
     out = left_out(loss, found[0], found[1], y, weight)
-    counted = loss.row_stiffness(y, weight)
+    counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
     taking = counted > 0
     if not taking.any():
         raise InputError("no row has both a label and a positive weight.")
     _warn_of(out.parameters, int(taking.sum()), fit)
-    right = (out.scores > 0) == (y == loss.positive)
+    positive = y == loss.positive
+    right = (out.scores > 0) == positive
     shares = np.where(taking, weight if weight.size else 1.0, 0.0)
     total, numbers = given.row_numbers
     scores = np.full(total, np.nan)
@@ -54,6 +57,7 @@ def attributes_of(
         "loo_decision_function_": scores,
         "loo_score_": float(shares[right].sum() / shares.sum()),
         "loo_parameters_": out.parameters,
+        "probability_link_": fit_link(out.scores[taking], positive[taking], counted[taking]),
     }
 
 

@@ -17,18 +17,19 @@ from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import RUN_CONSTRAINTS
-from dask_odm.estimators.faces import StoreClassifier
 from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.odm.left_out import LEFT_OUT
 from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
 
-class ODMClassifier(StoreClassifier):
+class ODMClassifier(ProbabilisticClassifier):
     """Kernel optimal margin distribution machine for two classes.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
@@ -159,8 +160,10 @@ class ODMClassifier(StoreClassifier):
         settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
         rows. A file does not hold it.
     loo_score_ : float
-        Accuracy of these, weighted by ``sample_weight``. Of equal rows one is left out at a time: folds, which may
-        lose all of them, say less.
+        Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
+        time; folds, which may lose all of them, say less.
+    probability_link_ : ndarray of shape (2, n_points)
+        Of `predict_proba`: decision values, ascending, and the log-odds there; between and beyond them they are linear.
     loo_parameters_ : float
         The effective number of parameters; ``loo=True`` warns where it is above half of the rows.
     history_ : list of dict
@@ -212,15 +215,7 @@ class ODMClassifier(StoreClassifier):
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
-    _saved: ClassVar[tuple[str, ...]] = (
-        "dual_gap_",
-        "history_",
-        "n_iter_",
-        "support_",
-        "dual_coef_",
-        "loo_score_",
-        "loo_parameters_",
-    )
+    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", *LEFT_OUT)
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
 
     def __init__(

@@ -23,13 +23,14 @@ def model_of(**settings):
 
 
 def refits(X, y, settings, weight=None):
-    """Decision values of every row by the model that was fitted without it, its loss of each row the same."""
+    """Decision values of every row by the model that was fitted without one of it, its loss of each row the same."""
     weight, found = np.ones(len(y)) if weight is None else weight, np.empty(len(y))
     for i in range(len(y)):
-        others = np.arange(len(y)) != i
-        lam = 100.0 * weight[others].sum() / weight.sum()  # the loss is divided by the sum of the weights
+        left = weight.copy()
+        left[i] = max(0.0, weight[i] - 1.0)  # weight 2 is a row that is there twice
+        lam = 100.0 * left.sum() / weight.sum()  # the loss is divided by the sum of the weights
         model = model_of(**settings, lam=lam).set_params(loo=False)
-        found[i] = model.fit(X[others], y[others], weight[others]).decision_function(X[i : i + 1])[0]
+        found[i] = model.fit(X, y, left).decision_function(X[i : i + 1])[0]
     return found
 
 
