@@ -43,6 +43,19 @@ class Ingested(Event):
 
 
 @dataclass(frozen=True)
+class CheckpointOpened(Event):
+    """A fit with a checkpoint begins; its digest ``fit``, of data, parameters and ``seed``, tells it from others.
+
+    ``steps`` of it, or levels, are in the checkpoint that it goes on from; 0 where it begins anew.
+    """
+
+    path: str
+    fit: str
+    seed: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class PartitionSolved(Event):
     """One partition of one tree level was solved (``level`` counts down to 0, the root)."""
 

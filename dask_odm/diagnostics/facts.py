@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dask_odm.data.store.storage import storage_of
+from dask_odm.data.store.locations import location_of
+from dask_odm.data.store.storage import resolved, storage_of
 from dask_odm.data.store.store import Store
 
 _SHOWN = 8
@@ -50,7 +51,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     classes, support = getattr(model, "classes_", None), getattr(model, "support_", None)
     return {
         "kind": "model",
-        "path": os.path.abspath(path),
+        "path": location_of(path),
         "estimator": type(model).__name__,
         "kernel": parameters.get("kernel"),
         "parameters": parameters,
@@ -72,7 +73,7 @@ def _solver(model: Any) -> str | None:
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes of all files below a folder."""
-    return sum(storage_of(os.fspath(path)).sizes().values())
+    return sum(storage_of(resolved(location_of(path))).sizes().values())
 
 
 def plain(value: Any) -> Any:

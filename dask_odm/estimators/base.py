@@ -40,6 +40,7 @@ from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.scratch import lasting_folder, scratch_folder
 from dask_odm.estimators.fitting.stored_data import StoredData
 from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -50,7 +51,7 @@ from dask_odm.estimators.inputs.checks import (
 from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.saving import save_estimator
-from dask_odm.events import listen
+from dask_odm.events import CheckpointOpened, Event, listen
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
@@ -85,6 +86,8 @@ class StoreEstimator(BaseEstimator):
     _model: Model
     _file: ModelFile | None
     _token: str
+    _drawn: int | None = None  # seed of a fit that goes on, where no checkpoint has it
+    _checkpointed: CheckpointOpened | None = None  # what tells the last fit from others, where it had a checkpoint
 
     # What a family, or its face, says --------------------------------------------------------------------------
 
@@ -157,9 +160,14 @@ class StoreEstimator(BaseEstimator):
         callbacks = getattr(self, "callbacks", None)
         check_callbacks(callbacks)
         resolved = resolve(X, y, sample_weight)
-        with listen(*(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
+        self._checkpointed = None
+        with listen(self._heed, *(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
+
+    def _heed(self, event: Event) -> None:
+        if isinstance(event, CheckpointOpened):
+            self._checkpointed = event
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         """Decide where the fit runs: rows in memory in this process, all else over a store."""
@@ -179,7 +187,7 @@ class StoreEstimator(BaseEstimator):
         if active_client() is not None and choice.recipe.spreads(fit) and not issparse(rows.X):
             lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
             return self._learn_lazy(lazy, fit)[0], schema  # with the classes in the dtype they came in
-        return choice.train(self._memory_data(fit.run, rows), fit), schema
+        return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
 
     def _learn_lazy(self, arrays: LazyArrays, fit: Any) -> tuple[Trained, Schema]:
         with scratch_folder(fit.run.scratch) as folder:
@@ -192,7 +200,11 @@ class StoreEstimator(BaseEstimator):
         choice = self._chosen(fit, store.rows, store.features)
         shape = StoreShape(store.rows, store.features, store.dtype.itemsize)
         read = choice.recipe.reads(shape, fit)
-        return choice.train(data.in_this_process() if read else data, fit), schema
+        return self._trained(choice, data.in_this_process() if read else data, fit), schema
+
+    def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
+        """What a recipe learns."""
+        return choice.train(data, fit)
 
     def _chosen(self, fit: Any, rows: int, features: int) -> Choice[Any]:
         """The recipe; parameters that it has no use for are named in a warning."""

@@ -45,6 +45,8 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
         "schema": _schema(estimator),
         "fitted": {name: encode(value) for name, value in fitted.items() if name not in arrays},
     }
+    if estimator._checkpointed is not None:
+        attributes |= {"fit": estimator._checkpointed.fit, "seed": estimator._checkpointed.seed}
     write_record(path, "model", {**model.arrays(), **arrays}, attributes, overwrite=overwrite)
 
 
@@ -107,7 +109,7 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | No
             raise ValueError("it has classes, and is no classifier")
         return None
     labels, dtype = schema["classes"], np.dtype(schema["classes_dtype"])
-    require_classes(np.arange(len(labels)), many=estimator._takes_many_classes)
+    require_classes(np.arange(len(labels)))
     if outputs != (1 if len(labels) == 2 else len(labels)):
         raise ValueError(f"{len(labels)} classes, but {outputs} values a row")
     if dtype.kind not in "biufUO" or dtype.itemsize * len(labels) > LABEL_BYTES:

@@ -227,6 +227,20 @@ def weigh(rows: ClientRows, state: ClientState, message: Weigh) -> Weighed:
     return Weighed(counts, capped, tops, totals, rows.sums((message.first, message.stop), np.exp(e)))
 
 
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """What is Σ e x (x·v) over the rows of both classes, of e normalised by ``shift`` (2,), and of v (D,)?"""
+
+    shift: Array
+    v: Array
+
+
+def spread(rows: ClientRows, state: ClientState, message: Spread) -> Array:
+    """A client's part of the rows' second moments by e, times v; (D,)."""
+    e = np.exp(settled(rows, state, message.shift) + rows.log_weight)
+    return np.asarray(rows.S @ (e * (message.v @ rows.S)))
+
+
 # Scores of a direction ---------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ optimization*, 2017, section 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from dask_odm.problems.caps import Cut, cut_scores
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import BLOCK_BYTES, block_rows
 from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock
-from dask_odm.problems.threshold import Known, Look, Looked, Tally, add_totals, bin_count, settle
+from dask_odm.problems.threshold import Known, Look, Looked, Tally, add_rows, add_totals, bin_count, score_rows, settle
 from dask_odm.typing import Array
 
 CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
@@ -146,24 +146,33 @@ class HullQuery:
 
     def scores(self, blocks: Iterable[RowBlock], w: Array) -> list[Array]:
         """``w·x`` of every row, (n,) of each block."""
-        return [self.features.scores(self._features_of(block.X), w) for block in blocks]
+        shift, factor = self._affine
+        found, u = [], w * factor
+        for block in blocks:
+            if issparse(block.X):
+                found.append(self.features.scores(self._features_of(block.X), w))
+            else:
+                found.append(np.empty(block.X.shape[0]))
+                score_rows(self.features.unscaled(block.X), u, shift, found[-1])
+        return found
 
     def dense(self, blocks: Iterable[RowBlock]) -> list[Array]:
         """Features of every block, dense."""
         return [np.array(self.features.dense(self._features_of(block.X))) for block in blocks]
 
-    def points(self, blocks: Iterable[RowBlock], entries: tuple[Array, Array]) -> Array:
-        """``Σ e_i x_i`` of either class, (2, d), of its entries of all rows (n,)."""
-        total = np.zeros((2, self.features.d))
+    def points(self, blocks: Iterable[RowBlock], shares: Sequence[tuple[Array, Array]]) -> Array:
+        """``Σ e_i x_i`` of either class, (2, d), of numbers of its rows, ascending, and their entries."""
+        total, affine = np.zeros((2, self.features.d)), self._affine
         for block in blocks:
-            rows = slice(block.first, block.first + block.X.shape[0])
-            for k, each in enumerate(entries):
-                e = each[rows]
-                taken = np.flatnonzero(e)
-                if len(taken):
-                    X = block.X if 4 * len(taken) > 3 * len(e) else block.X[taken]
-                    e = e if X is block.X else e[taken]
-                    total[k] += self.features.weighted_sum(self._features_of(X), e)
+            for k, (numbers, entries) in enumerate(shares):
+                a, b = numbers.searchsorted((block.first, block.first + block.X.shape[0]))
+                if a == b:
+                    continue
+                rows, e = numbers[a:b] - block.first, entries[a:b]
+                if issparse(block.X):
+                    total[k] += self.features.weighted_sum(self._features_of(block.X[rows]), e)
+                else:
+                    add_rows(self.features.unscaled(block.X), rows, e, *affine, total[k])
         return total
 
     def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
@@ -327,11 +336,7 @@ class HullProblem:
 
     def points(self, entries: Array) -> Array:
         """Points (2, d) of both hulls, of η and ξ as `entries` gives them."""
-        of_class = []
-        for members in self._held.members:
-            of_class.append(np.zeros(self._held.rows))
-            of_class[-1][members] = entries[members]
-        return np.asarray(self._run(HullQuery.points, tuple(of_class)))
+        return np.asarray(self._run(HullQuery.points, [(own, entries[own]) for own in self._held.members]))
 
     @property
     def _held(self) -> HullState:
@@ -380,16 +385,17 @@ class HullProblem:
     def _selected(self, w: Array, mass: float, state: HullState) -> Vertex:
         scores = np.concatenate(self._run(HullQuery.scores, w))
         cuts: list[Cut] = []
-        full, tied, entries = np.zeros(state.rows, dtype=bool), [], []
+        full, tied, shares = np.zeros(state.rows, dtype=bool), [], []
         for sign, members, weight in zip(CLASSES, state.members, state.weights, strict=True):
             signed = sign * scores[members]
             cut = cut_scores(signed, weight, mass)
-            entries.append(np.zeros(state.rows))
-            entries[-1][members] = cut.entries(signed, weight)
-            full[members] = signed < cut.threshold
-            tied.append(members[signed == cut.threshold])
+            taken = np.flatnonzero(signed <= cut.threshold)
+            signed, numbers = signed[taken], members[taken]
+            shares.append((numbers, cut.entries(signed, None if weight is None else weight[taken])))
+            full[numbers] = signed < cut.threshold
+            tied.append(numbers[signed == cut.threshold])
             cuts.append(cut)
-        points = self._run(HullQuery.points, tuple(entries), counted=False)
+        points = self._run(HullQuery.points, shares, counted=False)
         rows = RowSets(np.packbits(full), np.concatenate(tied), np.array([[each.full, each.tied] for each in cuts]))
         return Vertex(points, (cuts[0].threshold, -cuts[1].threshold), rows)
 

@@ -263,9 +263,9 @@ def grow_tree(
             states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
             event = _summary(solutions, depth)
             history.append(asdict(event))
-            report(event)
             if on_level is not None:
                 on_level(number, partial(_fetch, states, cluster), history)
+            report(event)  # what is told is saved already
             if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
                 break
         final = _fetch(states, cluster)
@@ -286,9 +286,9 @@ def solve_whole(
         solution = solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [], [])
         report(_solved(0, 0, solution))
     event = _summary([solution], 0)
-    report(event)
     if on_level is not None and resume is None:
         on_level(0, lambda: [solution], [asdict(event)])
+    report(event)
     return combine([solution], [asdict(event)])
 
 

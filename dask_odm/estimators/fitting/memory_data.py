@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from scipy.sparse import issparse
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -52,11 +53,14 @@ class MemoryData:
         Those that take part.
     given : ndarray or csr_array of shape (n, d)
         All rows as they came: values of a kernel that was computed before are looked up in it.
+    whole : MemoryData or None
+        Of the data of one machine of several, those of all: their statistics scale the rows of every machine.
     """
 
     run: FitRun
     held: TrainingRows
     given: Any
+    whole: MemoryData | None = None
 
     @classmethod
     def of(cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> MemoryData:
@@ -126,11 +130,19 @@ class MemoryData:
         return self.held.fingerprint()
 
     def statistics(self) -> Statistics:
+        return (self.whole or self)._statistics
+
+    @cached_property
+    def _statistics(self) -> Statistics:
         return self.held.statistics()
 
     def merged(self) -> MemoryData:
         merged = self.held.merged()
-        return self if merged is self.held else MemoryData(self.run, merged, self.given)
+        return self if merged is self.held else replace(self, held=merged)
+
+    def of_machine(self, targets: OneOfMany) -> MemoryData:
+        """What one machine of several learns from."""
+        return MemoryData(self.run, self.held.of_machine(targets), self.given, self)
 
     def passes(self, weights: int) -> ThreadPasses:
         held, step = self.held, block_rows(self.features, self.held.X)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
-from dask_odm.data.rows.targets import ManyClasses, Targets, TwoClasses
+from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -43,11 +43,15 @@ NOTHING_LEFT = "no row has both a label and a positive weight."
 
 @dataclass(frozen=True, eq=False)
 class StoredData:
-    """`dask_odm.estimators.fitting.training_data.TrainingData` of the rows of a store that ``targets`` keeps."""
+    """`dask_odm.estimators.fitting.training_data.TrainingData` of the rows of a store that ``targets`` keeps.
+
+    ``whole`` is, of the data of one machine of several, those of all: their statistics scale the rows of every machine.
+    """
 
     run: FitRun
     store: Store
     targets: Targets
+    whole: StoredData | None = None
 
     @property
     def rows(self) -> int:
@@ -55,6 +59,9 @@ class StoredData:
 
     @property
     def labelled_rows(self) -> int:
+        if isinstance(self.targets, OneOfMany):
+            counts = zip(self.store.class_counts or (), self.targets.class_weights, strict=True)
+            return sum(count for count, weight in counts if weight > 0)
         return self.store.known_rows
 
     @property
@@ -71,19 +78,22 @@ class StoredData:
 
     @property
     def positive(self) -> int:
-        return self.targets.positive if isinstance(self.targets, TwoClasses) else 0
+        return self.targets.positive if isinstance(self.targets, TwoClasses | OneOfMany) else 0
 
     @property
     def class_weights(self) -> tuple[float, ...]:
         if isinstance(self.targets, TwoClasses):
             return self.targets.negative_weight, self.targets.positive_weight
+        if isinstance(self.targets, OneOfMany):
+            return self.targets.pair_weights or (1.0, 1.0)
         return self.targets.class_weights if isinstance(self.targets, ManyClasses) else ()
 
     @cached_property
     def total_weight(self) -> float:
         if self.targets.selection is not None or not self.class_weights:
             return float(self.taking_part[2].sum())
-        return float(self.store.class_weights_total() @ np.array(self.class_weights))
+        weights = self.targets.class_weights if isinstance(self.targets, OneOfMany) else self.class_weights
+        return float(self.store.class_weights_total() @ np.array(weights))
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -111,6 +121,14 @@ class StoredData:
 
     def statistics(self) -> Statistics:
         """Weighted statistics of the features: the store's own where all rows take part alike."""
+        return (self.whole or self)._statistics
+
+    def of_machine(self, targets: OneOfMany) -> StoredData:
+        """What one machine of several learns from."""
+        return StoredData(self.run, self.store, targets, self)
+
+    @cached_property
+    def _statistics(self) -> Statistics:
         store = self.store
         if not store.has_weight and store.known_rows == store.rows and self.targets.keeps_all:
             return store.statistics

@@ -15,6 +15,7 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
@@ -136,6 +137,11 @@ class TrainingData(Protocol):
 
     def merged(self) -> TrainingData:
         """The same problem with equal rows made one of their weight, where that is cheap to find; else itself."""
+        ...
+
+    def of_machine(self, targets: OneOfMany) -> TrainingData:
+        """Of many classes, what one machine learns from: scaled as the rows of all classes are, and never copied on
+        disk."""
         ...
 
     def passes(self, weights: int) -> Passes:

@@ -30,10 +30,10 @@ from dask_odm.typing import Array
 
 
 class ODMClassifier(ProbabilisticClassifier):
-    """Kernel optimal margin distribution machine for two classes.
+    """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
-    M the number of rows (with weights, their sum).
+    M the number of rows (with weights, their sum). More than two classes are learned by several such machines of two.
 
     Parameters
     ----------
@@ -116,6 +116,9 @@ class ODMClassifier(ProbabilisticClassifier):
     class_weight : dict, "balanced" or None, default=None
         What the weights of a class's rows are multiplied by; "balanced" gives all classes the same weight. A class that
         the dict does not name keeps its own.
+    multi_class : {"ovr", "ovo"}, default="ovr"
+        How more than two classes are learned. "ovr": a machine for every class, against the rest. "ovo": one for every
+        two classes, which learns from their rows alone.
     dtype : {"float32", "float64"} or None, default=None
         Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     warm_start : bool, default=False
@@ -129,7 +132,9 @@ class ODMClassifier(ProbabilisticClassifier):
         directory, else the system's.
     checkpoint : str or None, default=None
         Folder written after every level of the tree, step or epoch. It replaces a checkpoint of the same fit; one of
-        other data or parameters is an error. "exact" solves up to about 1,000 rows in one go and leaves none.
+        other data or parameters is an error. "exact" solves up to about 1,000 rows in one go and leaves none. Of
+        several machines that are learned one after the other, the first writes it, and machine 1, 2 and on write
+        others beside it, of its name and their number.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None
@@ -137,7 +142,7 @@ class ODMClassifier(ProbabilisticClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Where the training rows had names.
@@ -145,15 +150,17 @@ class ODMClassifier(ProbabilisticClassifier):
         Rows with a coefficient.
     support_vectors_ : ndarray of shape (n_support, n_features_in_)
         Those rows, raw. Not for the linear kernel.
-    dual_coef_ : ndarray of shape (1, n_support)
-        ``y_i s_i``.
-    coef_ : ndarray of shape (1, n_features_in_)
+    dual_coef_ : ndarray of shape (n_machines, n_support)
+        ``y_i s_i``. Two classes make one machine, whose positive class is ``classes_[1]``. More make one for each
+        class, positive, in their order; or one for every two, (0, 1), (0, 2), …, of which the second is positive.
+    coef_ : ndarray of shape (n_machines, n_features_in_)
         Weights of raw features, linear kernel only.
-    intercept_ : ndarray of shape (1,)
+    intercept_ : ndarray of shape (n_machines,)
     dual_gap_ : float
         Relative duality gap (P − D)/P of the whole problem, held against the kernel in float64; nan where it is not
         known: the tree ended above one partition, or the solver was "landmark" without ``certify``, and what its
-        landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1.
+        landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1. Of several
+        machines it is the worst's.
     loo_decision_function_ : ndarray of shape (n,)
         Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
         of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
@@ -169,9 +176,11 @@ class ODMClassifier(ProbabilisticClassifier):
     history_ : list of dict
         One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds. Of
         "exact", "landmark" (its gap over the span) and linear solvers one per step or epoch, a step that was then
-        shortened included: iteration, gap, objective, passes, seconds. The first also has the solver, and why.
+        shortened included: iteration, gap, objective, passes, seconds. The first also has the solver, and why. Of
+        several machines the entries of each follow those of the one before, and name it: machine.
     n_iter_ : int
-        Sweeps and steps of the longest solve of every level, added up; or steps or epochs.
+        Sweeps and steps of the longest solve of every level, added up; or steps or epochs. Of several machines the
+        most.
 
     References
     ----------
@@ -210,6 +219,7 @@ class ODMClassifier(ProbabilisticClassifier):
         "early_stop": ["boolean"],
         "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
+        "multi_class": [StrOptions({"ovr", "ovo"})],
         "warm_start": ["boolean"],
         **RUN_CONSTRAINTS,
     }
@@ -245,6 +255,7 @@ class ODMClassifier(ProbabilisticClassifier):
         scale: str | None = None,
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
+        multi_class: str = "ovr",
         dtype: str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -278,6 +289,7 @@ class ODMClassifier(ProbabilisticClassifier):
         self.scale = scale
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
+        self.multi_class = multi_class
         self.dtype = dtype
         self.warm_start = warm_start
         self.random_state = random_state
@@ -327,15 +339,17 @@ class ODMClassifier(ProbabilisticClassifier):
         return models
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
-        return ODMFit.of(self, run, more.get("lams", ()), self._start())
+        return ODMFit.of(self, run, more.get("lams", ()), self._starts())
 
-    def _start(self) -> tuple[Array, float] | None:
-        """Weights and intercept to start from."""
+    def _starts(self) -> tuple[tuple[Array, float], ...]:
+        """Weights and intercept of every machine to start from."""
         if not self.warm_start:
-            return None
+            return ()
         if not is_linear(self.solver, self.kernel):
             raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
-        return (self.coef_[0], float(self.intercept_[0])) if hasattr(self, "coef_") else None
+        if not hasattr(self, "coef_"):
+            return ()
+        return tuple(zip(self.coef_, self.intercept_.tolist(), strict=True))
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(self.solver, fit, rows, features)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from dask_odm.errors import InputError
@@ -28,7 +28,8 @@ STRATA = 64  # most strata that partitions are balanced by
 class ODMFit:
     """Settings of one fit.
 
-    ``lams`` are those of a path, ``start`` raw weights and intercept to start from: both of linear solvers only.
+    ``lams`` are those of a path, ``starts`` raw weights and intercept of every machine to start from: both of linear
+    solvers only.
     """
 
     run: FitRun
@@ -43,10 +44,12 @@ class ODMFit:
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
     loo: bool | None = None
     lams: tuple[float, ...] = ()
-    start: tuple[Array, float] | None = None
+    starts: tuple[tuple[Array, float], ...] = ()
 
     @classmethod
-    def of(cls, model: Any, run: FitRun, lams: tuple[float, ...], start: tuple[Array, float] | None) -> ODMFit:
+    def of(
+        cls, model: Any, run: FitRun, lams: tuple[float, ...], starts: tuple[tuple[Array, float], ...] = ()
+    ) -> ODMFit:
         """Those of an `ODMClassifier` whose parameters are valid.
 
         Raises
@@ -82,15 +85,31 @@ class ODMFit:
             ),
             loo=_if_any(bool, model.loo),
             lams=lams,
-            start=start,
+            starts=starts,
         )
+
+    @property
+    def start(self) -> tuple[Array, float] | None:
+        """Raw weights and intercept that the one machine starts from."""
+        if len(self.starts) > 1:
+            raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
+        return self.starts[0] if self.starts else None
+
+    def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
+        """Those of machine ``i`` of ``count``."""
+        if self.starts and len(self.starts) != count:
+            raise InputError(
+                f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
+                "warm_start to False."
+            )
+        return replace(self, run=run, loo=False, starts=self.starts[i : i + 1])
 
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed apart."""
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(self)
-        for name in ("run", "loo", "lams", "start"):
+        for name in ("run", "loo", "lams", "starts"):
             del plain[name]
         del plain["solver"]["seed"]
         return plain | {"dtype": self.run.dtype}
