@@ -114,6 +114,13 @@ class MemoryData:
         given = int(self.given.shape[0])
         return given, None if self.held.n == given else self.held.kept
 
+    def columns(self) -> tuple[Array, Array]:
+        return self.held.codes, self.held.block_weights
+
+    @property
+    def copies(self) -> Array | None:
+        return self.held.copies
+
     def origin(self) -> tuple[Array, Array]:
         X, y = self.held.X[:ORIGIN_ROWS], self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
         near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)

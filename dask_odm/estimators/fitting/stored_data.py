@@ -104,6 +104,14 @@ class StoredData:
     def row_numbers(self) -> tuple[int, Array | None]:
         return self.store.rows, None
 
+    def columns(self) -> tuple[Array, Array]:
+        y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)
+        return np.concatenate(y), np.concatenate(weight)
+
+    @property
+    def copies(self) -> None:
+        return None
+
     def origin(self) -> tuple[Array, Array]:
         keep, y, _ = self.targets(self.store.read_columns(0))
         near = self.store.statistics.mean.astype(self.store.dtype).astype(np.float64)

@@ -43,6 +43,7 @@ class ODMFit:
     landmarks: str = "support"
     certify: bool = False
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    loo: bool | None = None
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
 
@@ -83,6 +84,7 @@ class ODMFit:
             svrg=SVRGSettings(
                 _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
             ),
+            loo=_if_any(bool, model.loo),
             lams=lams,
             starts=starts,
         )
@@ -101,14 +103,14 @@ class ODMFit:
                 f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
                 "warm_start to False."
             )
-        return replace(self, run=run, starts=self.starts[i : i + 1])
+        return replace(self, run=run, loo=False, starts=self.starts[i : i + 1])
 
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed apart."""
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(self)
-        for name in ("run", "lams", "starts"):
+        for name in ("run", "loo", "lams", "starts"):
             del plain[name]
         del plain["solver"]["seed"]
         return plain | {"dtype": self.run.dtype}
