@@ -110,6 +110,10 @@ class TrainingRows:
         weight = np.bincount(of, self.weight, len(first))
         return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first], of)
 
+    def at(self, index: Array) -> TrainingRows:
+        """The rows at ``index``."""
+        return TrainingRows(self.X[index], self.y[index], self.weight[index], self.class_weights, self.kept[index])
+
     def statistics(self) -> Statistics:
         """Weighted statistics of the features."""
         if issparse(self.X):

@@ -131,6 +131,10 @@ class TrainingData(Protocol):
         """What tells a checkpoint which rows and targets these are."""
         ...
 
+    def sample(self, count: int, seed: int) -> Any:
+        """About ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
+        ...
+
     def statistics(self) -> Statistics:
         """Weighted statistics of the features."""
         ...
