@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from dask.base import compute
@@ -24,6 +25,7 @@ from dask_odm.strategies.predict import label_block
 from dask_odm.typing import Array
 
 KIND = "prediction"
+STDOUT = "-"
 
 
 @dataclass
@@ -194,11 +196,13 @@ def blocks(lazy: Any, phase: str) -> Iterator[Array]:
 
 def check_predictions(out: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Raise InputError where `write_predictions` could not write, before anything is computed."""
+    if out == STDOUT:
+        return
     path = location_of(out)
     if path.endswith(".zarr"):
         check_target(path, KIND, overwrite=overwrite)
     elif not path.endswith(".csv"):
-        raise InputError(f"'{path}' must end in .csv or .zarr; that tells the format.")
+        raise InputError(f"'{path}' must end in .csv or .zarr, which tells the format, or be - for stdout.")
     elif is_address(path):
         raise InputError(f"'{path}' must end in .zarr: predictions go to an object store in that format only.")
     elif not os.path.isdir(os.path.dirname(path)):
@@ -216,7 +220,7 @@ def write_predictions(
     ----------
     model : fitted classifier or regressor
     store : Store
-    out : path
+    out : path, or "-" for CSV on stdout
         ``.csv``: one column, ``label`` or ``score``; a column ``score LABEL`` each where a row has a score a class.
         ``.zarr``: array ``score``, or array ``y`` of codes, indices into ``classes`` of the group's attribute
         ``content``. Of a regressor: a column ``prediction``, or one each of several targets; an array ``y`` of
@@ -235,12 +239,12 @@ def write_predictions(
         The disk is full, or the store is damaged.
     """
     check_predictions(out, overwrite=overwrite)
-    path = location_of(out)
+    path = STDOUT if out == STDOUT else location_of(out)
     if not hasattr(model, "classes_"):
         return _write_values(model, store, path, scores=scores, overwrite=overwrite)
     lazy = (model.decision_function if scores else model.predict)(store.path)
     found = blocks(lazy, "predict")
-    if path.endswith(".csv"):
+    if _is_text(path):
         each = [f"score {label}" for label in model.classes_.tolist()]
         _write_csv(path, found, each if lazy.ndim == 2 else ["score" if scores else "label"])
     elif scores:
@@ -259,7 +263,7 @@ def _write_values(model: Any, store: Store, path: str, *, scores: bool, overwrit
         raise InputError("a regressor has no decision function (--decision-function): its predictions are numbers.")
     lazy = model.predict(store.path)
     found = blocks(lazy, "predict")
-    if path.endswith(".csv"):
+    if _is_text(path):
         each = [f"prediction {j}" for j in range(lazy.shape[1])] if lazy.ndim == 2 else ["prediction"]
         _write_csv(path, found, each)
     else:
@@ -268,20 +272,31 @@ def _write_values(model: Any, store: Store, path: str, *, scores: bool, overwrit
     return store.rows
 
 
+def _is_text(path: str) -> bool:
+    return path == STDOUT or path.endswith(".csv")
+
+
 def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
+    if path == STDOUT:
+        _write_lines(sys.stdout, found, titles)
+        return
     try:
         with owned_file(path) as new:
             with open(new, "w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(titles)
-                for values in found:
-                    words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
-                    writer.writerows(words.reshape(len(words), -1).tolist())
+                _write_lines(file, found, titles)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(new, path)
     except OSError as error:
         raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+
+
+def _write_lines(file: TextIO, found: Iterator[Array], titles: list[str]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(titles)
+    for values in found:
+        words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
+        writer.writerows(words.reshape(len(words), -1).tolist())
 
 
 class _Stream:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 
 from dask_odm.problems.hulls import ROUNDING, HullProblem, RowSets, Vertex
 from dask_odm.solvers.overlap import WORTHWHILE, Verdict, judge
@@ -224,10 +224,9 @@ class _NearestPoint:
             overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
             memory, passes, vertex = problem.memory, problem.passes_made, problem.vertex(z)
             lower = max(lower_bound(z, vertex), state.lower)
-            state = replace(state, lower=lower, passes=passes, memory=memory)
-            gap = 1.0 if overlap else relative_gap(upper, state.lower)
-            log.add(gap, upper, problem.passes_made, lower=state.lower, corral=len(state.weights))
-            state = replace(state, history=list(log.history))
+            gap = 1.0 if overlap else relative_gap(upper, lower)
+            log.add(gap, upper, problem.passes_made, lower=lower, corral=len(state.weights))
+            state = replace(state, lower=lower, passes=passes, memory=memory, history=list(log.history))
             self._on_state(state)
             if len(log.history) == WORTHWHILE and state.lower == 0 and not overlap:
                 self._verdict, lower = settle_overlap(problem)
@@ -250,17 +249,24 @@ class _NearestPoint:
         return gap <= self._tol**2 or sum(record["gap"] <= self._tol for record in self._log.history) > POLISHED
 
     def _solution(self, state: CorralState, vertex: Vertex, upper: float, overlap: bool) -> HullSolution:
-        entries = None
-        if all(rows is not None for rows in self._rows):
-            parts = [self._problem.entries(rows) for rows in self._rows if rows is not None]
-            entries = np.asarray(state.weights @ np.array(parts))
         positive = state.weights @ state.positive
         points = np.array([positive, positive - state.weights @ state.points])
         converged = not overlap and relative_gap(upper, state.lower) <= self._tol
         overlap = overlap or state.lower == 0
         return HullSolution(
-            points, vertex.thresholds, upper, state.lower, converged, overlap, self._log.history, entries, self._verdict
-        )
+            points, vertex.thresholds, upper, state.lower, converged, overlap, self._log.history,
+            self._entries(state), self._verdict,
+        )  # fmt: skip
+
+    def _entries(self, state: CorralState) -> Array | None:
+        """η and ξ, one vertex after the other: there may be hundreds, as long as the rows are many."""
+        if any(rows is None for rows in self._rows):
+            return None
+        total = np.zeros(self._problem.passes.rows)
+        for weight, rows in zip(state.weights, self._rows, strict=True):
+            assert rows is not None
+            total += weight * self._problem.entries(rows)
+        return total
 
     def _begun(self) -> CorralState:
         """The class means alone."""
@@ -288,7 +294,7 @@ class _NearestPoint:
     def _joined(self, state: CorralState, z: Array, vertex: Vertex) -> CorralState | None:
         """The corral with one point more, and z moved; None where float64 tells no way further."""
         points, p = state.points, vertex.difference
-        column = solve_triangular(state.factor, state.spread + points @ p, trans="T", check_finite=False)
+        column = triangular(state.factor, state.spread + points @ p, transposed=True)
         whole = state.spread + float(p @ p)
         left = whole - float(column @ column)
         if left <= DEPENDENT * whole:
@@ -330,13 +336,25 @@ def affine_weights(state: CorralState) -> Array:
     points, factor, ones = state.points, state.factor, np.ones(len(state.weights))
 
     def solved(b: Array) -> Array:
-        return np.asarray(
-            solve_triangular(factor, solve_triangular(factor, b, trans="T", check_finite=False), check_finite=False)
-        )
+        return triangular(factor, triangular(factor, b, transposed=True))
 
     u = solved(ones)
     u += solved(ones - state.spread * u.sum() - points @ (points.T @ u))
     return np.asarray(u / u.sum())
+
+
+def triangular(factor: Array, b: Array, *, transposed: bool = False) -> Array:
+    """x with ``R x = b``, or ``Rᵀ x = b``, R upper triangular; LAPACK takes the columns of Rᵀ as they lie.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        R is singular.
+    """
+    x, info = dtrtrs(factor.T, b, lower=1, trans=0 if transposed else 1)
+    if info:
+        raise np.linalg.LinAlgError(f"singular matrix: a triangular factor has a zero at {info - 1}")
+    return np.asarray(x)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from dask_odm.data.store.new_objects import claimed
 from dask_odm.data.store.records import Record, check_target
 from dask_odm.data.store.schemas import LARGEST
 from dask_odm.errors import InputError, StoreError
+from dask_odm.events import CheckpointOpened, report
 from dask_odm.persistence import (
     arrays_of,
     open_checkpoint,
@@ -282,8 +284,10 @@ def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None
         raise StoreError(
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
         )
+    steps = len(found.attributes["history"]) if found is not None and resume else 0
+    report(CheckpointOpened(path, digest(seed), seed, steps))
     if found is not None and resume:
-        steps, level = len(found.attributes["history"]), found.attributes.get("level")
+        level = found.attributes.get("level")
         logger.info(
             "going on from checkpoint '%s', after %s", path, f"{steps} steps" if level is None else f"level {level}"
         )
@@ -296,6 +300,13 @@ def _open(path: str) -> Record | None:
     if found is not None:
         found.check()
     return found
+
+
+def forget_checkpoint(path: str) -> None:
+    """Remove the checkpoint at ``path``, if there is one; StoreError where what is there is none."""
+    found = _open(path)
+    if found is not None:
+        shutil.rmtree(found.path, ignore_errors=True)
 
 
 def checkpoint_seed(path: str | None) -> int | None:

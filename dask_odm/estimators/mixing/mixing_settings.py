@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,12 +79,15 @@ class MixingFit:
             shard=None if shard is None else _labels(shard),
         )
 
+    def of_machine(self, i: int, count: int, run: FitRun) -> MixingFit:
+        """Those of machine ``i`` of ``count``."""
+        return replace(self, run=run)
+
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed and the rows' shards apart."""
         plain = asdict(self)
-        for name in ("run", "shard", "max_iter"):
-            del plain[name]
-        return plain | {"max_iter": self.max_iter, "dtype": self.run.dtype, "scale": self.run.scale}
+        del plain["run"], plain["shard"]
+        return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
 
     def count_for(self, rows: int) -> int:
         """Shards that so many rows are dealt to."""
