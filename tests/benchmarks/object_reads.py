@@ -1,9 +1,9 @@
 """A pass over a store in an object store beside one over the same store on disk, by the same threads.
 
 The server is that of the tests, on the loopback network, in a process of its own; ``--delay`` lets it wait before every
-answer, and ``--rate`` bounds what a connection gives, as a network does. Passes alternate, and of each kind the quickest
-counts. ``--s3fs`` reads the objects with s3fs, too, where it is installed. Helpers of the tests are to be on the path:
-``PYTHONPATH=.:tests python tests/benchmarks/object_reads.py``.
+answer, and ``--rate`` bounds what a connection gives, as a network does. Passes alternate, and of each kind the
+quickest counts. ``--s3fs`` reads the objects with s3fs, too, where it is installed. Helpers of the tests are to be on
+the path: ``PYTHONPATH=.:tests python tests/benchmarks/object_reads.py``.
 """
 
 from __future__ import annotations
