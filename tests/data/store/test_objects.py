@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -78,6 +80,30 @@ def test_parts_of_a_chunk_are_read_at_the_same_time(place, object_server, monkey
     began = time.monotonic()
     assert storage.read_into("a", memoryview(bytearray(8000))) == 8000
     assert time.monotonic() - began < 4 * 0.3  # eight parts: one after another they take 2.4 s
+
+
+READ = """
+import re, sys
+from dask_odm.data.store.store import Store
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+store = Store.open(sys.argv[1])
+buffer, before = store.buffer(), peak()
+for i in [*range(store.n_chunks)] * 3:
+    store.read(i, buffer)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+def test_reads_hold_a_chunk_and_some_pieces(place):
+    with StoreWriter(f"{place}/a.zarr") as writer:
+        for _ in range(4):
+            writer.append(np.zeros((100_000, 40), np.float32))
+        store = writer.finish()
+    assert store.n_chunks >= 4
+    done = subprocess.run([sys.executable, "-c", READ, store.path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < store.chunk_nbytes + 40e6  # of 64 MB that are read three times
 
 
 # Stores and records --------------------------------------------------------------------------------------------
