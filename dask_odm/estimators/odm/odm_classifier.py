@@ -97,10 +97,10 @@ class ODMClassifier(ProbabilisticClassifier):
     certify : bool, default=False
         Find ``dual_gap_`` after "landmark", by a pass over all pairs of rows. It takes the kernel of all active rows in
         float64, O(n²), and is spread over the workers. Other solvers certify anyway.
-    loo : bool or None, default=None
+    loo : bool, default=False
         Find what the model would say of each training row without having learned from it, and ``loo_score_``, in closed
-        form; probabilities need it. Solvers "newton", "landmark" and "exact". None: where rows are in memory and it
-        takes a fraction of the fit's time.
+        form; probabilities need it. Solvers "newton", "landmark" and "exact"; it costs about as much as a few of their
+        steps.
     step_size : {"auto", "bb"} or float, default="auto"
         Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
         c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
@@ -215,7 +215,7 @@ class ODMClassifier(ProbabilisticClassifier):
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
         "landmarks": [StrOptions({"support", *METHODS_OF_CHOICE})],
         "certify": ["boolean"],
-        "loo": ["boolean", None],
+        "loo": ["boolean"],
         "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
         "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
         "coreset_size": [Interval(Integral, 1, None, closed="left")],
@@ -253,7 +253,7 @@ class ODMClassifier(ProbabilisticClassifier):
         n_landmarks: int | None = None,
         landmarks: str = "support",
         certify: bool = False,
-        loo: bool | None = None,
+        loo: bool = False,
         step_size: float | str = "auto",
         stage_steps: int | None = None,
         coreset_size: int = 1024,

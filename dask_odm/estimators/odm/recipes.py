@@ -112,7 +112,7 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
     is_linear(solver, fit.kernel.kernel)  # for what it refuses
     name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
     logger.info("solver=%r: %s", name, why)
-    if fit.loo is True and name not in LEAVE_OUT:
+    if fit.loo and name not in LEAVE_OUT:
         raise InputError(
             f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark' or 'exact', or set "
             "loo to False."
