@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dask_odm.estimators.mdd.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier as MixingClassifier
     from dask_odm.estimators.odm.odm_classifier import ODMClassifier as ODMClassifier
+    from dask_odm.estimators.odm.odm_classifier_cv import ODMClassifierCV as ODMClassifierCV
     from dask_odm.estimators.saddle.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model
     from dask_odm.events import listen

@@ -118,8 +118,9 @@ def scores(model: Any, X: Any) -> np.ndarray:
 
 
 def fitted(model: Any) -> dict[str, Any]:
-    """The fitted attributes of a model, without what a clock says."""
-    found = {name: value for name, value in vars(model).items() if name.endswith("_") and not name.startswith("_")}
+    """The fitted attributes of a model that a file holds, without what a clock says."""
+    names = [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
+    found = {name: getattr(model, name) for name in names if name not in model._unsaved}
     if "history_" in found:
         found["history_"] = [{k: v for k, v in record.items() if k != "seconds"} for record in found["history_"]]
     return found
