@@ -182,7 +182,7 @@ def verify(path: str, as_json: bool) -> None:
 @place_options
 @overwrite_option
 @json_option
-def fit(store: str, model: str, estimator: str, place: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
+def fit(store: str, model: str, estimator: str, workplace: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
     """Learn from a STORE and write the MODEL.
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
@@ -191,7 +191,7 @@ def fit(store: str, model: str, estimator: str, place: Place, overwrite: bool, a
     from dask_odm.diagnostics.facts import model_facts
     from dask_odm.events import listen
 
-    where, target = place.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
+    where, target = workplace.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     source, started = Store.open(store), time.perf_counter()
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
@@ -221,7 +221,7 @@ def fit(store: str, model: str, estimator: str, place: Place, overwrite: bool, a
 @click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels; of classifiers.")
 @overwrite_option
 @json_option
-def predict(model: str, source: str, out: str, rows: RowOptions, place: Place, scores: bool, overwrite: bool,
+def predict(model: str, source: str, out: str, rows: RowOptions, workplace: Place, scores: bool, overwrite: bool,
             as_json: bool) -> None:  # fmt: skip
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
@@ -237,7 +237,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, place: Place, s
     started = time.perf_counter()
     with _progress():
         loaded = _load(model)
-        with place.opened(), rows.store_of(source, loaded, labels=False) as store:
+        with workplace.opened(), rows.store_of(source, loaded, labels=False) as store:
             count = write_predictions(loaded, store, out, scores=scores, overwrite=overwrite)
     if out == STDOUT:
         return
@@ -252,7 +252,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, place: Place, s
 @row_options
 @place_options
 @json_option
-def evaluate(model: str, source: str, rows: RowOptions, place: Place, as_json: bool) -> None:
+def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, as_json: bool) -> None:
     """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input.
@@ -263,7 +263,7 @@ def evaluate(model: str, source: str, rows: RowOptions, place: Place, as_json: b
     started = time.perf_counter()
     with _progress():
         loaded = _load(model)
-        with place.opened(), rows.store_of(source, loaded, labels=True) as store:
+        with workplace.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
     result = {**found.facts(), "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")

@@ -131,12 +131,12 @@ _PLACE_OPTIONS = (
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say where a command works; it gets them as one argument, ``place``."""
+    """Options that say where a command works; it gets them as one argument, ``workplace``."""
 
     @wraps(command)
     def run(*args: Any, joining: Joining, **given: Any) -> Any:
         place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory")))
-        return command(*args, place=place, **given)
+        return command(*args, workplace=place, **given)
 
     found: Any = run
     for option in reversed(_PLACE_OPTIONS):

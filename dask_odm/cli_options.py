@@ -30,8 +30,15 @@ class EstimatorCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         chosen = _estimator_option()
         entry = by_word(chosen.type_cast_value(ctx, _named(args)))
-        ctx.meta[_OPTIONS] = [chosen, *options_of(entry.load())]
-        return super().parse_args(ctx, args)
+        estimator = entry.load()
+        ctx.meta[_OPTIONS] = [chosen, *options_of(estimator)]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            instead = getattr(estimator, "_instead", {}).get(error.option_name.lstrip("-").upper())
+            if instead is None:
+                raise
+            raise click.NoSuchOption(error.option_name, f"No option {error.option_name}: {instead}", ctx=ctx) from error
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)

@@ -104,3 +104,16 @@ def test_errors_speak_to_a_shell(rows, tmp_path):
 )
 def test_words(text, said):
     assert shell_words(text, {"scale"}) == said
+
+
+def test_an_option_of_others_is_told_by_what_takes_its_place(rows, tmp_path):
+    for option in ("--C", "--c"):
+        line = run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", option, 1, status=2).stderr
+        assert f"No option {option}: lam is the weight" in " ".join(line.split())
+
+
+def test_the_weight_of_a_class_is_an_option(rows, tmp_path):
+    weights = ("--class-weight", "inside=2", "--class-weight", "outside=0.5")
+    run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", *weights)
+    found = json.loads(run("info", tmp_path / "m.zarr", "--json").stdout)["parameters"]["class_weight"]
+    assert str(found) in ("{'inside': 2.0, 'outside': 0.5}", "[['inside', 2.0], ['outside', 0.5]]")

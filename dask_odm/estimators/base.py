@@ -48,6 +48,7 @@ from dask_odm.estimators.inputs.checks import (
     check_rows,
     require_finite_values,
 )
+from dask_odm.estimators.inputs.habits import refuse_rows_picked_by_number, refuse_strangers
 from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.saving import save_estimator
@@ -88,6 +89,25 @@ class StoreEstimator(BaseEstimator):
     _token: str
     _drawn: int | None = None  # seed of a fit that goes on, where no checkpoint has it
     _checkpointed: CheckpointOpened | None = None  # what tells the last fit from others, where it had a checkpoint
+
+    _instead: ClassVar[dict[str, str]] = {}  # what takes the place of parameters that other packages have
+
+    def __new__(cls, *_: Any, **parameters: Any) -> Self:
+        """Name what takes the place of a parameter that only others have, before Python says that it is unknown."""
+        estimator: Any = cls
+        refuse_strangers(cls, parameters, _defaults(estimator), cls._instead)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        estimator: Any = type(self)
+        refuse_strangers(estimator, params, _defaults(estimator), self._instead)
+        super().set_params(**params)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        refuse_rows_picked_by_number()
+        found: Self = super().__sklearn_clone__()
+        return found
 
     # What a family, or its face, says --------------------------------------------------------------------------
 
@@ -166,7 +186,7 @@ class StoreEstimator(BaseEstimator):
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
 
     def _heed(self, event: Event) -> None:
-        if isinstance(event, CheckpointOpened):
+        if isinstance(event, CheckpointOpened) and self._checkpointed is None:  # of several machines that of the first
             self._checkpointed = event
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:

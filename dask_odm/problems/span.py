@@ -331,7 +331,7 @@ class SpanProblem:
             for a, b in pairwise(rows.n * g // GROUPS for g in range(GROUPS + 1))
         ]
         if kept:
-            run_threads(query.fill, blocks, threads)
+            run_threads(query.fill, blocks, threads, "kernel values")
         return cls(query, ThreadPasses([[block] for block in blocks], threads), rows, y)
 
     @classmethod

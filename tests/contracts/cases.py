@@ -203,7 +203,6 @@ CASES = [
         other={"n_clients": 4},
         rows=apart,
         tol=1e-2,
-        without={"sparse": "its clients take dense rows only"},
     ),
     Case(
         "centroids",

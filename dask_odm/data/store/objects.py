@@ -60,9 +60,10 @@ class ObjectStorage:
     def read(self, key: str, limit: int) -> bytes:
         with self._asking("read", key) as client:
             found = client.get(self._path(key))
-            if found.meta["size"] > limit:
-                raise OSError(errno.EFBIG, f"{found.meta['size']} bytes, more than {limit}")
-            return bytes(found.bytes())
+            size = found.meta["size"]
+            if size <= limit:
+                return bytes(found.bytes())
+        raise OSError(errno.EFBIG, f"{size} bytes, more than {limit}")
 
     def read_into(self, key: str, target: memoryview) -> int:
         with self._asking("read", key) as client:
@@ -81,7 +82,7 @@ class ObjectStorage:
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         with self._asking("write", key) as client:
-            client.put(self._path(key), data, use_multipart=False)
+            client.put(self._path(key), memoryview(data).cast("B"), use_multipart=False)
 
     def remove(self, key: str) -> None:
         self.remove_all([key, *(each for each in self.sizes() if each.startswith(f"{key}/"))])

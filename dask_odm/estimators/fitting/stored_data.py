@@ -25,6 +25,7 @@ from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.scratch import scratch_folder
 from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
+from dask_odm.events import Meter
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.partition.base import Partitioner
@@ -162,11 +163,12 @@ class StoredData:
         store = self.store
         X = np.empty((store.rows, store.features), self.dtype)
         y, weight = np.empty(store.rows), np.empty(store.rows)
-        for block in store.blocks():
-            rows = slice(block.first, block.first + len(block.X))
-            keep, y[rows], _ = self.targets(block)
-            X[rows] = block.X
-            weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
+        with Meter("read", store.n_chunks, "chunks") as meter:
+            for block in meter.over(store.blocks()):
+                rows = slice(block.first, block.first + len(block.X))
+                keep, y[rows], _ = self.targets(block)
+                X[rows] = block.X
+                weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
         return MemoryData.of(self.run, X, y, weight, self.class_weights)
 
     def passes(self, weights: int) -> StorePasses:

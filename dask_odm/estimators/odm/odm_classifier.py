@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -19,10 +20,12 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.schema import Schema
+from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.left_out import LEFT_OUT
 from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
-from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.models.base import Model
@@ -131,10 +134,11 @@ class ODMClassifier(ProbabilisticClassifier):
         Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
         directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every level of the tree, step or epoch. It replaces a checkpoint of the same fit; one of
-        other data or parameters is an error. "exact" solves up to about 1,000 rows in one go and leaves none. Of
-        several machines that are learned one after the other, the first writes it, and machine 1, 2 and on write
-        others beside it, of its name and their number.
+        Folder that holds the last level of "sodm" and its rivals, step of the other solvers, or epoch of the svrg ones.
+        Progress shows what is written already. It replaces a checkpoint of the same fit; one of other data or
+        parameters is an error. "exact" solves up to about 1,000 rows in one go and leaves none, nor do the steps of the
+        large root of a tree. Of several machines that are learned one after the other, the first writes it, and
+        machine 1, 2 and on write others beside it, of its name and their number.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None
@@ -222,6 +226,9 @@ class ODMClassifier(ProbabilisticClassifier):
         "multi_class": [StrOptions({"ovr", "ovo"})],
         "warm_start": ["boolean"],
         **RUN_CONSTRAINTS,
+    }
+    _instead: ClassVar[dict[str, str]] = {
+        "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
@@ -337,6 +344,16 @@ class ODMClassifier(ProbabilisticClassifier):
         for model, found in zip(models, trained.path, strict=True):
             model._publish(found, schema)
         return models
+
+    def _publish(self, trained: Trained, schema: Schema) -> None:
+        super()._publish(trained, schema)
+        if len(self.classes_) == 2 and learned_nothing(trained.history, float(self.lam)):
+            warnings.warn(
+                f"next to nothing was learned with lam={self.lam:g}: the objective is within 1 % of that of a model "
+                "that is zero. Choose a larger lam, such as 1e4, unless the features say nothing of the labels.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         return ODMFit.of(self, run, more.get("lams", ()), self._starts())
