@@ -125,7 +125,7 @@ class _Trials:
             return False
         return choose_solver(fit.solver, fit.fit, data.rows, data.features).solver in LEAVE_OUT
 
-    def trained(self, setting: Setting, *, loo: bool | None) -> Trained:
+    def trained(self, setting: Setting, *, loo: bool) -> Trained:
         """The model of γ, λ/M, υ and θ on all rows; the best of those trained so far is kept."""
         if self._best is not None and self._best[0] == setting:
             return self._best[1]
