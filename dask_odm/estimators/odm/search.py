@@ -24,7 +24,7 @@ THETAS = (0.1, 0.3, 0.6)
 FIRST_BAND = (0.05, 0.3)  # υ and θ of the coarse stage
 GAMMAS = tuple(2.0**k for k in range(-4, 7))  # times "scale"'s γ
 SHARES = tuple(2.5**k for k in range(-4, 7))  # λ/M
-COARSE, FINE = 0, 1
+COARSE, FINE, WHOLE = 0, 1, 2
 MOST_CLIMBS = 3  # along γ
 STRIDE = 2  # every so many values of γ and λ are tried first
 
@@ -68,11 +68,15 @@ class SearchState:
 class Search:
     """One run of the search.
 
+    On all rows the best setting of the fine stage is tried, and larger γ as long as they are better: more rows bear it.
+
     Parameters
     ----------
     axes : Axes
     tried : callable
         ``tried(stage, gamma, settings)``: scores (m, splits) of (λ/M, υ, θ) by one kernel on the rows of a stage.
+    whole : callable
+        ``whole(best)``: whether settings are tried on all rows, too, where the best score so far is ``best``.
     resume : SearchState or None
         What a run before had tried.
     on_state : callable
@@ -80,9 +84,14 @@ class Search:
     """
 
     def __init__(
-        self, axes: Axes, tried: Try, resume: SearchState | None, on_state: Callable[[SearchState], object]
+        self,
+        axes: Axes,
+        tried: Try,
+        whole: Callable[[float], bool],
+        resume: SearchState | None,
+        on_state: Callable[[SearchState], object],
     ) -> None:
-        self._axes, self._tried, self._on_state = axes, tried, on_state
+        self._axes, self._tried, self._whole, self._on_state = axes, tried, whole, on_state
         self._known = [] if resume is None else list(zip(resume.scores, resume.history, strict=True))
         self._scores: list[Array] = []
         self._history: list[Record] = []
@@ -102,14 +111,17 @@ class Search:
         for axis in (3, 2):
             self._along(self._best(FINE), axis)
         self._try(FINE, self._axes.near(self._best(FINE), 1))
+        if self._whole(max(score for (stage, _), score in self._found.items() if stage == FINE)):
+            self._climb_on_all(self._best(FINE))
         report(Progress("search", len(self._history), len(self._history), "settings"))
         return self._state()
 
     @property
     def best(self) -> int:
-        """The number of the best setting of the fine stage."""
-        at = self._best(FINE)
-        return next(i for i, record in enumerate(self._history) if record["stage"] == FINE and record["point"] == [*at])
+        """The number of the best setting of the last stage."""
+        stage = max(stage for stage, _ in self._found)
+        at = [*self._best(stage)]
+        return next(i for i, each in enumerate(self._history) if each["stage"] == stage and each["point"] == at)
 
     def _climb(self, at: Point) -> None:
         """Along γ, with the λ about each, until neither neighbour is better."""
@@ -119,6 +131,14 @@ class Search:
             for near in self._axes.near(best, 0):
                 self._try(FINE, sorted([near, *self._axes.near(near, 1)]))
             if self._best(FINE)[0] == best[0]:
+                return
+
+    def _climb_on_all(self, at: Point) -> None:
+        """To larger γ, on all rows, as long as that is better."""
+        self._try(WHOLE, [at])
+        for g in range(at[0] + 1, min(at[0] + 1 + MOST_CLIMBS, len(self._axes.gammas))):
+            self._try(WHOLE, [(g, *at[1:])])
+            if self._best(WHOLE)[0] != g:
                 return
 
     def _along(self, at: Point, axis: int) -> None:

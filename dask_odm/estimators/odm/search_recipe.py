@@ -14,8 +14,8 @@ from dask_odm.estimators.fitting.machines import train_machines
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
-from dask_odm.estimators.odm.recipes import choose_solver
-from dask_odm.estimators.odm.search import GAMMAS, SHARES, THETAS, UPSILONS, Axes, Search, SearchState
+from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_solver
+from dask_odm.estimators.odm.search import FINE, GAMMAS, SHARES, THETAS, UPSILONS, WHOLE, Axes, Search, SearchState
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.trials import Splits, TrialRows, trial_rows
 from dask_odm.problems.odm import ODMSettings
@@ -23,7 +23,9 @@ from dask_odm.typing import Array
 
 ROWS = (2000, 8000)  # of the sample of each stage
 LANDMARKS = (150, 300)
-PARAMETERS = ("gamma", "lam", "upsilon", "theta")
+MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
+FEW_ERRORS = 0.005  # of the rows: below, the best on a sample is good enough
+Setting = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -71,22 +73,13 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or resume.scores.shape == (len(resume.history), splits.count))
     trials = _Trials(data, fit, splits)
-    search = Search(axes, trials.scores, resume, save)
+    search = Search(axes, trials.scores, trials.go_on, resume, save)
     state = search.run()
     results = _results(state, data, trials)
     best = search.best
     found = results["params"][best]
-    chosen = replace(
-        fit.fit,
-        run=replace(fit.run, checkpoint=None, resume=False),
-        kernel=replace(fit.fit.kernel, gamma=found.get("gamma", fit.fit.kernel.gamma)),
-        odm=ODMSettings(found["lam"], found["upsilon"], found["theta"]),
-    )
-    choice = choose_solver(fit.solver, chosen, data.rows, data.features)
-    if len(data.class_weights) > 2:
-        trained = train_machines(choice, data, chosen, fit.scheme, fit.joined)  # type: ignore[arg-type]
-    else:
-        trained = choice.train(data, chosen)
+    setting = (state.history[best]["gamma"], state.history[best]["share"], found["upsilon"], found["theta"])
+    trained = trials.trained(setting, loo=True if state.history[best]["stage"] == WHOLE else fit.fit.loo)
     trained.attributes.update(
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
@@ -100,6 +93,7 @@ class _Trials:
         self._data, self._fit, self._splits = data, fit, splits
         self._samples: dict[int, Any] = {}
         self._last: tuple[tuple[int, float], TrialRows] | None = None
+        self._best: tuple[Setting, Trained] | None = None
 
     def sample(self, stage: int) -> Any:
         """The rows of a stage."""
@@ -107,14 +101,50 @@ class _Trials:
             self._samples[stage] = self._data.sample(ROWS[stage], self._fit.run.seed)
         return self._samples[stage]
 
+    def rows(self, stage: int) -> int:
+        """How many there are in a stage."""
+        return self._data.labelled_rows if stage == WHOLE else int(self.sample(stage).rows)
+
     def scores(self, stage: int, gamma: float, settings: Sequence[tuple[float, float, float]]) -> Array:
         """As `Search` asks for them."""
+        if stage == WHOLE:
+            trained = [self.trained((gamma, *setting), loo=True) for setting in settings]
+            return np.array([[each.attributes["loo_score_"]] for each in trained])
         if self._last is None or self._last[0] != (stage, gamma):
             choice, count = replace(self._fit.fit.kernel, gamma=gamma), LANDMARKS[stage]
             leaves_one = self._splits.cv is None
             rows = trial_rows(self.sample(stage), choice, count, self._fit.run, leaves_one=leaves_one)
             self._last = (stage, gamma), rows
         return self._last[1].scores(settings, self._splits)
+
+    def go_on(self, best: float) -> bool:
+        """Whether settings are tried on all rows: many more than a sample, errors to be found, left out one by one."""
+        data, fit = self._data, self._fit
+        many = data.labelled_rows > MANY * ROWS[FINE] and best < 1.0 - FEW_ERRORS
+        if not many or self._splits.cv is not None or len(data.class_weights) != 2:
+            return False
+        return choose_solver(fit.solver, fit.fit, data.rows, data.features).solver in LEAVE_OUT
+
+    def trained(self, setting: Setting, *, loo: bool) -> Trained:
+        """The model of γ, λ/M, υ and θ on all rows; the best of those trained so far is kept."""
+        if self._best is not None and self._best[0] == setting:
+            return self._best[1]
+        data, fit = self._data, self._fit
+        gamma, share, upsilon, theta = setting
+        chosen = replace(
+            fit.fit,
+            run=replace(fit.run, checkpoint=None, resume=False),
+            kernel=replace(fit.fit.kernel, gamma=gamma),
+            odm=ODMSettings(share * data.total_weight, upsilon, theta),
+            loo=loo,
+        )
+        choice = choose_solver(fit.solver, chosen, data.rows, data.features)
+        if len(data.class_weights) > 2:
+            return train_machines(choice, data, chosen, fit.scheme, fit.joined)  # type: ignore[arg-type]
+        found = choice.train(data, chosen)
+        if loo and (self._best is None or self._best[1].attributes["loo_score_"] < found.attributes["loo_score_"]):
+            self._best = setting, found
+        return found
 
 
 def _axes(data: TrainingData, fit: SearchFit) -> Axes:
@@ -146,7 +176,7 @@ def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[st
     ranks[order] = np.arange(1, len(means) + 1)
     return {
         "iter": stages,
-        "n_resources": np.array([trials.sample(int(stage)).rows for stage in stages]),
+        "n_resources": np.array([trials.rows(int(stage)) for stage in stages]),
         "mean_fit_time": np.array([record["seconds"] for record in history]),
         **{f"param_{name}": np.array(column) for name, column in columns.items()},
         "params": [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)],
