@@ -2,7 +2,7 @@
 
 A few sweeps of dual coordinate descent tell nearly all rows that will be outside the band; semismooth Newton, whose
 step solves ``(K_SS + D_S) a_S = t_S`` over the rows S outside by Cholesky (see `dask_odm.solvers.exact`), takes it from
-there to the gap that is asked for, in a few steps. The kernel matrix may be float32; the systems are float64.
+there to the gap that is asked for, in a few steps.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Arr
     ----------
     losses : RowLosses
         Of the n rows.
-    K : ndarray of shape (n, n)
-        Float32 or float64.
+    K : float64 ndarray of shape (n, n)
     settings : SolverSettings
         ``max_iter`` bounds Newton's steps; the seed orders the rows that descent visits.
     start : ndarray of shape (n,), optional
@@ -86,7 +85,7 @@ def _descended(losses: RowLosses, K: Array, seed: int) -> Array:
 def _scores(K: Array, a: Array) -> Array:
     """``K a``, of the columns that count."""
     used = np.flatnonzero(a)
-    return (K[used].T @ a[used].astype(K.dtype)).astype(np.float64)  # K is symmetric, and its rows are contiguous
+    return np.asarray(a[used] @ K[used])  # K is symmetric, and its rows are contiguous
 
 
 def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float) -> tuple[Array, Array]:
