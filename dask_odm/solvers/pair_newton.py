@@ -11,10 +11,12 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
+from dask_odm.kernels.jit import compiled
 from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.dense import solve_positive
+from dask_odm.solvers.dense import mended
 from dask_odm.solvers.dual_cd import descend
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.step_log import Record, step_record
@@ -82,10 +84,41 @@ def _descended(losses: RowLosses, K: Array, seed: int) -> Array:
     return a
 
 
+@compiled
 def _scores(K: Array, a: Array) -> Array:
-    """``K a``, of the columns that count."""
-    used = np.flatnonzero(a)
-    return np.asarray(a[used] @ K[used])  # K is symmetric, and its rows are contiguous
+    """``K a``, of the rows that count: K is symmetric, and its rows are contiguous."""
+    out = np.zeros(len(a))
+    for i in range(len(a)):
+        if a[i] != 0.0:
+            row = K[i]
+            for j in range(len(out)):
+                out[j] += a[i] * row[j]
+    return out
+
+
+@compiled
+def _gather(K: Array, active: Array, root: Array, ridge: float) -> Array:
+    """``1 + ridge + √D K √D`` of the active rows, its lower half."""
+    n = len(active)
+    out = np.empty((n, n))
+    for i in range(n):
+        row = K[active[i]]
+        for j in range(i + 1):
+            out[i, j] = root[i] * root[j] * row[active[j]]
+        out[i, i] += 1.0 + ridge
+    return out
+
+
+def _solved(K: Array, active: Array, stiffness: Array, target: Array) -> Array:
+    """Coefficients of the active rows: scaled by √stiffness on both sides, their system is good for any λ."""
+    root = np.sqrt(stiffness)
+
+    def attempt(ridge: float) -> Array | None:
+        factor, info = lapack.dpotrf(_gather(K, active, root, ridge).T, lower=0, clean=0, overwrite_a=1)
+        return None if info else np.asarray(lapack.dpotrs(factor, root * target, lower=0)[0])
+
+    trace = len(active) + float(stiffness @ K.diagonal()[active])
+    return root * mended(attempt, lambda: np.finfo(float).eps * trace)
 
 
 def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float) -> tuple[Array, Array]:
@@ -94,15 +127,9 @@ def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float
     stiffness = losses.curvature(margins)
     active = np.flatnonzero(stiffness)
     target = losses.y * np.where(margins < 1.0, settings.low, settings.high)
-    # scaling by √stiffness on both sides keeps the system well-conditioned for any λ
-    root = np.sqrt(stiffness[active])
-    system = K[np.ix_(active, active)] * root
-    system *= root[:, None]
-    system.ravel()[:: len(active) + 1] += 1.0
     new = np.zeros_like(a)
     if len(active):
-        solved = solve_positive(system, root * target[active], np.finfo(float).eps * float(np.trace(system)))
-        new[active] = root * solved
+        new[active] = _solved(K, active, stiffness[active], target[active])
     after = _scores(K, new)
     if _primal(losses, new, after) < primal:
         return new, after
