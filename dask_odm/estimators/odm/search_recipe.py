@@ -162,16 +162,18 @@ def _axes(data: TrainingData, fit: SearchFit) -> Axes:
 def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
     """``cv_results_`` in the manner of scikit-learn's searches by halving: stages are ``iter``."""
     history, means = state.history, state.scores.mean(axis=1)
+    shares = [record["share"] for record in history]
     linear = trials._fit.fit.kernel.kernel == "linear"
     columns = {
         "gamma": [record["gamma"] for record in history],
-        "lam": [record["share"] * data.total_weight for record in history],
+        "lam": [share * data.total_weight for share in shares],
         "upsilon": [record["upsilon"] for record in history],
         "theta": [record["theta"] for record in history],
     }
     columns = {name: column for name, column in columns.items() if not (linear and name == "gamma")}
     stages = np.array([record["stage"] for record in history])
-    order = np.lexsort((-means, -stages))  # the last stage first, the best of each first
+    # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses
+    order = np.lexsort(([record["gamma"] for record in history], shares, -means, -stages))
     ranks = np.empty(len(means), dtype=np.int32)
     ranks[order] = np.arange(1, len(means) + 1)
     return {
