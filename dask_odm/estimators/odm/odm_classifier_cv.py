@@ -18,6 +18,7 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm.search_recipe import SearchFit, train_search
+from dask_odm.estimators.odm.trials import Given
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.typing import Array
 
@@ -49,10 +50,10 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Values of υ in [0, 1]. None: 0.0125, 0.05, 0.2 and 0.8.
     thetas : array-like of float or None, default=None
         Values of θ in [0, 1). None: 0.1, 0.3 and 0.6.
-    cv : int, float or None, default=None
+    cv : int, float, iterable of splits, or None, default=None
         How rows are left out. None: one by one, in closed form, see ``loo_score_`` of `ODMClassifier`. A whole number
-        from 2 on: in so many folds; a share below 1: the rows that validate. Folds are drawn by the rows' numbers, and
-        none is copied.
+        from 2 on: in so many folds; a share below 1: the rows that validate; pairs of numbers of rows, to learn from
+        and to validate by. Folds are drawn by the rows' numbers, and none is copied.
     degree : int, default=3
         Of the "poly" kernel.
     coef0 : float, default=1.0
@@ -119,7 +120,12 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"})],
         "solver": [StrOptions({"auto", "exact", "landmark", "newton", "sodm"})],
         **{name: ["array-like", None] for name in AXES},
-        "cv": [Interval(Integral, 2, None, closed="left"), Interval(Real, 0.0, 1.0, closed="neither"), None],
+        "cv": [
+            Interval(Integral, 2, None, closed="left"),
+            Interval(Real, 0.0, 1.0, closed="neither"),
+            "array-like",
+            None,
+        ],
         **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = (*ODMClassifier._saved, "best_params_", "best_score_", "best_index_")
@@ -133,7 +139,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         lams: Any = None,
         upsilons: Any = None,
         thetas: Any = None,
-        cv: int | float | None = None,
+        cv: Any = None,
         degree: int = 3,
         coef0: float = 1.0,
         solver: str = "auto",
@@ -192,10 +198,21 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             self._axis("lams"),
             self._axis("upsilons"),
             self._axis("thetas"),
-            cv=self.cv if self.cv is None or (isinstance(self.cv, Real) and self.cv < 1) else int(self.cv),
+            cv=self._splits(),
             scheme=self.multi_class,
             joined=plain._joined,
         )
+
+    def _splits(self) -> int | float | Given | None:
+        """``cv`` as the search takes it."""
+        if self.cv is None or isinstance(self.cv, Real):
+            return self.cv if self.cv is None or self.cv < 1 else int(self.cv)
+        try:
+            return tuple((tuple(map(int, inside)), tuple(map(int, outside))) for inside, outside in self.cv)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"cv must be a number, or pairs of numbers of rows. Got {self.cv!r:.200} instead."
+            ) from error
 
     def _axis(self, name: str) -> tuple[float, ...] | None:
         """Values to choose from, each one that `ODMClassifier` takes."""

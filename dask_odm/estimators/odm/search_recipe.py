@@ -17,7 +17,7 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_solver
 from dask_odm.estimators.odm.search import FINE, GAMMAS, SHARES, THETAS, UPSILONS, WHOLE, Axes, Search, SearchState
 from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.estimators.odm.trials import Splits, TrialRows, trial_rows
+from dask_odm.estimators.odm.trials import Given, Splits, TrialRows, trial_rows
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.typing import Array
 
@@ -42,7 +42,7 @@ class SearchFit:
         Of more than two classes.
     gammas, lams, upsilons, thetas : tuple of float, or None
         What to choose from; None: ranges that come from the data.
-    cv : int, float or None
+    cv : int, float, tuple of splits, or None
     joined : callable
         Makes fitted attributes of several machines those of the whole.
     """
@@ -53,7 +53,7 @@ class SearchFit:
     lams: tuple[float, ...] | None
     upsilons: tuple[float, ...] | None
     thetas: tuple[float, ...] | None
-    cv: int | float | None
+    cv: int | float | Given | None
     scheme: str
     joined: Callable[..., dict[str, Any]]
 
@@ -71,7 +71,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     axes = _axes(data, fit)
     splits = Splits(fit.cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
-    require_state(fit, resume is None or resume.scores.shape == (len(resume.history), splits.count))
+    require_state(fit, resume is None or _fits(resume, splits))
     trials = _Trials(data, fit, splits)
     search = Search(axes, trials.scores, trials.go_on, resume, save)
     state = search.run()
@@ -84,6 +84,12 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
     return trained
+
+
+def _fits(state: SearchState, splits: Splits) -> bool:
+    """Whether a state is one of a search by such splits."""
+    tried = len(state.history)
+    return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 4)
 
 
 class _Trials:
@@ -173,7 +179,8 @@ def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[st
     columns = {name: column for name, column in columns.items() if not (linear and name == "gamma")}
     stages = np.array([record["stage"] for record in history])
     # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses
-    order = np.lexsort(([record["gamma"] for record in history], shares, -means, -stages))
+    g, s, u, t = state.points.T
+    order = np.lexsort((t, u, g, s, -means, -stages))
     ranks = np.empty(len(means), dtype=np.int32)
     ranks[order] = np.arange(1, len(means) + 1)
     return {

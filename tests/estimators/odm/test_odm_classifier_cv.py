@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
 from dask_odm.data.rows.targets import fold_of
-from dask_odm.errors import InputError
+from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.odm import search_recipe
 from dask_odm.events import Progress
 from small_problems import blobs
@@ -121,6 +121,8 @@ def test_goes_on_after_a_kill(model, tmp_path):
     for name, column in without_clock(again.cv_results_).items():
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    with pytest.raises(StoreError, match="is of another fit"):
+        search_of(checkpoint=path, resume=True, thetas=[0.5]).fit(X, Y)
 
 
 def test_large_data_are_tried_whole(monkeypatch):
