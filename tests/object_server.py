@@ -55,7 +55,8 @@ class ObjectServer:
         """Let requests whose "METHOD path" matches fail, so many times; nothing where no kind is named.
 
         Kinds are ``status`` (with ``status``), ``refuse`` (the connection is cut), ``cut`` (it is cut in the midst of
-        the answer), ``lost`` (the request is carried out, its answer is not sent) and ``slow`` (with ``seconds``).
+        the answer), ``lost`` (the request is carried out, its answer is not sent) and ``slow`` (with ``seconds``, and a
+        ``rate`` of bytes a second a connection).
         """
         self._ask("PUT", "-faults", json.dumps({"kind": kind, "match": match, "times": times, **more}).encode())
 
@@ -181,7 +182,16 @@ class Faulty:
 
     def _slow(self, fault: dict[str, Any], environ: dict[str, Any], start: Any) -> Any:
         threading.Event().wait(fault["seconds"])
-        return self.application(environ, start)
+        answer = self.application(environ, start)
+        return _slowly(answer, fault["rate"]) if "rate" in fault else answer
+
+
+def _slowly(answer: Any, rate: float) -> Iterator[bytes]:
+    """A body at so many bytes a second."""
+    for part in answer:
+        for at in range(0, len(part), 1 << 18):
+            yield part[at : at + (1 << 18)]
+            threading.Event().wait((1 << 18) / rate)
 
 
 def _cut_off(environ: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ class ProbabilisticClassifier(StoreClassifier):
 
     def _require_link(self, name: str) -> None:
         fitted = hasattr(self, "classes_")
-        if not hasattr(self, "probability_link_") if fitted else getattr(self, "loo", None) is False:
+        if not (hasattr(self, "probability_link_") if fitted else self.loo):
             raise NoProbabilitiesError(
                 f"{name} needs leave-one-out scores, which this {type(self).__name__} is fitted without; fit it with "
                 "loo=True."

@@ -104,13 +104,17 @@ class HullQuery:
         return [np.array(self.features.dense(self._features_of(block.X))) for block in blocks]
 
     def points(self, blocks: Iterable[RowBlock], shares: Sequence[tuple[Array, Array]]) -> Array:
-        """``Σ e_i x_i`` of either class, (2, d), of numbers of its rows, ascending, and their entries."""
-        total = np.zeros((2, self.features.d))
-        for block in blocks:
-            for k, (numbers, entries) in enumerate(shares):
-                a, b = numbers.searchsorted((block.first, block.first + block.X.shape[0]))
-                if a < b:
-                    self._add(block.X, numbers[a:b] - block.first, entries[a:b], total[k])
+        """``Σ e_i x_i`` of either class, (2, d), of numbers of its rows, ascending, and their entries.
+
+        Blocks are of rows at hand, one after the other.
+        """
+        total, following = np.zeros((2, self.features.d)), list(blocks)
+        edges = np.array([*(block.first for block in following), following[-1].first + following[-1].X.shape[0]])
+        for k, (numbers, entries) in enumerate(shares):
+            bounds = numbers.searchsorted(edges)
+            for i in np.flatnonzero(bounds[:-1] < bounds[1:]):
+                part, block = slice(bounds[i], bounds[i + 1]), following[i]
+                self._add(block.X, numbers[part] - block.first, entries[part], total[k])
         return total
 
     def _add(self, X: Any, rows: Array, entries: Array, total: Array) -> None:

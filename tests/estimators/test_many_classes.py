@@ -15,7 +15,7 @@ from small_problems import blobs
 from small_stores import store_of
 
 LABELS = np.array(["ant", "bee", "cat", "dog"])
-EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact"}
+EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact", "tol": 1e-10}
 LANDMARK = {"gamma": 0.5, "lam": 100.0, "solver": "landmark", "n_landmarks": 60, "tol": 1e-9, "random_state": 0}
 LINEAR = {"kernel": "linear", "lam": 100.0, "tol": 1e-10}
 SETTINGS = [EXACT, LANDMARK, LINEAR]

@@ -21,7 +21,7 @@ LABELS = np.where(Y > 0, "yes", "no")
 
 @pytest.fixture(scope="module")
 def model():
-    return ODMClassifier(gamma=0.5, lam=100.0, random_state=0).fit(X, LABELS)
+    return ODMClassifier(gamma=0.5, lam=100.0, loo=True, random_state=0).fit(X, LABELS)
 
 
 def test_the_most_probable_class_is_predicted(model):
@@ -72,6 +72,6 @@ def test_without_leave_one_out_the_error_says_how():
 def test_balanced_classes_have_probabilities_of_balanced_rows():
     """Four in five rows are of one class, but ½ is where rows weighed equal again are as probable."""
     some = np.concatenate([np.flatnonzero(Y > 0), np.flatnonzero(Y < 0)[:75]])
-    model = ODMClassifier(gamma=0.5, lam=100.0, class_weight="balanced").fit(X[some], Y[some])
+    model = ODMClassifier(gamma=0.5, lam=100.0, loo=True, class_weight="balanced").fit(X[some], Y[some])
     found = model.predict_proba(X)[:, 1]  # the clouds are of one size here
     assert abs(found.mean() - 0.5) < 0.03

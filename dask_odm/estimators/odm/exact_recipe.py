@@ -14,7 +14,7 @@ from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import Purpose, TrainingData
 from dask_odm.estimators.odm.finishing import finish_kernel, stopped_at
-from dask_odm.estimators.odm.left_out import attributes_of, is_wanted
+from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.products import Products
@@ -24,7 +24,6 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)
-CHEAP_ROWS = 2048  # with a coefficient: leaving each out takes a fraction of a fit's time
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False."
 MANY_ENTRIES = 10**10  # of the kernel matrix, in a pass: from here on a fit may take hours
 
@@ -89,9 +88,9 @@ def _left_out(
     fit: ODMFit,
 ) -> dict[str, Any]:
     """Fitted attributes of leaving out each row, where they are wanted."""
-    active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
-    if not is_wanted(fit, cheap=data.in_memory and active <= CHEAP_ROWS):
+    if not fit.loo:
         return {}
+    active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
     data.cluster.require(3 * 8 * active**2, 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
     pairs = kernel_leverages(losses, products, solution.scores)
     if not data.in_memory:

@@ -20,7 +20,7 @@ from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import KernelData, Purpose, TrainingData
 from dask_odm.estimators.odm.certificate import is_cheap, relative_gap
 from dask_odm.estimators.odm.finishing import stopped_at
-from dask_odm.estimators.odm.left_out import attributes_of, is_wanted
+from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
@@ -179,9 +179,9 @@ def _left_out(
     span: SpanProblem, landmarks: Landmarks, a: Array, given: TrainingData, data: TrainingData, fit: ODMFit
 ) -> dict[str, Any]:
     """Fitted attributes of leaving out each row, where they are wanted."""
-    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES)
-    if not is_wanted(fit, cheap=data.in_memory and is_cheap(data.rows, len(landmarks))):
+    if not fit.loo:
         return {}
+    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES)
     data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
     return attributes_of(fit, given, data, fit.loss(data), span_leverages(span, landmarks.gram, a))
 

@@ -19,11 +19,6 @@ LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes 
 MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
 
 
-def is_wanted(fit: ODMFit, *, cheap: bool) -> bool:
-    """Whether rows are left out: where it is asked for, or left open and ``cheap``."""
-    return cheap if fit.loo is None else fit.loo
-
-
 def attributes_of(
     fit: ODMFit, given: TrainingData, solved: TrainingData, loss: BandLoss, found: Array
 ) -> dict[str, Any]:
@@ -46,7 +41,7 @@ def attributes_of(
     taking = counted > 0
     if not taking.any():
         raise InputError("no row has both a label and a positive weight.")
-    _warn_of(out.parameters, int(taking.sum()), fit)
+    _warn_of(out.parameters, int(taking.sum()))
     positive = y == loss.positive
     right = (out.scores > 0) == positive
     shares = np.where(taking, weight if weight.size else 1.0, 0.0)
@@ -61,9 +56,9 @@ def attributes_of(
     }
 
 
-def _warn_of(parameters: float, rows: int, fit: ODMFit) -> None:
-    """Say where the closed form is too hopeful, to who asked for it."""
-    if fit.loo is True and parameters > MOST_SHARE * rows:
+def _warn_of(parameters: float, rows: int) -> None:
+    """Say where the closed form is too hopeful."""
+    if parameters > MOST_SHARE * rows:
         warnings.warn(
             f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for {rows} rows. "
             "Choose a smaller lam or gamma, or validate by other rows.",

@@ -15,7 +15,7 @@ from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.finishing import finish_weights
-from dask_odm.estimators.odm.left_out import attributes_of, is_wanted
+from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.features import FeatureMap
@@ -104,12 +104,12 @@ def _solve_path(
 def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:
     """Whether rows are left out; InputError where that is asked for and the Hessian is not formed."""
     forms = problem.k <= EXACT_FEATURES if forms is None else forms
-    if fit.loo is True and not forms:
+    if fit.loo and not forms:
         raise InputError(
             f"loo=True needs the Hessian of the features, and {problem.k} are too many: set loo to False, or take "
             f"fewer than {EXACT_FEATURES} features, or workers with more memory."
         )
-    return is_wanted(fit, cheap=forms and data.in_memory)
+    return fit.loo
 
 
 def start_weights(features: FeatureMap, fit: ODMFit) -> Array:

@@ -66,7 +66,7 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Most steps of the last fit.
     n_landmarks : int or None, default=None
         Landmarks of the last fit.
-    loo : bool or None, default=None
+    loo : bool, default=False
         Leave-one-out scores of the last fit, and probabilities, as in `ODMClassifier`.
     scale : {"minmax", "standard"} or None, default="minmax"
         Scaling of features, kept in the model.
@@ -146,7 +146,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         tol: float = 1e-3,
         max_iter: int = 200,
         n_landmarks: int | None = None,
-        loo: bool | None = None,
+        loo: bool = False,
         scale: str | None = "minmax",
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,

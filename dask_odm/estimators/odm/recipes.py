@@ -13,6 +13,7 @@ from dask_odm.estimators.fitting.recipe import Choice, Recipe, StoreShape
 from dask_odm.estimators.odm.exact_recipe import train_exact
 from dask_odm.estimators.odm.landmark_recipe import WHOLE_VALUES, landmark_values, train_landmark
 from dask_odm.estimators.odm.newton_recipe import train_newton
+from dask_odm.estimators.odm.pairs_recipe import SUITED as PAIRS_AT_ONCE
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.svrg_recipe import train_csvrg, train_dsvrg, train_svrg
 from dask_odm.estimators.odm.tree_recipe import train_tree
@@ -64,7 +65,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "dip": tree_recipe(DIP),
     "dc": tree_recipe(DC, "n_landmarks"),
     "landmark": Recipe(train_landmark, reads=_reads_few_values, unused=_without(TREE, SVRG)),
-    "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),
+    "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"}), together=PAIRS_AT_ONCE),
     "newton": Recipe(train_newton, linear=True, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),
     "dsvrg": Recipe(
         train_dsvrg,
@@ -112,7 +113,7 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
     is_linear(solver, fit.kernel.kernel)  # for what it refuses
     name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
     logger.info("solver=%r: %s", name, why)
-    if fit.loo is True and name not in LEAVE_OUT:
+    if fit.loo and name not in LEAVE_OUT:
         raise InputError(
             f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark' or 'exact', or set "
             "loo to False."

@@ -43,7 +43,7 @@ class ODMFit:
     landmarks: str = "support"
     certify: bool = False
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
-    loo: bool | None = None
+    loo: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
 
@@ -84,7 +84,7 @@ class ODMFit:
             svrg=SVRGSettings(
                 _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
             ),
-            loo=_if_any(bool, model.loo),
+            loo=bool(model.loo),
             lams=lams,
             starts=starts,
         )

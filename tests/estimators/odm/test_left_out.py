@@ -91,14 +91,10 @@ def test_store_gives_what_memory_gives(settings, limit, tmp_path):
     np.testing.assert_allclose(values[known], inside.loo_decision_function_, atol=1e-4)
 
 
-def test_default_is_for_rows_in_memory(tmp_path):
+def test_a_fit_that_does_not_ask_for_it_forgets_it():
     X, y = blobs(N, 3, seed=1)
-    store = store_of(tmp_path / "rows.zarr", X, y, chunk_rows=17)
-    assert hasattr(model_of(loo=None).fit(X, y), "loo_score_")
-    with dask.config.set({"dask_odm.read-into-memory": 0}):
-        model = model_of(loo=None, **LINEAR).fit(store)
-    assert not hasattr(model, "loo_score_")
-    model.fit(X, y)
+    model = model_of().fit(X, y)
+    assert hasattr(model, "loo_score_")
     assert not hasattr(model.set_params(loo=False).fit(X, y), "loo_decision_function_")
 
 
