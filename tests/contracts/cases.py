@@ -257,7 +257,11 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
         },
     ),
     (ODMClassifier(), {}),
-    (ODMClassifierCV(lams=[10.0, 1e3], upsilons=[0.2], thetas=[0.2]), {}),
+    (
+        ODMClassifierCV(lams=[10.0, 1e3], upsilons=[0.2], thetas=[0.2]),
+        # of so few rows many settings are as good, and rounding tells which is chosen
+        {"check_sample_weight_equivalence_on_dense_data": "Comparing the output"},
+    ),
     (ODMClassifier("linear"), {}),
     (ODMClassifier("linear", scale="standard"), {}),
     (ODMClassifier("linear", solver="sodm"), {}),

@@ -74,8 +74,8 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Adds 1 to the kernel: a regularised intercept.
     class_weight : dict, "balanced" or None, default=None
         What the weights of a class's rows are multiplied by.
-    multi_class : {"ovr", "ovo"}, default="ovr"
-        How the last fit learns more than two classes; settings are tried one against the rest.
+    multi_class : {"ovr", "ovo"} or None, default=None
+        How the last fit learns more than two classes, see `ODMClassifier`; settings are tried one against the rest.
     dtype : {"float32", "float64"} or None, default=None
         Number type to compute in. None keeps the rows' own.
     random_state : int, RandomState instance or None, default=None
@@ -150,7 +150,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         scale: str | None = "minmax",
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
-        multi_class: str = "ovr",
+        multi_class: str | None = None,
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
@@ -199,19 +199,20 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             self._axis("upsilons"),
             self._axis("thetas"),
             cv=self._splits(),
-            scheme=self.multi_class,
+            scheme=plain._scheme,
             joined=plain._joined,
         )
 
     def _splits(self) -> int | float | Given | None:
         """``cv`` as the search takes it."""
-        if self.cv is None or isinstance(self.cv, Real):
-            return self.cv if self.cv is None or self.cv < 1 else int(self.cv)
+        cv: Any = self.cv
+        if cv is None or isinstance(cv, int | float | np.number):
+            return None if cv is None else float(cv) if cv < 1 else int(cv)
         try:
-            return tuple((tuple(map(int, inside)), tuple(map(int, outside))) for inside, outside in self.cv)
+            return tuple((tuple(map(int, inside)), tuple(map(int, outside))) for inside, outside in cv)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"cv must be a number, or pairs of numbers of rows. Got {self.cv!r:.200} instead."
+                f"cv must be a number, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
             ) from error
 
     def _axis(self, name: str) -> tuple[float, ...] | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
-from dask_odm.estimators.fitting.machines import train_machines
+from dask_odm.estimators.fitting.machines import Scheme, train_machines
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
@@ -54,7 +54,7 @@ class SearchFit:
     upsilons: tuple[float, ...] | None
     thetas: tuple[float, ...] | None
     cv: int | float | Given | None
-    scheme: str
+    scheme: Scheme
     joined: Callable[..., dict[str, Any]]
 
     @property
@@ -131,7 +131,7 @@ class _Trials:
             return False
         return choose_solver(fit.solver, fit.fit, data.rows, data.features).solver in LEAVE_OUT
 
-    def trained(self, setting: Setting, *, loo: bool | None) -> Trained:
+    def trained(self, setting: Setting, *, loo: bool) -> Trained:
         """The model of γ, λ/M, υ and θ on all rows; the best of those trained so far is kept."""
         if self._best is not None and self._best[0] == setting:
             return self._best[1]
@@ -146,7 +146,7 @@ class _Trials:
         )
         choice = choose_solver(fit.solver, chosen, data.rows, data.features)
         if len(data.class_weights) > 2:
-            return train_machines(choice, data, chosen, fit.scheme, fit.joined)  # type: ignore[arg-type]
+            return train_machines(choice, data, chosen, fit.scheme, fit.joined)
         found = choice.train(data, chosen)
         if loo and (self._best is None or self._best[1].attributes["loo_score_"] < found.attributes["loo_score_"]):
             self._best = setting, found
