@@ -193,6 +193,6 @@ def test_commands_take_addresses(place, server, tmp_path):
     assert run("evaluate", model, f"file://{tmp_path}/none.zarr", status=2)["error"].count("does not exist") == 1
     assert run("evaluate", model, f"{place}/train-test.zarr")["accuracy"] > 0.9
     assert "in that format only" in run("predict", model, train, f"{place}/o.csv", status=2)["error"]
-    assert "exists; pass overwrite=True" in run("predict", model, train, out, status=2)["error"]
+    assert "exists; pass --overwrite" in run("predict", model, train, out, status=2)["error"]
     server.fail("status", status=403)
     assert "refuses access (403" in run("info", train, status=2)["error"]
