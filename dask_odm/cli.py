@@ -275,21 +275,27 @@ def predict(model: str, source: str, out: str, rows: RowOptions, workplace: Plac
 @click.argument("source", metavar="SRC")
 @row_options
 @place_options
+@click.option("--pictures", metavar="FOLDER", help="Draw ROC and reliability into the folder, as far as there are any.")
 @json_option
-def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, as_json: bool) -> None:
+def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, pictures: str | None, as_json: bool) -> None:
     """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
+
+    Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
+    Brier score and calibration error.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input.
     """
     from dask_odm.diagnostics.evaluation import compare
     from dask_odm.diagnostics.facts import listing
+    from dask_odm.diagnostics.plotting import draw
 
     started = time.perf_counter()
     with _progress():
         loaded = _load(model)
         with workplace.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
-    result = {**found.facts(), "seconds": time.perf_counter() - started}
+    drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
+    result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")
 
 
