@@ -19,7 +19,7 @@ from sklearn.base import is_regressor
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC
+from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import CheckpointOpened, Event, PartitionSolved, Progress
@@ -161,10 +161,13 @@ mixing = partial(
     tol=1e-3,
     without={"weights": "a step for each row goes by the order of the rows: two are not one of twice the weight"},
 )
+TRIALS = {"checkpoint": "it is one of trials, which are no steps; its own tests go on from it"}
+GRID = {"gammas": [0.5], "lams": [50.0, 100.0], "upsilons": [0.3], "thetas": [0.1], "tol": 1e-8, "random_state": 0}
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
 
 CASES = [
     odm("exact", settings={"solver": "exact", **kernel}, rows=partial(two_classes, 1100)),  # fewer take one step
+    Case("search", ODMClassifierCV, "odm-cv", settings=GRID, other={}, tol=1e-2, without=TRIALS),
     odm("landmark", settings={"solver": "landmark", "n_landmarks": 200, **kernel}),
     odm("sodm", settings={"solver": "sodm", "n_partitions": 4, "fan_in": 2, **kernel}),
     odm("cascade", settings={"solver": "cascade", "n_partitions": 4, "fan_in": 2, **kernel}),
@@ -254,6 +257,11 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
         },
     ),
     (ODMClassifier(), {}),
+    (
+        ODMClassifierCV(lams=[10.0, 1e3], upsilons=[0.2], thetas=[0.2]),
+        # of so few rows many settings are as good, and rounding tells which is chosen
+        {"check_sample_weight_equivalence_on_dense_data": "Comparing the output"},
+    ),
     (ODMClassifier("linear"), {}),
     (ODMClassifier("linear", solver="sodm"), {}),
     (ODMClassifier(linear_kernel), {}),
