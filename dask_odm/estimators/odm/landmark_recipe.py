@@ -119,13 +119,13 @@ def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array,
     def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
         return seen.span(landmarks, loss, memory if keep else 0, draws)
 
-    _, solution = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
+    _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
     return _finish(seen, landmarks, raw, numbers, solution, float("nan"), fit)
 
 
 def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Whether all machines share their landmarks: not where each is to be certified, by rows of its own."""
-    return not fit.certify
+    """Whether all machines share their landmarks: not where each is certified or leaves out rows of its own."""
+    return not (fit.certify or fit.loo)
 
 
 AT_LANDMARKS = Together(train_machines_at_landmarks, _one_set)
