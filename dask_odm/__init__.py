@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from dask_odm.data.readers.ingest import ingest
     from dask_odm.data.store.interchange import open_store
     from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.plotting import plot_margin_distribution, plot_shard_weights
+    from dask_odm.diagnostics.plotting import (
+        plot_margin_distribution,
+        plot_reliability,
+        plot_roc,
+        plot_shard_weights,
+    )
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
     from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
@@ -45,6 +50,8 @@ __all__ = [
     "load_model",
     "open_store",
     "plot_margin_distribution",
+    "plot_reliability",
+    "plot_roc",
     "plot_shard_weights",
     *ESTIMATORS,
 ]
@@ -62,6 +69,8 @@ _HOME = {
     "load_model": "dask_odm.estimators.saving",
     "open_store": "dask_odm.data.store.interchange",
     "plot_margin_distribution": "dask_odm.diagnostics.plotting",
+    "plot_reliability": "dask_odm.diagnostics.plotting",
+    "plot_roc": "dask_odm.diagnostics.plotting",
     "plot_shard_weights": "dask_odm.diagnostics.plotting",
     **{entry.name: entry.module for entry in ESTIMATORS.values()},
 }

@@ -30,7 +30,9 @@ class ProbabilisticClassifier(StoreClassifier):
         It takes and returns what `decision_function` does; of an xarray object a DataArray named "probability". The
         log-odds of two classes rise piecewise linearly with the decision value, are 0 where that is 0, and were fitted
         to leave-one-out decision values of the training rows (``probability_link_``): the more probable class is the
-        one that `predict` gives. With ``class_weight`` or ``sample_weight`` they are those of rows drawn by these.
+        one that `predict` gives. More classes are each against the rest as probable as one link for all of them says,
+        and the sum is made 1; again the most probable class is the one that `predict` gives. With ``class_weight`` or
+        ``sample_weight`` they are those of rows drawn by these.
 
         Raises
         ------
@@ -53,7 +55,7 @@ class ProbabilisticClassifier(StoreClassifier):
         if not (hasattr(self, "probability_link_") if fitted else self.loo):
             raise NoProbabilitiesError(
                 f"{name} needs leave-one-out scores, which this {type(self).__name__} is fitted without; fit it with "
-                "loo=True."
+                "loo=True, and more than two classes with multi_class='ovr'."
             )
 
     def _predict_proba(self, X: Any) -> Any:

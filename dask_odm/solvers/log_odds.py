@@ -62,17 +62,36 @@ def log_odds(link: Array, scores: Array) -> Array:
 
 
 def probabilities(scores: Array, link: Array) -> Array:
-    """Probabilities of both classes, float64 (n, 2); that of the class on whose side of zero a row is exceeds ½."""
+    """Probabilities of two classes, float64 (n, 2), of ``scores`` (n,); or of more, (n, classes), one score a class.
+
+    Of two classes that on whose side of zero a row is exceeds ½. Of more, each against the rest is as probable as the
+    link says, and the sum is made 1: the class of the largest score is the most probable.
+    """
+    if scores.ndim == 2:
+        return _normalised(scores, link)
     odds = np.exp(-np.abs(log_odds(link, scores)))
     winning, losing = np.maximum(1.0 / (1.0 + odds), ABOVE_HALF), odds / (1.0 + odds)
     return _by_class(scores, winning, losing)
 
 
 def log_probabilities(scores: Array, link: Array) -> Array:
-    """Logarithms of `probabilities`, float64 (n, 2), exact for those next to 0."""
+    """Logarithms of `probabilities`, of their shape; of two classes exact for those next to 0."""
+    if scores.ndim == 2:
+        return np.log(np.maximum(_normalised(scores, link), np.finfo(np.float64).tiny))
     far = -np.abs(log_odds(link, scores))
     winning = -np.log1p(np.exp(far))
     return _by_class(scores, winning, far + winning)
+
+
+def _normalised(scores: Array, link: Array) -> Array:
+    z = log_odds(link, scores)
+    far = np.exp(-np.abs(z))
+    found: Array = np.where(z > 0, 1.0, far) / (1.0 + far)
+    found /= np.maximum(found.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    rows, winner = np.arange(len(found)), scores.argmax(axis=1)
+    lost = found.argmax(axis=1) != winner  # to a class that rounding made equal
+    found[rows[lost], winner[lost]] = np.nextafter(found[lost].max(axis=1), 1.0)
+    return found
 
 
 def _by_class(scores: Array, winning: Array, losing: Array) -> Array:

@@ -75,3 +75,23 @@ def test_balanced_classes_have_probabilities_of_balanced_rows():
     model = ODMClassifier(gamma=0.5, lam=100.0, loo=True, class_weight="balanced").fit(X[some], Y[some])
     found = model.predict_proba(X)[:, 1]  # the clouds are of one size here
     assert abs(found.mean() - 0.5) < 0.03
+
+
+def test_many_classes():
+    Z, y = blobs(900, 2, seed=3)
+    third = np.arange(900) % 3 == 0
+    labels = np.where(third, "c", np.where(y > 0, "b", "a"))
+    Z = Z + 2.0 * third[:, None] * [1.0, -1.0]
+    model = ODMClassifier(gamma=0.5, lam=300.0, loo=True).fit(Z[:600], labels[:600])
+    found = model.predict_proba(Z[600:])
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.classes_[found.argmax(axis=1)], model.predict(Z[600:]))
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(Z[600:])), found)
+    assert model.loo_decision_function_.shape == (600, 3)
+    assert model.loo_score_ == (model.classes_[model.loo_decision_function_.argmax(axis=1)] == labels[:600]).mean()
+    hindsight = LogisticRegression(C=np.inf).fit(model.decision_function(Z[600:]), labels[600:])
+    ideal = hindsight.predict_proba(model.decision_function(Z[600:]))
+    assert log_loss(labels[600:], found) < log_loss(labels[600:], ideal) + 0.05
+    pairs = ODMClassifier(gamma=0.5, loo=True, multi_class="ovo").fit(Z[:600], labels[:600])
+    with pytest.raises(InputError, match="multi_class='ovr'"):
+        pairs.predict_proba(Z)

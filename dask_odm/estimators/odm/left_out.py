@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dask_odm.solvers.log_odds import fit_link
 from dask_odm.typing import Array
 
 LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that a file holds
+OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
 MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
 
 
@@ -46,14 +48,41 @@ def attributes_of(
     right = (out.scores > 0) == positive
     shares = np.where(taking, weight if weight.size else 1.0, 0.0)
     total, numbers = given.row_numbers
-    scores = np.full(total, np.nan)
-    scores[slice(None) if numbers is None else numbers] = np.where(taking, out.scores, np.nan)
+    scores = _spread(np.where(taking, out.scores, np.nan), total, numbers, np.nan)
     return {
         "loo_decision_function_": scores,
         "loo_score_": float(shares[right].sum() / shares.sum()),
         "loo_parameters_": out.parameters,
+        OF_MACHINE: (scores, _spread(positive, total, numbers), _spread(counted, total, numbers)),
         "probability_link_": fit_link(out.scores[taking], positive[taking], counted[taking]),
     }
+
+
+def joined_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of machines that tell each class from the rest, what leaving out tells of all: one link for all classes.
+
+    Nothing where a machine has not left its rows out. A row's score a class is that of the class's machine without it.
+    """
+    if not all(OF_MACHINE in machine for machine in machines):
+        return {}
+    scores, positive, weight = (np.stack(each, axis=1) for each in zip(*(m[OF_MACHINE] for m in machines), strict=True))
+    known = ~np.isnan(scores).any(axis=1)
+    own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # a row of it weighs so much in its own machine
+    right = scores[known].argmax(axis=1) == positive[known].argmax(axis=1)
+    flat = (each[known].ravel() for each in (scores, positive > 0, weight))
+    return {
+        "loo_decision_function_": scores,
+        "loo_score_": float(np.average(right, weights=own[known])),
+        "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
+        "probability_link_": fit_link(*flat),
+    }
+
+
+def _spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0) -> Array:
+    """``values`` at the places ``numbers`` among all ``total`` rows that were given, ``rest`` elsewhere."""
+    out = np.full(total, rest)
+    out[slice(None) if numbers is None else numbers] = values
+    return out
 
 
 def _warn_of(parameters: float, rows: int) -> None:

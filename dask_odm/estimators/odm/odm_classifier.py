@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -24,7 +24,7 @@ from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm.left_out import LEFT_OUT
+from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
@@ -94,7 +94,8 @@ class ODMClassifier(ProbabilisticClassifier):
         How "landmark" draws its landmarks. "support": a quarter of them alike among all rows, the others in proportion
         to the dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by
         randomly pivoted Cholesky among twenty times as many rows, each in proportion to what those before leave of its
-        κ(x, x).
+        κ(x, x). Machines of many classes share one set of landmarks, unless they are certified; "support" then is
+        "uniform".
     certify : bool, default=False
         Find ``dual_gap_`` after "landmark", by a pass over all pairs of rows. It takes the kernel of all active rows in
         float64, O(n²), and is spread over the workers. Other solvers certify anyway.
@@ -122,8 +123,8 @@ class ODMClassifier(ProbabilisticClassifier):
         the dict does not name keeps its own.
     multi_class : {"ovr", "ovo"} or None, default=None
         How more than two classes are learned. "ovr": a machine for every class, against the rest. "ovo": one for every
-        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, else "ovo", which was both
-        faster and more often right.
+        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, and with ``loo``, which
+        probabilities need; else "ovo", which was both faster and more often right.
     dtype : {"float32", "float64"} or None, default=None
         Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     warm_start : bool, default=False
@@ -167,11 +168,11 @@ class ODMClassifier(ProbabilisticClassifier):
         known: the tree ended above one partition, or the solver was "landmark" without ``certify``, and what its
         landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1. Of several
         machines it is the worst's.
-    loo_decision_function_ : ndarray of shape (n,)
+    loo_decision_function_ : ndarray of shape (n,), or (n, n_classes) of more than two
         Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
         of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
         settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
-        rows. A file does not hold it.
+        rows. A file does not hold it. Of more than two classes only with ``multi_class="ovr"``, as all of ``loo``.
     loo_score_ : float
         Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
         time; folds, which may lose all of them, say less.
@@ -360,6 +361,11 @@ class ODMClassifier(ProbabilisticClassifier):
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         return ODMFit.of(self, run, more.get("lams", ()), self._starts())
 
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
+        plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
+        return super()._joined(plain) | (joined_left_out(machines) if self._scheme == "ovr" else {})
+
     def _starts(self) -> tuple[tuple[Array, float], ...]:
         """Weights and intercept of every machine to start from."""
         if not self.warm_start:
@@ -373,7 +379,7 @@ class ODMClassifier(ProbabilisticClassifier):
     @property
     def _scheme(self) -> Scheme:
         if self.multi_class is None:
-            return "ovr" if self.kernel == "linear" else "ovo"
+            return "ovr" if self.kernel == "linear" or self.loo else "ovo"
         return super()._scheme
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:

@@ -18,6 +18,7 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm.search_recipe import SearchFit, train_search
+from dask_odm.estimators.odm.trials import Given
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.typing import Array
 
@@ -49,10 +50,10 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Values of υ in [0, 1]. None: 0.0125, 0.05, 0.2 and 0.8.
     thetas : array-like of float or None, default=None
         Values of θ in [0, 1). None: 0.1, 0.3 and 0.6.
-    cv : int, float or None, default=None
+    cv : int, float, iterable of splits, or None, default=None
         How rows are left out. None: one by one, in closed form, see ``loo_score_`` of `ODMClassifier`. A whole number
-        from 2 on: in so many folds; a share below 1: the rows that validate. Folds are drawn by the rows' numbers, and
-        none is copied.
+        from 2 on: in so many folds; a share below 1: the rows that validate; pairs of numbers of rows, to learn from
+        and to validate by. Folds are drawn by the rows' numbers, and none is copied.
     degree : int, default=3
         Of the "poly" kernel.
     coef0 : float, default=1.0
@@ -73,8 +74,8 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Adds 1 to the kernel: a regularised intercept.
     class_weight : dict, "balanced" or None, default=None
         What the weights of a class's rows are multiplied by.
-    multi_class : {"ovr", "ovo"}, default="ovr"
-        How the last fit learns more than two classes; settings are tried one against the rest.
+    multi_class : {"ovr", "ovo"} or None, default=None
+        How the last fit learns more than two classes, see `ODMClassifier`; settings are tried one against the rest.
     dtype : {"float32", "float64"} or None, default=None
         Number type to compute in. None keeps the rows' own.
     random_state : int, RandomState instance or None, default=None
@@ -119,7 +120,12 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"})],
         "solver": [StrOptions({"auto", "exact", "landmark", "newton", "sodm"})],
         **{name: ["array-like", None] for name in AXES},
-        "cv": [Interval(Integral, 2, None, closed="left"), Interval(Real, 0.0, 1.0, closed="neither"), None],
+        "cv": [
+            Interval(Integral, 2, None, closed="left"),
+            Interval(Real, 0.0, 1.0, closed="neither"),
+            "array-like",
+            None,
+        ],
         **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = (*ODMClassifier._saved, "best_params_", "best_score_", "best_index_")
@@ -133,7 +139,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         lams: Any = None,
         upsilons: Any = None,
         thetas: Any = None,
-        cv: int | float | None = None,
+        cv: Any = None,
         degree: int = 3,
         coef0: float = 1.0,
         solver: str = "auto",
@@ -144,7 +150,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         scale: str | None = "minmax",
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
-        multi_class: str = "ovr",
+        multi_class: str | None = None,
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
@@ -192,10 +198,22 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             self._axis("lams"),
             self._axis("upsilons"),
             self._axis("thetas"),
-            cv=self.cv if self.cv is None or (isinstance(self.cv, Real) and self.cv < 1) else int(self.cv),
-            scheme=self.multi_class,
+            cv=self._splits(),
+            scheme=plain._scheme,
             joined=plain._joined,
         )
+
+    def _splits(self) -> int | float | Given | None:
+        """``cv`` as the search takes it."""
+        cv: Any = self.cv
+        if cv is None or isinstance(cv, int | float | np.number):
+            return None if cv is None else float(cv) if cv < 1 else int(cv)
+        try:
+            return tuple((tuple(map(int, inside)), tuple(map(int, outside))) for inside, outside in cv)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"cv must be a number, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
+            ) from error
 
     def _axis(self, name: str) -> tuple[float, ...] | None:
         """Values to choose from, each one that `ODMClassifier` takes."""

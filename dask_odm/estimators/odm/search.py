@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
-from dask_odm.solvers.step_log import Record
+from dask_odm.solvers.step_log import Record, step_record
 from dask_odm.typing import Array
 
 UPSILONS = (0.0125, 0.05, 0.2, 0.8)
@@ -58,10 +58,14 @@ class SearchState:
     Attributes
     ----------
     scores : ndarray of shape (m, splits)
+    points : float ndarray of shape (m, 4)
+        Places on the axes.
     history : list of dict
+        ``objective`` is the score, ``gap`` what it lacks of 1.
     """
 
     scores: Array
+    points: Array
     history: list[Record]
 
 
@@ -92,8 +96,9 @@ class Search:
         on_state: Callable[[SearchState], object],
     ) -> None:
         self._axes, self._tried, self._whole, self._on_state = axes, tried, whole, on_state
-        self._known = [] if resume is None else list(zip(resume.scores, resume.history, strict=True))
+        self._known = [] if resume is None else list(zip(resume.scores, resume.points, resume.history, strict=True))
         self._scores: list[Array] = []
+        self._points: list[Point] = []
         self._history: list[Record] = []
         self._found: dict[tuple[int, Point], float] = {}
         self._expected = 0
@@ -120,8 +125,8 @@ class Search:
     def best(self) -> int:
         """The number of the best setting of the last stage."""
         stage = max(stage for stage, _ in self._found)
-        at = [*self._best(stage)]
-        return next(i for i, each in enumerate(self._history) if each["stage"] == stage and each["point"] == at)
+        tried = [(record["stage"], point) for record, point in zip(self._history, self._points, strict=True)]
+        return tried.index((stage, self._best(stage)))
 
     def _climb(self, at: Point) -> None:
         """Along γ, with the λ about each, until neither neighbour is better."""
@@ -155,8 +160,8 @@ class Search:
         began = time.perf_counter()
         if len(self._known) >= len(new):
             kept, self._known = self._known[: len(new)], self._known[len(new) :]
-            for (scores, record), point in zip(kept, new, strict=True):
-                if record["stage"] != stage or record["point"] != [*point]:
+            for (scores, at, record), point in zip(kept, new, strict=True):
+                if record["stage"] != stage or tuple(at) != point:
                     raise InputError("the checkpoint of the search has tried other settings; remove it.")
                 self._add(scores, record, point)
             return
@@ -164,12 +169,14 @@ class Search:
         found = self._tried(stage, settings[0][0], [setting[1:] for setting in settings])
         each = (time.perf_counter() - began) / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
-            record = {"iteration": len(self._history), "stage": stage, "point": [*point], "seconds": each}
+            score = float(np.mean(scores))
+            record = step_record(len(self._history), 1.0 - score, score, 0.0, each, stage=stage)
             self._add(scores, record | dict(zip(("gamma", "share", "upsilon", "theta"), setting, strict=True)), point)
         self._on_state(self._state())
 
     def _add(self, scores: Array, record: Record, point: Point) -> None:
         self._scores.append(scores)
+        self._points.append(point)
         self._history.append(record)
         self._found[record["stage"], point] = float(np.mean(scores))
 
@@ -179,7 +186,7 @@ class Search:
         return min(mine)[-1]
 
     def _state(self) -> SearchState:
-        return SearchState(np.array(self._scores), list(self._history))
+        return SearchState(np.array(self._scores), np.array(self._points, dtype=np.float64), list(self._history))
 
 
 def _nearest(values: Sequence[float], wanted: float) -> int:

@@ -10,14 +10,14 @@ import numpy as np
 
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
-from dask_odm.estimators.fitting.machines import train_machines
+from dask_odm.estimators.fitting.machines import Scheme, train_machines
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_solver
 from dask_odm.estimators.odm.search import FINE, GAMMAS, SHARES, THETAS, UPSILONS, WHOLE, Axes, Search, SearchState
 from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.estimators.odm.trials import Splits, TrialRows, trial_rows
+from dask_odm.estimators.odm.trials import Given, Splits, TrialRows, trial_rows
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.typing import Array
 
@@ -42,7 +42,7 @@ class SearchFit:
         Of more than two classes.
     gammas, lams, upsilons, thetas : tuple of float, or None
         What to choose from; None: ranges that come from the data.
-    cv : int, float or None
+    cv : int, float, tuple of splits, or None
     joined : callable
         Makes fitted attributes of several machines those of the whole.
     """
@@ -53,8 +53,8 @@ class SearchFit:
     lams: tuple[float, ...] | None
     upsilons: tuple[float, ...] | None
     thetas: tuple[float, ...] | None
-    cv: int | float | None
-    scheme: str
+    cv: int | float | Given | None
+    scheme: Scheme
     joined: Callable[..., dict[str, Any]]
 
     @property
@@ -71,7 +71,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     axes = _axes(data, fit)
     splits = Splits(fit.cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
-    require_state(fit, resume is None or resume.scores.shape == (len(resume.history), splits.count))
+    require_state(fit, resume is None or _fits(resume, splits))
     trials = _Trials(data, fit, splits)
     search = Search(axes, trials.scores, trials.go_on, resume, save)
     state = search.run()
@@ -84,6 +84,12 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
     return trained
+
+
+def _fits(state: SearchState, splits: Splits) -> bool:
+    """Whether a state is one of a search by such splits."""
+    tried = len(state.history)
+    return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 4)
 
 
 class _Trials:
@@ -140,7 +146,7 @@ class _Trials:
         )
         choice = choose_solver(fit.solver, chosen, data.rows, data.features)
         if len(data.class_weights) > 2:
-            return train_machines(choice, data, chosen, fit.scheme, fit.joined)  # type: ignore[arg-type]
+            return train_machines(choice, data, chosen, fit.scheme, fit.joined)
         found = choice.train(data, chosen)
         if loo and (self._best is None or self._best[1].attributes["loo_score_"] < found.attributes["loo_score_"]):
             self._best = setting, found
@@ -162,16 +168,19 @@ def _axes(data: TrainingData, fit: SearchFit) -> Axes:
 def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
     """``cv_results_`` in the manner of scikit-learn's searches by halving: stages are ``iter``."""
     history, means = state.history, state.scores.mean(axis=1)
+    shares = [record["share"] for record in history]
     linear = trials._fit.fit.kernel.kernel == "linear"
     columns = {
         "gamma": [record["gamma"] for record in history],
-        "lam": [record["share"] * data.total_weight for record in history],
+        "lam": [share * data.total_weight for share in shares],
         "upsilon": [record["upsilon"] for record in history],
         "theta": [record["theta"] for record in history],
     }
     columns = {name: column for name, column in columns.items() if not (linear and name == "gamma")}
     stages = np.array([record["stage"] for record in history])
-    order = np.lexsort((-means, -stages))  # the last stage first, the best of each first
+    # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses
+    g, s, u, t = state.points.T
+    order = np.lexsort((t, u, g, s, -means, -stages))
     ranks = np.empty(len(means), dtype=np.int32)
     ranks[order] = np.arange(1, len(means) + 1)
     return {

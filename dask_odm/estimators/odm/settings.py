@@ -103,7 +103,7 @@ class ODMFit:
                 f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
                 "warm_start to False."
             )
-        return replace(self, run=run, loo=False, starts=self.starts[i : i + 1])
+        return replace(self, run=run, starts=self.starts[i : i + 1])
 
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed apart."""

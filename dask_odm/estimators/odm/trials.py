@@ -36,27 +36,34 @@ from dask_odm.typing import Array
 TOL = 1e-2  # of a trial: settings differ by more than what is left
 STEPS = 50
 BLOCK = 1024
+Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # of splits, rows to learn from and to validate by
+Parts = tuple[Array, Array] | None
 
 
 @dataclass(frozen=True)
 class Splits:
-    """How rows are left out: one by one (``cv`` None), in ``cv`` folds, or one part of the share ``cv`` below 1."""
+    """How rows are left out: one by one, in so many folds, one part of a share below 1, or as given, split by split."""
 
-    cv: int | float | None
+    cv: int | float | Given | None
     seed: int
 
     @property
     def count(self) -> int:
-        return self.cv if isinstance(self.cv, int) else 1
+        return self.cv if isinstance(self.cv, int) else len(self.cv) if isinstance(self.cv, tuple) else 1
 
-    def outside(self, numbers: Array, k: int) -> Array | None:
-        """Which of the rows split ``k`` validates, (n,) bool; None where each row validates."""
+    def parts(self, numbers: Array, k: int) -> tuple[Array, Array] | None:
+        """Which of the rows split ``k`` learns from, and which it validates, (n,) bool; None where each does both."""
         if self.cv is None:
             return None
+        if isinstance(self.cv, tuple):
+            inside, outside = (np.isin(numbers, each) for each in self.cv[k])
+            return inside, outside
         rows = int(numbers.max()) + 1
         if isinstance(self.cv, int):
-            return fold_of(0, rows, self.cv, self.seed)[numbers] == k
-        return uniform_of(0, rows, self.seed)[numbers] < self.cv
+            outside = fold_of(0, rows, self.cv, self.seed)[numbers] == k
+        else:
+            outside = uniform_of(0, rows, self.seed)[numbers] < self.cv
+        return ~outside, outside
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,19 +104,21 @@ class TrialRows:
         """Accuracy (m, splits) on left-out rows for each of (λ/M, υ, θ)."""
         found = np.empty((len(settings), splits.count))
         for k in range(splits.count):
-            outside = splits.outside(self.numbers, k)
+            parts = splits.parts(self.numbers, k)
             with single_threaded_blas:  # once for all solves: entering it looks for libraries
-                values = [self._left_out(machine, settings, outside) for machine in self.machines]
+                values = [self._left_out(machine, settings, parts) for machine in self.machines]
             for i in range(len(settings)):
-                found[i, k] = self._accuracy([each[i] for each in values], outside)
+                found[i, k] = self._accuracy([each[i] for each in values], parts)
         return found
 
     def _left_out(
-        self, machine: tuple[Array, float, float], settings: Sequence[tuple[float, float, float]], outside: Array | None
+        self, machine: tuple[Array, float, float], settings: Sequence[tuple[float, float, float]], parts: Parts
     ) -> list[Array]:
         """Decision values of left-out rows by one machine for all settings, each solve from the one before."""
         codes, negative, positive = machine
-        weight = self.weight if outside is None else np.where(outside, 0.0, self.weight)
+        weight = self.weight if parts is None else np.where(parts[0], self.weight, 0.0)
+        if not weight.any():
+            raise InputError("cv leaves no row to learn from: choose another.")
         total = float(np.where(codes == 1, positive, negative) @ weight)
         problem, w, found = None, np.zeros(self.features.k), []
         for share, upsilon, theta in settings:
@@ -118,7 +127,7 @@ class TrialRows:
             with np.errstate(over="ignore", invalid="ignore"):
                 solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS)
             w = solution.x
-            if outside is not None:
+            if parts is not None:
                 found.append(self.features.scores(self.X, w))
                 continue
             assert solution.sums is not None
@@ -126,12 +135,12 @@ class TrialRows:
             found.append(left_out(loss, pairs[0], pairs[1], codes, weight).scores)
         return found
 
-    def _accuracy(self, values: list[Array], outside: Array | None) -> float:
+    def _accuracy(self, values: list[Array], parts: Parts) -> float:
         if len(values) == 1:
             right = (values[0] > 0) == (self.y > 0)
         else:
             right = np.stack(values).argmax(axis=0) == self.y
-        share = self.weight if outside is None else np.where(outside, self.weight, 0.0)
+        share = self.weight if parts is None else np.where(parts[1], self.weight, 0.0)
         if not share.any():
             raise InputError("cv leaves no row to validate by: choose fewer folds, or a larger share.")
         return float(share[right].sum() / share.sum())
