@@ -1,11 +1,13 @@
 # make test, make demo, make bench: each builds .venv, installs what it needs (again when pyproject.toml changes) and runs.
 #   make test ARGS="-k layers"     pass arguments on
 #   make test ARGS="-n 0"          in one process, as for --pdb
+#   make test SLOW=yes             with the long tests, as .ci/run does
 #   make test PYTHON=python3.12    choose the Python that .venv is built with
 #   make bench ARGS="cod-rna --cores 1,2"
 
 PYTHON ?= python3
 ARGS ?=
+SLOW ?= no
 VENV := .venv
 BIN := $(VENV)/bin
 CHECKOV := .venv-checkov
@@ -24,7 +26,7 @@ help:
 	@echo "make clean    remove .venv and caches"
 
 test: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(filter yes,$(SLOW)),,-m "not slow") $(ARGS)
 
 demo: $(VENV)/.installed-plot
 	@$(BIN)/dask-odm demo $(ARGS)

@@ -40,7 +40,11 @@ MAY_IMPORT["cli_options"] = MAY_IMPORT["diagnostics"]
 MAY_IMPORT["cli_output"] = BASE | {"diagnostics"}
 MAY_IMPORT["cli_bench"] = MAY_IMPORT["cli_options"] | {"diagnostics", "cli_output"}
 MAY_IMPORT["cli_cluster"] = BASE | {"engine", "diagnostics", "cli_output"}
-MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo", "cli_options", "cli_output", "cli_cluster", "cli_bench"}
+MAY_IMPORT["cli_words"] = set()
+MAY_IMPORT["cli_rows"] = BASE | {"data", "estimators"}
+MAY_IMPORT["cli_resume"] = BASE | {"data", "persistence"}
+_PARTS = {"cli_options", "cli_output", "cli_cluster", "cli_bench", "cli_words", "cli_rows", "cli_resume"}
+MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo"} | _PARTS
 REGISTRY = "dask_odm.estimators.registry"  # names and homes of estimators: dask_odm itself may import it
 
 SHARED_BY_FAMILIES = ("base", "registry", "inputs", "fitting")
@@ -70,7 +74,7 @@ CLIENTS = ("distributed", "dask.distributed")
 CLIENT_MODULES = ("dask_odm.engine.cluster", "dask_odm.engine.watch")
 # Libraries that talk to a person, and the parts that may.
 FACES = {
-    "click": {"cli", "cli_bench", "cli_cluster", "cli_options", "cli_output"},
+    "click": {"cli", "cli_bench", "cli_cluster", "cli_options", "cli_output", "cli_rows", "cli_words"},
     "tqdm": {"cli", "diagnostics"},
     "matplotlib": {"cli", "diagnostics"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,10 +19,14 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator, map_blocks
+from dask_odm.estimators.fitting.machines import Scheme, joined_attributes, train_machines
 from dask_odm.estimators.fitting.memory_data import MemoryData
+from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.stored_data import StoredData
+from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -42,12 +47,7 @@ from dask_odm.typing import Array
 class StoreClassifier(ClassifierMixin, StoreEstimator):
     """A classifier: labels of any type, scores, accuracy."""
 
-    _takes_many_classes: ClassVar[bool] = False
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self._takes_many_classes
-        return tags
+    _learns_pairs: ClassVar[bool] = True  # of classes, so that many are learned by machines of two
 
     def decision_function(self, X: Any) -> Any:
         """Signed distance-like score of every row; of two classes, positive means ``classes_[1]``.
@@ -137,16 +137,31 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             )
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
 
+    def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
+        """Of more than two classes, by machines of two."""
+        if len(data.class_weights) > 2 and self._learns_pairs:
+            return train_machines(choice, data, fit, self._scheme, self._joined)
+        return super()._trained(choice, data, fit)
+
+    @property
+    def _scheme(self) -> Scheme:
+        """How more than two classes are learned: ``multi_class``, or one against the rest."""
+        scheme: Scheme = getattr(self, "multi_class", "ovr")
+        return scheme
+
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Fitted attributes of several machines as those of the whole, but for their support."""
+        return joined_attributes(machines)
+
     def _take(self, schema: Schema) -> None:
         assert schema.classes is not None
         self.classes_ = schema.classes
         super()._take(schema)
 
     def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
-        many = self._takes_many_classes
-        rows = check_classification(self, given.X, given.y, given.weight, many=many, **self._reading())
+        rows = check_classification(self, given.X, given.y, given.weight, **self._reading())
         assert rows.classes is not None
-        require_classes(rows.classes, many=many)
+        require_classes(rows.classes)
         return rows, Schema(rows.X.shape[1], rows.names, classes=rows.classes)
 
     def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
@@ -160,7 +175,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
     def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
         store.require_classes()
         classes = np.array(store.classes)
-        require_classes(classes, many=self._takes_many_classes)
+        require_classes(classes)
         weights = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
         targets = TwoClasses(1, weights[0], weights[1]) if len(classes) == 2 else ManyClasses(weights)
         return StoredData(run, store, targets), Schema(store.features, store.feature_names, classes=classes)

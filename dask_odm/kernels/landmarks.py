@@ -156,7 +156,7 @@ class Landmarks:
 
         with single_threaded_blas:
             self.prepare()
-            parts = run_threads(block, range(0, len(X), BLOCK), threads)
+            parts = run_threads(block, range(0, len(X), BLOCK), threads, "residuals")
         return np.concatenate(parts) if parts else np.empty(0)
 
 

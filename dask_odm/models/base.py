@@ -18,7 +18,7 @@ class Model(Protocol):
 
     @property
     def outputs(self) -> int:
-        """Values a row: one for two classes or one target."""
+        """Values a row: one for two classes or one target, else one a class or target."""
         ...
 
     @property

@@ -16,9 +16,11 @@ from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel, Packed
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.models.base import require_finite_parts
+from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array
 
 TILE_ROWS = 1024
+SLAB_TILES = 16  # tiles of rows whose scores of all machines are held at a time, where classes make pairs
 SUPPORT_BYTES = 16 << 20  # of support rows that are scaled and packed at a time
 
 
@@ -34,8 +36,11 @@ class KernelModel:
         From raw rows to those that the kernel sees.
     support : rows of shape (n_support, d)
         Raw, in memory (dense or sparse) or read from a file where they are sliced.
-    coefficients : float64 ndarray of shape (outputs, n_support)
-    intercept : float64 ndarray of shape (outputs,)
+    coefficients : float64 ndarray of shape (machines, n_support)
+    intercept : float64 ndarray of shape (machines,)
+    pairs : int
+        Classes whose pairs the machines tell apart: an output is the score of a class, see `dask_odm.models.pairs`. 0:
+        an output is a machine's.
     """
 
     kernel: Kernel
@@ -43,11 +48,12 @@ class KernelModel:
     support: RowSource
     coefficients: Array
     intercept: Array
+    pairs: int = 0
     kind: ClassVar[str] = "kernel"
 
     @property
     def outputs(self) -> int:
-        return len(self.coefficients)
+        return self.pairs or len(self.coefficients)
 
     @property
     def features(self) -> int:
@@ -56,7 +62,7 @@ class KernelModel:
     @property
     def nbytes(self) -> int:
         n, d = self.support.shape
-        return n * (d * self.support.dtype.itemsize + 8 * self.outputs)
+        return n * (d * self.support.dtype.itemsize + 8 * len(self.coefficients))
 
     def values(self, X: Any, threads: int = 1) -> Array:
         """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype.
@@ -64,8 +70,19 @@ class KernelModel:
         They are computed in the wider of the rows' dtype and the support's. Sparse rows are made dense a block at a
         time. Neither threads nor the blocks of rows change a bit.
         """
+        if not self.pairs:
+            return self._of_machines(X, threads).T.astype(X.dtype)
+        out = np.empty((X.shape[0], self.pairs), X.dtype)
+        step = SLAB_TILES * TILE_ROWS  # machines may be many more than classes
+        for start in range(0, X.shape[0], step):
+            rows = slice(start, start + step)
+            out[rows] = class_scores(self._of_machines(X[rows], threads), self.pairs).T
+        return out
+
+    def _of_machines(self, X: Any, threads: int) -> Array:
+        """Scores of the machines, float64 (machines, n)."""
         n, dtype = X.shape[0], np.result_type(X.dtype, self.support.dtype)
-        values = np.empty((self.outputs, n))
+        values = np.empty((len(self.coefficients), n))
         values[:] = self.intercept[:, None]
         starts = range(0, n, TILE_ROWS)
         with single_threaded_blas:
@@ -77,20 +94,28 @@ class KernelModel:
                     left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
                     self._add(left, right, coefficients, values[:, rows])
 
-                run_threads(add, starts, threads)
-        return values.T.astype(X.dtype)
+                run_threads(add, starts, threads, "predict")
+        return values
 
     def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array) -> None:
-        """Add the share of some support rows to ``values`` (outputs, rows), a view."""
-        if self.outputs == 1:
+        """Add the share of some support rows to ``values`` (machines, rows), a view."""
+        if len(self.coefficients) == 1:
             self.kernel.forward(left, right, coefficients[0], values[0])
         else:
-            values += coefficients @ self.kernel.tile_packed(left, right).T
+            self._add_used(self.kernel.tile_packed(left, right), coefficients, values)
+
+    def _add_used(self, tile: Array, coefficients: Array, values: Array) -> None:
+        """To the values of machines that have a coefficient here: of pairs of classes, few have one in a class."""
+        used = np.flatnonzero(coefficients.any(axis=1))
+        if 2 * len(used) > len(coefficients):
+            values += coefficients @ tile.T
+        else:
+            values[used] += coefficients[used] @ tile.T
 
     def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Packed, Array]]:
         """Scaled and packed support rows with their coefficients, a bounded number at a time."""
         n, d = self.support.shape
-        step = max(1, min(4096, SUPPORT_BYTES // (d * dtype.itemsize)))
+        step = max(1, min(1024 if self.pairs else 4096, SUPPORT_BYTES // (d * dtype.itemsize)))
         for start in range(0, n, step):
             rows = self.support[start : start + step].astype(dtype, copy=False)
             coefficients = self.coefficients[:, start : start + step].astype(dtype)
@@ -106,7 +131,7 @@ class KernelModel:
         }
 
     def description(self) -> dict[str, Any]:
-        return {"kind": self.kind, "kernel": self.kernel.parameters()}
+        return {"kind": self.kind, "kernel": self.kernel.parameters()} | ({"pairs": self.pairs} if self.pairs else {})
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
@@ -123,4 +148,5 @@ class KernelModel:
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
         if coefficients.ndim != 2 or coefficients.shape != (len(intercept), support.shape[0]) or not len(intercept):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
-        return cls(from_parameters(description["kernel"]), scaling, support, coefficients, intercept)
+        pairs = require_pairs(len(coefficients), description.get("pairs", 0))
+        return cls(from_parameters(description["kernel"]), scaling, support, coefficients, intercept, pairs)

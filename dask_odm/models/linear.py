@@ -8,7 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.models.base import require_finite_parts
+from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array
+
+SLAB_ROWS = 16384  # whose scores of all machines are held at a time, where classes make pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,17 +20,21 @@ class LinearModel:
 
     Attributes
     ----------
-    weights : float64 ndarray of shape (outputs, d)
-    intercept : float64 ndarray of shape (outputs,)
+    weights : float64 ndarray of shape (machines, d)
+    intercept : float64 ndarray of shape (machines,)
+    pairs : int
+        Classes whose pairs the machines tell apart: an output is the score of a class, see `dask_odm.models.pairs`. 0:
+        an output is a machine's.
     """
 
     weights: Array
     intercept: Array
+    pairs: int = 0
     kind: ClassVar[str] = "linear"
 
     @property
     def outputs(self) -> int:
-        return len(self.weights)
+        return self.pairs or len(self.weights)
 
     @property
     def features(self) -> int:
@@ -39,15 +46,22 @@ class LinearModel:
 
     def values(self, X: Any, threads: int = 1) -> Array:
         """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
-        if self.outputs == 1:  # a product with a vector, which BLAS and SciPy do faster than with a narrow matrix
+        if len(self.weights) == 1:  # a product with a vector, which BLAS and SciPy do faster than with a narrow matrix
             return np.asarray(X @ self.weights[0] + self.intercept[0]).astype(X.dtype)[:, None]
+        if self.pairs:
+            slabs = (X[start : start + SLAB_ROWS] for start in range(0, max(1, X.shape[0]), SLAB_ROWS))
+            return np.concatenate([self._of_classes(slab) for slab in slabs])
         return np.asarray(X @ self.weights.T + self.intercept).astype(X.dtype)
+
+    def _of_classes(self, X: Any) -> Array:
+        scores = np.asarray(X @ self.weights.T + self.intercept)
+        return class_scores(np.ascontiguousarray(scores.T), self.pairs).T.astype(X.dtype)
 
     def arrays(self) -> dict[str, Any]:
         return {"weights": self.weights, "intercept": self.intercept}
 
     def description(self) -> dict[str, Any]:
-        return {"kind": self.kind}
+        return {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
@@ -56,4 +70,4 @@ class LinearModel:
         if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
         require_finite_parts({"weights": weights, "intercept": intercept})
-        return cls(weights, intercept)
+        return cls(weights, intercept, require_pairs(len(weights), description.get("pairs", 0)))

@@ -70,7 +70,7 @@ def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int) -> A
 
     with single_threaded_blas:
         landmarks.prepare()
-        run_threads(fill, range(0, rows.n, step), threads)
+        run_threads(fill, range(0, rows.n, step), threads, "features")
     return found
 
 

@@ -18,6 +18,7 @@ import linear_store
 import mdd_rivals
 import mixing_shards
 import numpy as np
+import object_reads
 import out_of_core
 import pytest
 import real_data
@@ -53,6 +54,11 @@ def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_p
     assert not found["killed"]
     assert max(found["peaks"]) < found["limit_bytes"]
     assert np.isclose(found["times_the_limit"], 600 * 200 * 4 / 2e9, rtol=0.1)
+
+
+def test_object_reads_measures_both() -> None:
+    row = object_reads.measure(4, 1, 0.0, 1)
+    assert min(row["disk_mb_s"], row["objects_mb_s"]) > 0
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and time by /proc and SIGALRM")

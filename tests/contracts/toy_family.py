@@ -71,7 +71,7 @@ class CentroidClassifier(StoreClassifier):
         Called with events while fitting.
     """
 
-    _takes_many_classes: ClassVar[bool] = True
+    _learns_pairs: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         name: RUN_CONSTRAINTS[name] for name in ("dtype", "memory_limit", "scratch", "callbacks")
     }

@@ -68,7 +68,7 @@ def test_a_scheduler_that_does_not_answer():
 
 
 def test_too_little_memory_to_start_is_refused_at_once():
-    with pytest.raises(MemoryLimitError, match=r"10MB is too little.*about 250 MB.*at least 200MB"):
+    with pytest.raises(MemoryLimitError, match=r"10MB is too little.*some 200 MB.*at least 400MB"):
         local_workers(1, 1, "10MB").__enter__()
     assert active_client() is None
 

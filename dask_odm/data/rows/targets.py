@@ -1,4 +1,4 @@
-"""What is learned about each row of a store: two classes, many, or a real value; and which rows take part.
+"""What is learned about each row of a store: two classes, many, one of many, a real value; and which rows take part.
 
 Targets are small records of settings that are called on a store's block. A selection leaves rows out by their number
 alone, so that the folds of a search are masks, not copies, and do not depend on chunks or workers.
@@ -136,6 +136,61 @@ class ManyClasses:
 
 
 @dataclass(frozen=True)
+class OneOfMany:
+    """One class of many against others: what one machine of several learns. y is ±1.
+
+    Parameters
+    ----------
+    positive : int
+        Code of the class whose rows are positive.
+    class_weights : tuple of float
+        What a row of each class weighs, in the order of their codes; 0 where the machine does not see its rows.
+    selection : Selection or None
+    """
+
+    positive: int
+    class_weights: tuple[float, ...]
+    selection: Selection | None = None
+
+    @property
+    def keeps_all(self) -> bool:
+        return all(weight > 0 for weight in self.class_weights) and self.selection is None
+
+    @property
+    def y_type(self) -> str:
+        return "int8"
+
+    @property
+    def pair_weights(self) -> tuple[float, float] | None:
+        """What negative and positive rows weigh; None where negative ones of different classes differ in it."""
+        others = {weight for code, weight in enumerate(self.class_weights) if code != self.positive and weight > 0}
+        return (others.pop(), self.class_weights[self.positive]) if len(others) == 1 else None
+
+    def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
+        codes = _y_of(block)
+        weight = self.of_codes(codes)
+        if block.weight is not None:
+            weight = weight * block.weight
+        keep = _selected(self.selection, block, weight > NEGLIGIBLE)
+        return keep, np.where(codes == self.positive, 1.0, -1.0), weight
+
+    def columns(self, block: StoreBlock) -> tuple[Array, Array]:
+        """As `Targets.columns`; where `pair_weights` is None, the classes' weights are multiplied in."""
+        codes = _y_of(block)
+        of_class = self.of_codes(codes)
+        if not self.keeps_all:
+            codes = np.where(_selected(self.selection, block, of_class > 0), codes, -1).astype(codes.dtype)
+        if self.pair_weights is None:
+            return codes, of_class if block.weight is None else of_class * block.weight
+        return codes, NO_WEIGHT if block.weight is None else block.weight
+
+    def of_codes(self, codes: Array) -> Array:
+        """The weight of each row's class; an unknown class, code −1, has none."""
+        weights: Array = np.array([*self.class_weights, 0.0])[codes]
+        return weights
+
+
+@dataclass(frozen=True)
 class RealValues:
     """The store's y as it is; rows whose y is unknown (NaN) or whose weight is zero are dropped."""
 
@@ -207,6 +262,14 @@ def fold_of(first: int, n: int, of: int, seed: int) -> npt.NDArray[np.int64]:
 def uniform_of(first: int, n: int, seed: int) -> npt.NDArray[np.float64]:
     """A random number in [0, 1) for each of the rows numbered ``first`` to ``first + n - 1``, (n,)."""
     return (_hash_of(first, n, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Places, ascending, of ``count`` of the rows of ascending ``numbers``: those of the least `uniform_of`."""
+    first = int(numbers[0]) if len(numbers) else 0
+    draws = uniform_of(first, int(numbers[-1]) + 1 - first, seed)[numbers - first] if len(numbers) else np.empty(0)
+    chosen: npt.NDArray[np.int64] = np.sort(np.argsort(draws, kind="stable")[:count])
+    return chosen
 
 
 def _hash_of(first: int, n: int, seed: int) -> npt.NDArray[np.uint64]:

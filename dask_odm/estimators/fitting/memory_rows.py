@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 from dask_odm.data.rows.duplicates import merge_equal
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, sparse_statistics
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
@@ -36,6 +37,8 @@ class TrainingRows:
         What the weight of a row is multiplied by, by its class (the negative one first); empty for real targets.
     kept : ndarray of shape (n,)
         The number each row came with.
+    copies : ndarray or None
+        Where equal rows were made one: which of these each row is, of those before.
     """
 
     X: Any
@@ -43,6 +46,7 @@ class TrainingRows:
     weight: Array
     class_weights: tuple[float, ...]
     kept: Array
+    copies: Array | None = None
 
     @classmethod
     def of(cls, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> TrainingRows:
@@ -82,6 +86,20 @@ class TrainingRows:
         """Row weights as loops over blocks read them: none where all are 1."""
         return np.empty(0) if (self.weight == 1.0).all() else self.weight
 
+    def of_machine(self, targets: OneOfMany) -> TrainingRows:
+        """The rows of many classes that one machine sees, with targets ±1; nothing is copied where it sees them all."""
+        codes = self.y.astype(np.int64)
+        factors = targets.of_codes(codes)
+        X, weight, kept = self.X, self.weight, self.kept
+        seen = np.flatnonzero(factors > 0)
+        if len(seen) < self.n:
+            X, weight, kept, codes, factors = X[seen], weight[seen], kept[seen], codes[seen], factors[seen]
+        pair = targets.pair_weights
+        y = np.where(codes == targets.positive, 1.0, -1.0)
+        if pair is None:
+            return TrainingRows(X, y, weight * factors, (1.0, 1.0), kept)
+        return TrainingRows(X, y, weight, pair, kept)
+
     def merged(self) -> TrainingRows:
         """Rows that are equal, and their labels, made one of their weights' sum: the same problem, of fewer rows."""
         if issparse(self.X):
@@ -90,7 +108,11 @@ class TrainingRows:
         if len(first) > MERGED_SHARE * self.n:
             return self
         weight = np.bincount(of, self.weight, len(first))
-        return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first])
+        return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first], of)
+
+    def at(self, index: Array) -> TrainingRows:
+        """The rows at ``index``."""
+        return TrainingRows(self.X[index], self.y[index], self.weight[index], self.class_weights, self.kept[index])
 
     def statistics(self) -> Statistics:
         """Weighted statistics of the features."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.estimators.fitting.run import read_limit
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
@@ -36,9 +37,32 @@ def small(shape: StoreShape, fit: Any) -> bool:
     return shape.is_small
 
 
+def always(data: TrainingData, fit: Any, scheme: str) -> bool:
+    """All machines are learned in the same passes, whatever the data."""
+    return True
+
+
 def never(fit: Any) -> bool:
     """Rows in memory are never written to a store for the workers."""
     return False
+
+
+@dataclass(frozen=True)
+class Together(Generic[F]):
+    """How a solver learns all machines of many classes in the same passes.
+
+    Attributes
+    ----------
+    train : callable
+        Takes training data of many classes, the fit's settings, the machines' targets, and the number of classes whose
+        pairs they are (0: each is one class against the rest); returns what it trained.
+    suits : callable
+        Whether it learns from such data in so many machines, of data, settings and scheme; else they are learned one
+        after the other.
+    """
+
+    train: Callable[[TrainingData, F, Sequence[OneOfMany], int], Trained]
+    suits: Callable[[TrainingData, F, str], bool] = always
 
 
 @dataclass(frozen=True)
@@ -57,6 +81,8 @@ class Recipe(Generic[F]):
         For the linear kernel only, in the weights of its features, which it can start from.
     unused : frozenset of str
         Parameters of the estimator that this solver has no use for.
+    together : Together or None
+        How all machines of many classes are learned at once; None: one after the other.
     """
 
     train: Callable[[TrainingData, F], Trained]
@@ -64,6 +90,7 @@ class Recipe(Generic[F]):
     spreads: Callable[[F], bool] = never
     linear: bool = False
     unused: frozenset[str] = frozenset()
+    together: Together[F] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +103,14 @@ class Choice(Generic[F]):
 
     def train(self, data: TrainingData, fit: F) -> Trained:
         """Train, with the choice in the first record of the history, if there is one."""
-        trained = self.recipe.train(data, fit)
+        return self._named(self.recipe.train(data, fit))
+
+    def together(self, data: TrainingData, fit: F, machines: Sequence[OneOfMany], pairs: int) -> Trained:
+        """As `train`, all machines of many classes."""
+        assert self.recipe.together is not None
+        return self._named(self.recipe.together.train(data, fit, machines, pairs))
+
+    def _named(self, trained: Trained) -> Trained:
         for model in (trained, *trained.path):
             for record in model.history[:1]:
                 record |= {"solver": self.solver, "why": self.why}

@@ -15,6 +15,7 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
@@ -110,6 +111,15 @@ class TrainingData(Protocol):
         """How many rows were given, and which of them each of the passes' rows is, (n,): None where they are all."""
         ...
 
+    def columns(self) -> tuple[Array, Array]:
+        """Targets and weights of all rows as the blocks of passes have them, each (n,), the latter perhaps empty."""
+        ...
+
+    @property
+    def copies(self) -> Array | None:
+        """Of `merged` data, which of these rows each row is that they were made of; None where each is one itself."""
+        ...
+
     def origin(self) -> tuple[Array, Array]:
         """A point near the rows (d,) and values near the targets (t,), found without a pass: what sums are about.
 
@@ -121,12 +131,21 @@ class TrainingData(Protocol):
         """What tells a checkpoint which rows and targets these are."""
         ...
 
+    def sample(self, count: int, seed: int) -> Any:
+        """About ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
+        ...
+
     def statistics(self) -> Statistics:
         """Weighted statistics of the features."""
         ...
 
     def merged(self) -> TrainingData:
         """The same problem with equal rows made one of their weight, where that is cheap to find; else itself."""
+        ...
+
+    def of_machine(self, targets: OneOfMany) -> TrainingData:
+        """Of many classes, what one machine learns from: scaled as the rows of all classes are, and never copied on
+        disk."""
         ...
 
     def passes(self, weights: int, *, full: bool = False) -> Passes:

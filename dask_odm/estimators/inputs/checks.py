@@ -32,7 +32,6 @@ from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
 EXTREME_ROWS = 64
-WRAP = "Rows in memory can be learned by sklearn.multiclass.OneVsRestClassifier around this estimator."
 LEAST_WEIGHT = 1e-290  # of all rows of a class: what is divided by less may overflow
 
 
@@ -67,13 +66,10 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
         raise InputError(str(error)) from error
 
 
-def check_classification(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, many: bool, **options: Any
-) -> CheckedRows:
+def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
     """Training rows with labels in memory; ``estimator`` stays as it is, whatever comes.
 
-    ``many`` says whether there may be more than two classes; ``options`` are further ones of scikit-learn's
-    ``validate_data``.
+    ``options`` are further ones of scikit-learn's ``validate_data``.
 
     Raises
     ------
@@ -83,7 +79,7 @@ def check_classification(
 
     def check() -> CheckedRows:
         X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
-        _require_labels_of_classes(y_, many)
+        _require_labels_of_classes(y_)
         classes, codes = np.unique(y_, return_inverse=True)
         return CheckedRows(X_, y_, weight, names, classes, codes)
 
@@ -125,15 +121,15 @@ def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict
     return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True), names
 
 
-def _require_labels_of_classes(y: Array, many: bool) -> None:
-    """Raise ValueError unless ``y`` holds labels, of two classes or of ``many``."""
+def _require_labels_of_classes(y: Array) -> None:
+    """Raise ValueError unless ``y`` holds labels, one a row."""
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind == "continuous" and len(np.unique(y)) <= 2:  # two labels such as 0.5 and 1.5
         return
     if kind != "binary":
         check_classification_targets(y)
-        if not (many and kind == "multiclass"):
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}. {WRAP}")
+        if kind != "multiclass":
+            raise ValueError(f"y must hold one label a row. The type of the target is {kind}.")
 
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
@@ -166,15 +162,10 @@ def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
         raise InputError(complaint)
 
 
-def require_classes(classes: Array, *, many: bool) -> None:
-    """Raise InputError unless there are two classes, or more where ``many`` are taken."""
+def require_classes(classes: Array) -> None:
+    """Raise InputError unless there are two classes or more."""
     if len(classes) < 2:
         raise InputError(f"the data hold one class only, {classes.tolist()}; a classifier needs two.")
-    if len(classes) > 2 and not many:
-        raise InputError(
-            f"Only binary classification is supported. The labels have {len(classes)} values: "
-            f"{classes[:10].tolist()}{' …' if len(classes) > 10 else ''}. {WRAP}"
-        )
 
 
 def check_callbacks(callbacks: Any) -> None:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.store.store import Store
@@ -25,8 +26,9 @@ from dask_odm.solvers.online_passes import LOCALS
 
 
 class MixingClassifier(StoreClassifier):
-    """Linear classifier of two classes, mixed from shards of which many may have wrong labels.
+    """Linear classifier, mixed from shards of which many may have wrong labels.
 
+    Of more than two classes each is learned against the rest, by a machine of its own.
     In every epoch each shard makes one pass over its rows from the common weights w, and the results are mixed:
     ``w ← Σ α_i w_i``. "kl" mixes alike; "beta" gives little weight to shards whose result is far from the others'.
     A shard is whoever sent some rows: a user, a sensor, a hospital, a file. Which shards are bad need not be known; the
@@ -77,7 +79,8 @@ class MixingClassifier(StoreClassifier):
         directory, else the system's.
     checkpoint : str or None, default=None
         Folder written after every epoch. It replaces a checkpoint of the same fit; one of other data or parameters is
-        an error.
+        an error. Of several machines the first writes it, and machine 1, 2 and on write others beside it, of its name
+        and their number.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to their shards anew.
     callbacks : list of callables or None, default=None
@@ -85,29 +88,32 @@ class MixingClassifier(StoreClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Where the training rows had names.
-    coef_ : ndarray of shape (1, n_features_in_)
-        Weights of raw features.
-    intercept_ : ndarray of shape (1,)
+    coef_ : ndarray of shape (n_machines, n_features_in_)
+        Weights of raw features: one machine for two classes, else one for each.
+    intercept_ : ndarray of shape (n_machines,)
     shards_ : list of length n_shards
         What the shards are called: as `fit` was given them, sorted, or their numbers.
     shard_weights_ : ndarray of shape (n_iter_, n_shards)
-        Weight of every shard in every epoch, of sum 1; `dask_odm.plot_shard_weights` draws it.
+        Weight of every shard in every epoch, of sum 1; `dask_odm.plot_shard_weights` draws it. Of several machines the
+        epochs of each follow those of the one before, as in ``history_``.
     shard_errors_ : ndarray of shape (n_shards,)
-        Share of each shard's rows that the model gets wrong.
+        Share of each shard's rows that the model gets wrong; of several machines, their mean.
     suspects_ : list
         Shards that contradict the model beyond chance: their share of wrong rows is nearer to a coin's, ½, than to that
-        of the shards the model is made of, and by more than four standard deviations above it.
+        of the shards the model is made of, and by more than four standard deviations above it. Of several machines,
+        those that any of them suspects.
     n_iter_ : int
-        Epochs.
+        Epochs. Of several machines, the most.
     history_ : list of dict
         One entry per epoch: iteration, gap (no bound of the optimum here, but how far the epoch moved w, as a share of
         its norm), objective (the shards' losses, each of its pass, averaged by their weights: mistakes of "perceptron",
         squared hinge losses of "pa"), passes, seconds, moved (rows of a shard that moved w, averaged so), norm of w and
-        effective_shards, 1/Σα². The first also has the rule.
+        effective_shards, 1/Σα². The first also has the rule. Of several machines the entries of each follow those of
+        the one before, and name it: machine.
 
     Warns
     -----
@@ -239,6 +245,16 @@ class MixingClassifier(StoreClassifier):
         else:
             names = getattr(resolved.X, "columns", None)
         return super()._learn(resolved, more | {"names": None if names is None else list(names)})
+
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        suspected = {name for each in machines for name in each["suspects_"]}
+        shards: list[Any] = machines[0]["shards_"]
+        return super()._joined(machines) | {
+            "shards_": shards,
+            "shard_weights_": np.concatenate([each["shard_weights_"] for each in machines]),
+            "shard_errors_": np.mean([each["shard_errors_"] for each in machines], axis=0),
+            "suspects_": [name for name in shards if name in suspected],
+        }
 
     def _settings(self, run: FitRun, **more: Any) -> MixingFit:
         return MixingFit.of(self, run, more.get("shard"), more.get("names"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,10 @@ class MixingFit:
             shard_feature=_number_of(model.shard_feature, names),
             shard=None if shard is None else _labels(shard),
         )
+
+    def of_machine(self, i: int, count: int, run: FitRun) -> MixingFit:
+        """Those of machine ``i`` of ``count``."""
+        return replace(self, run=run)
 
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed and the rows' shards apart."""

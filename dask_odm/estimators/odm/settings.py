@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from dask_odm.errors import InputError
@@ -19,6 +19,7 @@ from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.tree import TreeSettings
 from dask_odm.typing import Array
 
+NOTHING = 0.01  # of the objective at zero: who learns no more learned nothing
 T = TypeVar("T")
 LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
 STRATA = 64  # most strata that partitions are balanced by
@@ -28,7 +29,8 @@ STRATA = 64  # most strata that partitions are balanced by
 class ODMFit:
     """Settings of one fit.
 
-    ``lams`` are those of a path, ``start`` raw weights and intercept to start from: both of linear solvers only.
+    ``lams`` are those of a path, ``starts`` raw weights and intercept of every machine to start from: both of linear
+    solvers only.
     """
 
     run: FitRun
@@ -41,11 +43,14 @@ class ODMFit:
     landmarks: str = "support"
     certify: bool = False
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    loo: bool = False
     lams: tuple[float, ...] = ()
-    start: tuple[Array, float] | None = None
+    starts: tuple[tuple[Array, float], ...] = ()
 
     @classmethod
-    def of(cls, model: Any, run: FitRun, lams: tuple[float, ...], start: tuple[Array, float] | None) -> ODMFit:
+    def of(
+        cls, model: Any, run: FitRun, lams: tuple[float, ...], starts: tuple[tuple[Array, float], ...] = ()
+    ) -> ODMFit:
         """Those of an `ODMClassifier` whose parameters are valid.
 
         Raises
@@ -79,16 +84,33 @@ class ODMFit:
             svrg=SVRGSettings(
                 _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
             ),
+            loo=bool(model.loo),
             lams=lams,
-            start=start,
+            starts=starts,
         )
+
+    @property
+    def start(self) -> tuple[Array, float] | None:
+        """Raw weights and intercept that the one machine starts from."""
+        if len(self.starts) > 1:
+            raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
+        return self.starts[0] if self.starts else None
+
+    def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
+        """Those of machine ``i`` of ``count``."""
+        if self.starts and len(self.starts) != count:
+            raise InputError(
+                f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
+                "warm_start to False."
+            )
+        return replace(self, run=run, starts=self.starts[i : i + 1])
 
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed apart."""
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(self)
-        for name in ("run", "lams", "start"):
+        for name in ("run", "loo", "lams", "starts"):
             del plain[name]
         del plain["solver"]["seed"]
         return plain | {"dtype": self.run.dtype}
@@ -101,6 +123,12 @@ class ODMFit:
         """The loss of a row of ``data`` by its score."""
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
+
+
+def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
+    """Whether the last objective is within 1 % of λ/2, that of the model that is zero: every margin is 1 − θ short."""
+    last = history[-1].get("objective") if history else None
+    return last is not None and last > (1.0 - NOTHING) * 0.5 * lam
 
 
 def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:

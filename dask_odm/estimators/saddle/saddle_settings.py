@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
@@ -49,6 +49,10 @@ class SaddleFit:
             landmarks=model.landmarks,
             alphas=alphas,
         )
+
+    def of_machine(self, i: int, count: int, run: FitRun) -> SaddleFit:
+        """Those of machine ``i`` of ``count``."""
+        return replace(self, run=run)
 
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed apart."""

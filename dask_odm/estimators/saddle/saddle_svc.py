@@ -24,11 +24,12 @@ from dask_odm.estimators.saddle.solvers_of_saddle import HULL_RECIPES, choose_hu
 
 
 class SaddleSVC(StoreClassifier):
-    """Hard-margin SVM and ν-SVM for two classes, to a certified gap.
+    """Hard-margin SVM and ν-SVM, to a certified gap.
 
-    Finds the nearest points ``Aη`` and ``Bξ`` of the two classes' reduced convex hulls: η and ξ are ≥ 0, of sum 1, and
-    have entries of at most ν = 1/(alpha · min(n₁, n₂)), n₁ and n₂ the numbers of rows. That is the ν-SVM of
-    `sklearn.svm.NuSVC` with ``nu=nu_``; without caps, the hard-margin SVM.
+    Of more than two classes it is several machines of two. Of two, it finds the nearest points ``Aη`` and ``Bξ`` of
+    the two classes' reduced convex hulls: η and ξ are ≥ 0, of sum 1, and have entries of at most ν = 1/(alpha ·
+    min(n₁, n₂)), n₁ and n₂ the numbers of rows. That is the ν-SVM of `sklearn.svm.NuSVC` with ``nu=nu_``; without
+    caps, the hard-margin SVM.
 
     Parameters
     ----------
@@ -52,11 +53,11 @@ class SaddleSVC(StoreClassifier):
         rows alike.
     solver : {"auto", "mnp", "saddle", "gilbert"}, default="auto"
         "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "saddle" is the paper's: random blocks of
-        coordinates and multiplicative weights of the rows; for dense rows, which over a store are dealt to clients.
-        "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer the hulls are. "auto" is
-        "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to 200,000 rows of 3 to 512
-        features), and for hard margins too but for some 10,000 rows of up to 128 features, where "saddle" took 0.7
-        times as long.
+        coordinates and multiplicative weights of the rows; for dense rows, or with clients, to whom the rows of a
+        store are dealt. "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer the
+        hulls are. "auto" is "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to
+        200,000 rows of 3 to 512 features), and for hard margins too but where these are wide: "saddle" then took 0.6
+        times as long at 10,000 rows of 128 features.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero, between the two classes. "kkt": half way between the scores at which the caps of the
         classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
@@ -77,6 +78,9 @@ class SaddleSVC(StoreClassifier):
     class_weight : dict, "balanced" or None, default=None
         What the weights of rows are multiplied by. A row of weight c has the cap c·ν, as if it were there c times;
         numbers of rows are sums of weights.
+    multi_class : {"ovr", "ovo"}, default="ovo"
+        How more than two classes are learned. "ovo": a machine for every two classes, whose hulls are apart more often
+        than a class's and that of all others. "ovr": one for every class, against the rest.
     dtype : {"float32", "float64"} or None, default=None
         What rows are kept in. None: their own type. Sums are in float64.
     random_state : int, RandomState instance or None, default=None
@@ -88,7 +92,8 @@ class SaddleSVC(StoreClassifier):
         system's.
     checkpoint : str or None, default=None
         Folder written after every iteration. It replaces a checkpoint of the same fit; one of other data or parameters
-        is an error.
+        is an error. Of several machines the first writes it, and machine 1, 2 and on write others beside it, of its
+        name and their number.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model.
     callbacks : list of callables or None, default=None
@@ -96,30 +101,33 @@ class SaddleSVC(StoreClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Where the training rows had names.
-    coef_ : ndarray of shape (1, n_features_in_)
+    coef_ : ndarray of shape (n_machines, n_features_in_)
         Weights of raw features, linear kernel only; scores differ by 2 between the nearest points, and are ±1 at the
         rows of the margin where it is hard.
-    intercept_ : ndarray of shape (1,)
-    nu_ : float
+    intercept_ : ndarray of shape (n_machines,)
+        Two classes make one machine, whose positive class is ``classes_[1]``. More make one for every two, (0, 1),
+        (0, 2), …, of which the second is positive; or one for each class, positive, in their order.
+    nu_ : float, or ndarray of shape (n_machines,) of several
         What `sklearn.svm.NuSVC` calls nu: 2/(nν), and 2/n for the hard margin.
-    margin_ : float
+    margin_ : float, or ndarray of shape (n_machines,) of several
         Distance of the hulls, in scaled features, or in the span of the landmarks; 0 where they overlap.
     dual_gap_ : float
-        Relative gap of the bounds; 1 where the hulls overlap.
+        Relative gap of the bounds; 1 where the hulls overlap. Of several machines, the worst's.
     support_ : ndarray of shape (n_support,)
         Rows with a share in the nearest points: of "saddle" nearly all. Not of "gilbert", nor of stores. Of kernels
         other than "linear", the landmarks, whose raw rows are ``support_vectors_`` and coefficients ``dual_coef_``.
     n_iter_ : int
-        Iterations, or sweeps.
+        Iterations, or sweeps. Of several machines, the most.
     history_ : list of dict
         One entry per iteration, of "saddle" per 16 sweeps: iteration, gap, objective (the upper bound), lower (the
         lower bound), passes over the rows and seconds so far. With clients also rounds, floats (numbers that
         travelled) and communication: floats as multiples of clients · features, the paper's unit. The first also has
-        the solver, and why.
+        the solver, and why. Of several machines the entries of each follow those of the one before, and name it:
+        machine.
 
     Warns
     -----
@@ -155,6 +163,7 @@ class SaddleSVC(StoreClassifier):
         "block_size": [Interval(Integral, 1, None, closed="left"), None],
         "n_clients": [Interval(Integral, 1, None, closed="left"), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
+        "multi_class": [StrOptions({"ovr", "ovo"})],
         **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "margin_", "nu_", "history_", "n_iter_", "support_", "dual_coef_")
@@ -177,6 +186,7 @@ class SaddleSVC(StoreClassifier):
         n_clients: int | None = None,
         scale: str | None = None,
         class_weight: dict[Any, float] | str | None = None,
+        multi_class: str = "ovo",
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
@@ -200,6 +210,7 @@ class SaddleSVC(StoreClassifier):
         self.n_clients = n_clients
         self.scale = scale
         self.class_weight = class_weight
+        self.multi_class = multi_class
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
@@ -210,7 +221,7 @@ class SaddleSVC(StoreClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.solver != "saddle"
+        tags.input_tags.sparse = self.solver != "saddle" or self.n_clients is not None
         return tags
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:

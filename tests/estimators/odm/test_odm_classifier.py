@@ -160,7 +160,6 @@ def test_rows_far_from_zero_are_no_error(rows, kernel, parts):
 
 
 BAD_DATA = {
-    "three classes": (lambda X, y: (X, np.arange(len(y)) % 3), "Only binary classification is supported.*OneVsRest"),
     "one class": (lambda X, y: (X, np.ones(len(y))), "class"),
     "a measurement": (lambda X, y: (X, X[:, 0]), "Unknown label type|continuous"),
     "nan in X": (lambda X, y: (np.where(X > 2, np.nan, X), y), "NaN"),

@@ -1,0 +1,188 @@
+"""Many classes, by machines of two: against scikit-learn's wrappers around the same estimator, and over stores."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+
+from dask_odm import MixingClassifier, ODMClassifier, SaddleSVC, load_model
+from dask_odm.errors import InputError, StoreError
+from dask_odm.models.pairs import class_scores
+from small_problems import blobs
+from small_stores import store_of
+
+LABELS = np.array(["ant", "bee", "cat", "dog"])
+EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact", "tol": 1e-10}
+LANDMARK = {"gamma": 0.5, "lam": 100.0, "solver": "landmark", "n_landmarks": 60, "tol": 1e-9, "random_state": 0}
+LINEAR = {"kernel": "linear", "lam": 100.0, "tol": 1e-10}
+SETTINGS = [EXACT, LANDMARK, LINEAR]
+WRAPPERS = {"ovr": OneVsRestClassifier, "ovo": OneVsOneClassifier}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Four classes, sorted, the last of them one row."""
+    rng = np.random.default_rng(3)
+    code = np.sort(np.append(rng.integers(0, 3, 119), 3))
+    return rng.normal(size=(120, 3)) + np.array([[0, 0, 0], [2, 0, 0], [0, 2, 0], [3, 3, 3]])[code], LABELS[code]
+
+
+def stored(settings, path, **changes):
+    """A fit over passes of a store, that is not read into memory."""
+    with dask.config.set({"dask_odm.read-into-memory": "0B"}):
+        return ODMClassifier(**settings, **changes).fit(path)
+
+
+@pytest.mark.parametrize("scheme", WRAPPERS)
+@pytest.mark.parametrize("settings", SETTINGS, ids=["exact", "landmark", "linear"])
+def test_machines_are_those_of_scikit_learns_wrappers(rows, settings, scheme):
+    X, y = rows
+    settings = settings | ({"n_landmarks": 120} if settings is LANDMARK else {})  # all: two draws span the same
+    wrapped = WRAPPERS[scheme](ODMClassifier(**settings)).fit(X, y)
+    model = ODMClassifier(**settings, multi_class=scheme).fit(X, y)
+    assert model.classes_.tolist() == LABELS.tolist()
+    np.testing.assert_allclose(model.decision_function(X), wrapped.decision_function(X), atol=2e-4)
+    np.testing.assert_array_equal(model.predict(X), wrapped.predict(X))
+    machines = {record["machine"] for record in model.history_}
+    assert machines == set(range(len(wrapped.estimators_)))
+    assert len(model.intercept_) == len(machines)
+
+
+@pytest.mark.parametrize("scheme", WRAPPERS)
+@pytest.mark.parametrize("settings", [LANDMARK, LINEAR, EXACT], ids=["landmark", "linear", "exact"])
+def test_a_store_is_learned_from_as_rows_in_memory(rows, settings, scheme, tmp_path):
+    X, y = rows
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    given = np.where(np.arange(len(y)) % 17 == 5, None, y.astype(object))  # rows without a label
+    known = np.array([label is not None for label in given])
+    path = store_of(tmp_path / "a.zarr", X, given, weight=weight, chunk_rows=25).path
+    more = {"multi_class": scheme, "class_weight": {"bee": 3.0}, "scale": "minmax"}
+    more |= {"n_landmarks": 120} if settings is LANDMARK else {}
+    plain = ODMClassifier(**settings | more).fit(X[known], y[known], weight[known])
+    model = stored(settings | more, path)
+    expected = plain.decision_function(X)
+    if settings is EXACT:
+        np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-4)
+    assert (model.predict(X) == plain.predict(X)).mean() > 0.98
+    np.testing.assert_allclose(np.asarray(model.decision_function(path)), model.decision_function(X), atol=1e-5)
+
+
+def test_machines_share_one_set_of_landmarks(rows, tmp_path):
+    X, y = rows
+    path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
+    model = ODMClassifier(**LANDMARK | {"n_landmarks": 20}).fit(X, y)
+    assert model.dual_coef_.shape == (6, len(model.support_)) == (6, 20)
+    assert stored(LANDMARK | {"n_landmarks": 20}, path).dual_coef_.shape == (6, 20)
+
+
+def test_sparse_rows_are_learned_as_dense_ones(rows):
+    X, y = rows
+    X = np.where(np.abs(X) < 0.5, 0.0, X)
+    for settings in (LANDMARK, LINEAR):
+        dense = ODMClassifier(**settings).fit(X, y).decision_function(X)
+        sparse = ODMClassifier(**settings).fit(csr_array(X), y).decision_function(csr_array(X))
+        np.testing.assert_allclose(sparse, dense, atol=1e-4)
+
+
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+def test_descent_over_wide_sparse_rows_agrees_with_newton(rows, upsilon):
+    """Columns of zeros make them wide; dense, the same rows go another way."""
+    X, y = rows
+    wide = csr_array((X.ravel(), np.tile([0, 7, 2999], len(X)), np.arange(0, X.size + 1, 3)), shape=(len(X), 3000))
+    settings = {"kernel": "linear", "lam": 50.0, "theta": 0.1, "upsilon": upsilon, "tol": 1e-9, "max_iter": 5000}
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    model = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(wide, y, weight)
+    plain = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(X, y, weight)
+    np.testing.assert_allclose(model.coef_[:, [0, 7, 2999]], plain.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-4)
+    assert model.dual_gap_ <= 1e-9
+    assert model.history_[-1]["objective"] == pytest.approx(plain.history_[-1]["objective"])
+
+
+def test_the_largest_tile_of_pairs_leaves_the_rest_one_by_one(rows, monkeypatch):
+    X, y = rows
+    at_once = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
+    monkeypatch.setattr("dask_odm.estimators.odm.pairs_recipe.PAIR_ROWS", 50)
+    one_by_one = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
+    np.testing.assert_allclose(at_once.decision_function(X), one_by_one.decision_function(X), atol=1e-6)
+    assert sorted(at_once.support_) == sorted(one_by_one.support_)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_a_tree_of_a_store_for_every_pair(rows, kernel, tmp_path):
+    X, y = rows
+    path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
+    settings = {"kernel": kernel, "gamma": 0.5, "solver": "sodm", "multi_class": "ovo", "tol": 1e-8, "lam": 10.0}
+    model = stored(settings, path, n_partitions=2)
+    plain = ODMClassifier(**settings).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), plain.decision_function(X), atol=1e-3)
+
+
+def test_a_precomputed_kernel(rows):
+    X, y = rows
+    model = ODMClassifier("precomputed", multi_class="ovo").fit(X @ X.T, y)
+    plain = ODMClassifier("linear", multi_class="ovo", fit_intercept=True, tol=1e-10).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X @ X.T), plain.decision_function(X), atol=1e-3)
+    assert model.dual_coef_.shape == (6, len(model.support_))
+
+
+def test_it_goes_on_from_the_machine_that_was_lost(rows, tmp_path):
+    path, fits = str(tmp_path / "c.zarr"), []
+
+    def stop(event):
+        fits.append(event)
+        if len(fits) == 9:
+            raise KeyError
+
+    def fit(**more):
+        return ODMClassifier(**LINEAR, multi_class="ovo", checkpoint=path, **more).fit(*rows)
+
+    fit(random_state=1)
+    with pytest.raises(KeyError):
+        fit(callbacks=[stop], random_state=2)
+    model = fit(resume=True, random_state=2)
+    np.testing.assert_array_equal(model.coef_, ODMClassifier(**LINEAR, multi_class="ovo").fit(*rows).coef_)
+    with pytest.raises(StoreError, match="is of another fit"):
+        ODMClassifier(**LINEAR | {"lam": 7.0}, multi_class="ovo", checkpoint=path).fit(*rows)
+
+
+def test_a_path_of_lams_and_a_warm_start(rows):
+    X, y = rows
+    path = ODMClassifier(**LINEAR).lam_path(X, y, lams=[10.0, 100.0])
+    np.testing.assert_allclose(path[1].coef_, ODMClassifier(**LINEAR).fit(X, y).coef_, atol=1e-5)
+    warm = ODMClassifier(**LINEAR, warm_start=True).fit(X, y)
+    first = len(warm.history_)
+    assert len(warm.fit(X, y).history_) < first
+    with pytest.raises(InputError, match="the fitted model has 4 machines"):
+        warm.fit(X, y != "ant")
+
+
+def test_votes_and_at_ties_confidence():
+    wins = np.array([[-1.0, 2.0], [1.0, -0.5], [-1.0, 0.25]])  # (0, 1), (0, 2), (1, 2): rows are columns
+    scores = class_scores(wins, 3)
+    sums = np.array([[0.0, -1.5], [0.0, 1.75], [0.0, -0.25]])
+    np.testing.assert_allclose(scores, 1 + sums / (3 * (np.abs(sums) + 1)))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        SaddleSVC(),
+        SaddleSVC(kernel="rbf", n_landmarks=50, random_state=0),
+        MixingClassifier(mixing="kl", random_state=0),
+    ],
+    ids=["hulls", "hulls of a kernel", "mixing"],
+)
+def test_other_families_learn_many_classes(estimator, tmp_path):
+    X, y = blobs(180, 3, seed=1, distance=8.0)
+    y = np.where(np.arange(180) % 3 == 0, 2, y > 0).astype(int)
+    X = X + 9.0 * (y == 2)[:, None] * np.array([-1.0, 1.0, 0.0])
+    model = estimator.fit(X, y)
+    assert model.score(X, y) > 0.95
+    model.save(tmp_path / "m.zarr")
+    again = load_model(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert np.array_equal(getattr(again, "margin_", 0), getattr(model, "margin_", 0))
