@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 from scipy.linalg.lapack import dtrtrs
 
+from dask_odm.kernels.jit import compiled_in_order
 from dask_odm.problems.hulls import ROUNDING, HullProblem, RowSets, Vertex
 from dask_odm.solvers.overlap import WORTHWHILE, Verdict, judge
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
@@ -357,7 +357,7 @@ def triangular(factor: Array, b: Array, *, transposed: bool = False) -> Array:
     return np.asarray(x)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled_in_order
 def without_column(factor: Array, k: int) -> Array:
     """The triangular factor (n − 1, n − 1) of the other columns than ``k`` of ``factor`` (n, n), by rotations."""
     n = factor.shape[0]
