@@ -1,7 +1,7 @@
 """Kernels of the distance between two rows: the Gaussian radial basis function (RBF) and the Laplacian.
 
-Both compute their tiles in `loops.store_loop`, or with products in `loops.tile_loop`, where a distance stays in the cache
-until it has become a kernel value.
+Both compute their tiles in `loops.store_loop`, or with products in `loops.tile_loop`, where a distance stays in the
+cache until it has become a kernel value.
 For many features `RBF` uses BLAS, which is faster there.
 """
 
