@@ -11,18 +11,21 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY dask_odm ./dask_odm
 RUN python -m venv /opt/dask-odm \
-    && /opt/dask-odm/bin/pip install --no-cache-dir --disable-pip-version-check ".[parquet]" prometheus-client
+    && /opt/dask-odm/bin/pip install --no-cache-dir --disable-pip-version-check ".[objects,parquet]" prometheus-client
 
 FROM python:${PYTHON}
 RUN groupadd --gid 10001 odm \
-    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin odm
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/dask-odm --shell /usr/sbin/nologin odm \
+    && install --directory --owner 10001 --group 10001 --mode 0755 /var/lib/dask-odm
 COPY --from=build /opt/dask-odm /opt/dask-odm
-# Nothing but /tmp is written to: the chart mounts the root read-only. Numba keeps what it compiles there.
+# All that is written goes below this folder: the chart mounts the root read-only and a volume there. Temporary files lie
+# in it, and what Numba compiles.
 ENV PATH=/opt/dask-odm/bin:$PATH
-ENV HOME=/tmp
-ENV NUMBA_CACHE_DIR=/tmp/numba
+ENV HOME=/var/lib/dask-odm
+ENV TMPDIR=/var/lib/dask-odm
+ENV NUMBA_CACHE_DIR=/var/lib/dask-odm/numba
 ENV PYTHONDONTWRITEBYTECODE=1
 ENV PYTHONUNBUFFERED=1
-WORKDIR /tmp
+WORKDIR /var/lib/dask-odm
 USER 10001:10001
 CMD ["dask-odm", "--help"]

@@ -1,4 +1,4 @@
-"""The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | cluster | retire | bench | demo``.
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, bench, demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
 stderr. A command that cannot go on says why in one line and exits with 2, one that is interrupted, by Ctrl-C or
@@ -22,10 +22,13 @@ from typing import Any
 import click
 
 from dask_odm.cli_bench import bench
-from dask_odm.cli_cluster import Joining, cluster, cluster_of, join_options, retire
-from dask_odm.cli_options import EstimatorCommand, parameters_of
+from dask_odm.cli_cluster import Place, cluster, place_options, retire
+from dask_odm.cli_options import SEARCHER, EstimatorCommand, SearchCommand, parameters_of
 from dask_odm.cli_output import emit as _emit
 from dask_odm.cli_output import json_option
+from dask_odm.cli_resume import FinishedError, Target, resumable
+from dask_odm.cli_rows import RowOptions, row_options
+from dask_odm.cli_words import option_names, shell_words
 from dask_odm.errors import DaskODMError
 from dask_odm.estimators.registry import by_word
 
@@ -46,12 +49,15 @@ class Commands(click.Group):
         return super().main(args, *others, **named)
 
     def invoke(self, ctx: click.Context) -> Any:
+        def words(text: str) -> str:
+            return shell_words(_one_line(text), option_names(self, ctx))
+
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: click.echo(f"dask-odm: {words(str(message))}", err=True)
             try:
                 return super().invoke(ctx)
             except DaskODMError as error:
-                _stop(ctx, str(error), 2)
+                _stop(ctx, words(str(error)), 2)
             except OSError as error:
                 if isinstance(error, BrokenPipeError):
                     raise  # click ends quietly
@@ -173,79 +179,123 @@ def verify(path: str, as_json: bool) -> None:
 @main.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
-@join_options
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    help="Train on so many worker processes of this machine; small data are solved in this one all the same: up to "
-    "65536 rows and 256 MB, in one partition.",
-)
-@click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]")
-@click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced.")
+@place_options
 @overwrite_option
 @json_option
-def fit(store: str, model: str, estimator: str, joining: Joining, workers: int | None, threads: int | None,
-        worker_memory: str | None, overwrite: bool, as_json: bool, **given: Any) -> None:  # fmt: skip
+def fit(store: str, model: str, estimator: str, workplace: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
     """Learn from a STORE and write the MODEL.
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
     """
-    from dask_odm.data.store.records import check_target
-    from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.facts import model_facts
+    _learn(store, model, estimator, workplace, overwrite, as_json, given)
 
-    where = cluster_of(joining, workers, threads, worker_memory)
-    check_target(model, "model", overwrite=overwrite)
+
+@main.command(cls=SearchCommand)
+@click.argument("store")
+@click.argument("model")
+@place_options
+@overwrite_option
+@json_option
+def search(store: str, model: str, workplace: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
+    """Find settings for a STORE, and write the MODEL that was learned with the best of them.
+
+    Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV.
+    """
+    _learn(store, model, SEARCHER, workplace, overwrite, as_json, given)
+
+
+def _learn(
+    store: str, model: str, estimator: str, workplace: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
+) -> None:
+    """What `fit` and `search` do."""
+    from dask_odm.data.store.store import Store
+    from dask_odm.diagnostics.facts import model_facts, search_facts
+    from dask_odm.events import listen
+
+    where, target = workplace.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     source, started = Store.open(store), time.perf_counter()
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
-    with _resumable(getattr(learner, "checkpoint", None)), where, _progress():
-        learner.fit(source.path)
-        seconds = time.perf_counter() - started
-        learner.save(model, overwrite=overwrite)
-    facts = {**model_facts(learner, model), "rows": source.rows, "seconds": seconds}
+    target.prepare(learner)
+    try:
+        with resumable(getattr(learner, "checkpoint", None)), where, _progress(), listen(target):
+            learner.fit(source.path)
+            seconds = time.perf_counter() - started
+            learner.save(model, overwrite=overwrite)
+    except FinishedError:
+        facts = {**model_facts(_load(model), model), "rows": source.rows, "seconds": time.perf_counter() - started}
+        _emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
+        return
+    facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": seconds}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
     text = f"{_levels(facts['history'])}\n\n" if facts["history"] and not shown else ""
+    if "best_params" in facts:
+        best = ", ".join(f"{name}={value:.4g}" for name, value in facts["best_params"].items())
+        text += f"{best}: {facts['best_score']:.4f} of left-out rows right\n"
     gap = "" if facts["dual_gap"] is None else f"gap {_gap(facts['dual_gap'])}, "
     _emit(as_json, facts, f"{text}{gap}{seconds:.2f} s, model written to {model}")
 
 
 @main.command()
 @click.argument("model")
-@click.argument("store")
+@click.argument("source", metavar="SRC")
 @click.argument("out")
+@row_options
+@place_options
 @click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels; of classifiers.")
 @overwrite_option
 @json_option
-def predict(model: str, store: str, out: str, scores: bool, overwrite: bool, as_json: bool) -> None:
-    """Predict the rows of STORE and write them, in order, to OUT: a .csv file or a .zarr folder."""
-    from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.evaluation import check_predictions, write_predictions
+def predict(model: str, source: str, out: str, rows: RowOptions, workplace: Place, scores: bool, overwrite: bool,
+            as_json: bool) -> None:  # fmt: skip
+    """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
+    SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
+    in it are left out.
+    """
+    from dask_odm.data.store.locations import location_of
+    from dask_odm.diagnostics.evaluation import STDOUT, check_predictions, write_predictions
+
+    if out == STDOUT and as_json:
+        raise click.UsageError("--json and - as OUT exclude each other: both write to stdout.")
     check_predictions(out, overwrite=overwrite)
     started = time.perf_counter()
     with _progress():
         loaded = _load(model)
-        rows = write_predictions(loaded, Store.open(store), out, scores=scores, overwrite=overwrite)
+        with workplace.opened(), rows.store_of(source, loaded, labels=False) as store:
+            count = write_predictions(loaded, store, out, scores=scores, overwrite=overwrite)
+    if out == STDOUT:
+        return
     what = "scores" if scores else "labels" if hasattr(loaded, "classes_") else "predictions"
-    result = {"path": os.path.abspath(out), "rows": rows, "seconds": time.perf_counter() - started}
-    _emit(as_json, result, f"{out}: {rows} {what}, {result['seconds']:.2f} s")
+    result = {"path": location_of(out), "rows": count, "seconds": time.perf_counter() - started}
+    _emit(as_json, result, f"{out}: {count} {what}, {result['seconds']:.2f} s")
 
 
 @main.command()
 @click.argument("model")
-@click.argument("store")
+@click.argument("source", metavar="SRC")
+@row_options
+@place_options
+@click.option("--pictures", metavar="FOLDER", help="Draw ROC and reliability into the folder, as far as there are any.")
 @json_option
-def evaluate(model: str, store: str, as_json: bool) -> None:
-    """Compare predictions with the labels or targets of STORE: accuracy, confusion, margins; or R² and errors."""
-    from dask_odm.data.store.store import Store
+def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, pictures: str | None, as_json: bool) -> None:
+    """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
+
+    Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
+    Brier score and calibration error.
+
+    SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input.
+    """
     from dask_odm.diagnostics.evaluation import compare
     from dask_odm.diagnostics.facts import listing
+    from dask_odm.diagnostics.plotting import draw
 
     started = time.perf_counter()
     with _progress():
-        found = compare(_load(model), Store.open(store))
-    result = {**found.facts(), "seconds": time.perf_counter() - started}
+        loaded = _load(model)
+        with workplace.opened(), rows.store_of(source, loaded, labels=True) as store:
+            found = compare(loaded, store)
+    drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
+    result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")
 
 
@@ -268,17 +318,6 @@ def _load(path: str) -> Any:
     from dask_odm.estimators.saving import load_model
 
     return load_model(path)
-
-
-@contextmanager
-def _resumable(checkpoint: str | None) -> Iterator[None]:
-    """Say of an interrupted fit that left a checkpoint how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if checkpoint is None or not os.path.lexists(checkpoint):
-            raise
-        raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
 
 
 @contextmanager
@@ -307,10 +346,6 @@ def _gap(gap: float) -> str:
         if math.isfinite(gap)
         else "unknown (of landmarks without --certify, of a tree that ended above one partition)"
     )
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"dask-odm: {_one_line(str(message))}", err=True)
 
 
 def _stop(ctx: click.Context, message: str, status: int) -> None:

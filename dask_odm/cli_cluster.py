@@ -83,23 +83,65 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-def cluster_of(
-    joining: Joining, workers: int | None, threads: int | None, memory: str | None
-) -> AbstractContextManager[Any]:
-    """Where to train: workers of this machine, of a scheduler, or this process."""
-    if joining.scheduler is not None and workers is not None:
-        raise click.UsageError("--scheduler and --workers exclude each other.")
-    if workers is None and (threads is not None or memory is not None):
-        raise click.UsageError("--threads and --worker-memory go with --workers.")
-    if joining.scheduler is not None:
-        return joining.joined()
-    if joining != Joining():
-        raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
-    if workers is None:
-        return nullcontext()
-    from dask_odm.engine.workers import local_workers
+@dataclass(frozen=True)
+class Place:
+    """Where a command's work runs: workers of this machine, those of a scheduler, or this process.
 
-    return local_workers(workers, threads or 1, memory or "auto")
+    Parameters
+    ----------
+    joining : Joining
+    workers, threads : int or None
+        Workers of this machine, and threads of each.
+    worker_memory : str or None
+        Memory of each.
+    """
+
+    joining: Joining = Joining()
+    workers: int | None = None
+    threads: int | None = None
+    worker_memory: str | None = None
+
+    def opened(self) -> AbstractContextManager[Any]:
+        """The place while the context lasts; options that exclude each other end the command."""
+        if self.joining.scheduler is not None and self.workers is not None:
+            raise click.UsageError("--scheduler and --workers exclude each other.")
+        if self.workers is None and (self.threads is not None or self.worker_memory is not None):
+            raise click.UsageError("--threads and --worker-memory go with --workers.")
+        if self.joining.scheduler is not None:
+            return self.joining.joined()
+        if self.joining != Joining():
+            raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
+        if self.workers is None:
+            return nullcontext()
+        from dask_odm.engine.workers import local_workers
+
+        return local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
+
+
+_PLACE_OPTIONS = (
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        help="Work on so many worker processes of this machine; a fit of small data is solved in this one all the "
+        "same: up to 65536 rows and 256 MB, in one partition.",
+    ),
+    click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]"),
+    click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced."),
+)
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say where a command works; it gets them as one argument, ``workplace``."""
+
+    @wraps(command)
+    def run(*args: Any, joining: Joining, **given: Any) -> Any:
+        place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory")))
+        return command(*args, workplace=place, **given)
+
+    found: Any = run
+    for option in reversed(_PLACE_OPTIONS):
+        found = option(found)
+    return join_options(found)
 
 
 @click.command()

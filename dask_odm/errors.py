@@ -21,3 +21,7 @@ class MemoryLimitError(DaskODMError, ValueError):
 
 class ClusterError(DaskODMError, RuntimeError):
     """Workers or a scheduler that were lost, are stuck or differ in version from the client."""
+
+
+class ObjectStoreError(DaskODMError, RuntimeError):
+    """An object store that does not answer for long, refuses access, or has no such bucket."""

@@ -7,10 +7,13 @@ two threads do not hear each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,17 @@ class Event:
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """``done`` of ``total`` ``unit`` of a phase; the first has ``done=0``. An unknown total is None."""
+    """``done`` of ``total`` ``unit`` of a phase; the first has ``done=0``. An unknown total is None.
+
+    A ``passing`` phase is one of many, such as a pass over the rows: it begins where `Meter` first tells of it, and
+    what shows it leaves nothing behind.
+    """
 
     phase: str
     done: int
     total: int | None
     unit: str = "chunks"
+    passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,19 @@ class Ingested(Event):
     dropped: int
     label: str | None
     target: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointOpened(Event):
+    """A fit with a checkpoint begins; its digest ``fit``, of data, parameters and ``seed``, tells it from others.
+
+    ``steps`` of it, or levels, are in the checkpoint that it goes on from; 0 where it begins anew.
+    """
+
+    path: str
+    fit: str
+    seed: int
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -91,6 +112,8 @@ class IterationFinished(Event):
     hops: int = 0
 
 
+TELL_SECONDS = 0.1  # between two reports of a `Meter`, and before the first: shorter work is not worth a word
+T = TypeVar("T")
 Listener = Callable[[Event], object]
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dask_odm_listeners", default=())
 
@@ -109,3 +132,55 @@ def listen(*listeners: Listener) -> Iterator[None]:
         yield
     finally:
         _listeners.reset(token)
+
+
+class Meter:
+    """Tells how far work has come that threads share: they count what they did, and the one that began it reports.
+
+    Listeners belong to that thread, so it has to take part in the work, or to wait for it step by step. Nothing is
+    reported of what takes less than `TELL_SECONDS`.
+
+    Parameters
+    ----------
+    phase : str
+    total : int
+    unit : str
+        As of `Progress`.
+
+    Examples
+    --------
+    >>> with Meter("pass", 1000, "rows") as meter:
+    ...     for rows in (400, 600):
+    ...         meter.add(rows)
+    """
+
+    def __init__(self, phase: str, total: int, unit: str = "parts") -> None:
+        self._phase, self._total, self._unit = phase, total, unit
+        self._done, self._told, self._heard = 0, False, bool(_listeners.get())
+        self._thread, self._lock, self._due = threading.get_ident(), threading.Lock(), time.monotonic() + TELL_SECONDS
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._told or (self._heard and time.monotonic() >= self._due):
+            self._tell(self._total)
+
+    def add(self, count: int = 1) -> None:
+        """So much more is done."""
+        if not self._heard:
+            return
+        with self._lock:
+            self._done += count
+        if threading.get_ident() == self._thread and time.monotonic() >= self._due:
+            self._tell(min(self._done, self._total))
+
+    def over(self, items: Iterable[T], count: Callable[[T], int] = lambda item: 1) -> Iterator[T]:
+        """The items, each counted once the next is asked for."""
+        for item in items:
+            yield item
+            self.add(count(item))
+
+    def _tell(self, done: int) -> None:
+        self._told, self._due = True, time.monotonic() + TELL_SECONDS
+        report(Progress(self._phase, done, self._total, self._unit, passing=True))

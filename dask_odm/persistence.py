@@ -14,7 +14,9 @@ import numpy as np
 
 from dask_odm.data.store.asides import remove_abandoned
 from dask_odm.data.store.files import left_aside, reason
+from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.records import Record, read_record, write_record
+from dask_odm.data.store.storage import storage_of
 from dask_odm.errors import StoreError
 from dask_odm.problems.odm import Point
 from dask_odm.solvers.base import Solution
@@ -26,7 +28,7 @@ def save_checkpoint(path: str | os.PathLike[str], solutions: Sequence[Solution],
 
     Parameters
     ----------
-    path : folder; the checkpoint there stays valid until the new one is in place
+    path : folder, or address; the checkpoint there stays valid until the new one is in place
     solutions : of all partitions, in their order; ``dual`` of shape (n_machines, n_k) each
     attributes : JSON that tells whether a fit may resume from it
 
@@ -40,9 +42,8 @@ def save_checkpoint(path: str | os.PathLike[str], solutions: Sequence[Solution],
 
 def save_state(path: str | os.PathLike[str], arrays: Mapping[str, Array], attributes: Mapping[str, Any]) -> None:
     """Write any arrays as a checkpoint; else as `save_checkpoint`."""
-    target = os.path.abspath(path)
-    write_record(target, "checkpoint", arrays, attributes, overwrite=True)
-    remove_left_aside(target)
+    write_record(path, "checkpoint", arrays, attributes, overwrite=True)
+    remove_left_aside(path)
 
 
 def remove_left_aside(path: str | os.PathLike[str]) -> None:
@@ -50,7 +51,9 @@ def remove_left_aside(path: str | os.PathLike[str]) -> None:
 
     Only who may write the checkpoint does so. Where nothing there is one, nothing is removed.
     """
-    target = os.path.abspath(path)
+    target = location_of(path)
+    if is_address(target):
+        return  # a writer's own objects are removed by those that come after it
     with suppress(OSError, StoreError):  # of a folder that cannot be listed just now: the next fit removes it
         if not os.path.lexists(target):
             found = _interrupted(target)
@@ -82,11 +85,16 @@ def load_state(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Record | None:
     """The record of a checkpoint, that of a process that was killed as it was put in place included; else None."""
-    target = os.path.abspath(path)
-    if os.path.lexists(target):
+    target = location_of(path)
+    if storage_of(target).exists():
         return read_record(target, "checkpoint")
     found = _interrupted(target)
     return None if found is None else read_record(found, "checkpoint")
+
+
+def is_checkpoint_there(path: str | os.PathLike[str]) -> bool:
+    """Whether anything is where a checkpoint would be."""
+    return storage_of(location_of(path)).exists()
 
 
 def arrays_of(record: Record) -> dict[str, Array]:
@@ -99,13 +107,13 @@ def solutions_of(arrays: Mapping[str, Array], path: str | os.PathLike[str]) -> l
     try:
         return _unstack(arrays)
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
-        target = os.path.abspath(path)
+        target = location_of(path)
         raise StoreError(f"checkpoint '{target}' holds no solutions ({error}); remove it to start afresh.") from error
 
 
 def _interrupted(target: str) -> str | None:
     """The checkpoint of a process that was killed between the two renames of `replace_folder`."""
-    if not os.path.isdir(os.path.dirname(target)):
+    if is_address(target) or not os.path.isdir(os.path.dirname(target)):
         return None
     try:
         folders = left_aside(target)

@@ -25,8 +25,9 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.events import IterationFinished, LevelFinished
 
-COMMANDS = ("ingest", "info", "verify", "fit", "predict", "evaluate", "cluster", "retire", "bench", "demo")
+COMMANDS = ("ingest", "info", "verify", "fit", "search", "predict", "evaluate", "cluster", "retire", "bench", "demo")
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 
 
@@ -195,12 +196,14 @@ def test_errors_are_one_line(made, tmp_path):
     (tmp_path / "bad.csv").write_text("a,b,label\n1,2,x\n1,oops,y\n")
     assert "bad.csv, line 3" in refused("ingest", tmp_path / "bad.csv", new)
     assert "nothing.csv" in refused("ingest", tmp_path / "nothing.csv", new)
-    assert "exists; pass overwrite=True (--overwrite)" in refused("ingest", tmp_path / "bad.csv", train)
+    assert "exists; pass --overwrite" in refused("ingest", tmp_path / "bad.csv", train)
     assert "does not exist" in refused("info", tmp_path / "nothing.zarr")
     assert "does not exist" in refused("verify", tmp_path / "nothing.zarr")
     assert "is a model, not a store" in refused("fit", model, new)
     assert "is a store, not a model" in refused("predict", train, train, tmp_path / "p.csv")
-    assert "must end in .csv or .zarr" in refused("predict", model, train, tmp_path / "p")
+    assert "must end in .csv or .zarr, which tells the format, or be - for stdout" in refused(
+        "predict", model, train, tmp_path / "p"
+    )
     assert "memory_limit must be" in refused("fit", train, new, "--workers", 1, "--worker-memory", "lots")
     assert "cannot join the scheduler at 'nowhere'" in refused("fit", train, new, "--scheduler", "nowhere")
     assert sorted(os.listdir(tmp_path)) == ["bad.csv"]
@@ -213,7 +216,7 @@ def test_an_output_that_exists_is_refused_before_the_work(made, tmp_path):
         assert time.perf_counter() - began < 5
         return line
 
-    assert "exists; pass overwrite=True (--overwrite)" in check(made / "model.zarr")
+    assert "exists; pass --overwrite" in check(made / "model.zarr")
     assert "is not a model; remove it yourself" in check(made / "train.zarr", "--overwrite")
     assert "there is no folder" in check(tmp_path / "no/m.zarr")
 
@@ -389,7 +392,7 @@ def test_ingest_a_folder_or_a_pattern(parts, tmp_path, pattern):
     assert shown[-2:] == ["labels from   column 'kind'", "rows dropped  3"]
     line = refused("ingest", parts / pattern, tmp_path / "c.zarr", "--label", "kind")
     assert "missing values in column 'pay' (3 rows), first at " in line
-    assert line.endswith("drop those rows with drop_missing=True (--drop-missing).")
+    assert line.endswith("drop those rows with --drop-missing.")
     assert not (tmp_path / "c.zarr").exists()
 
 
@@ -405,7 +408,7 @@ def test_ingest_standard_input(tmp_path, text, options):
 
 
 def test_ingest_standard_input_that_is_refused(tmp_path):
-    for text, message in (("1 1:5\n", "give n_features (--n-features)"), ("", "standard input: the file is empty")):
+    for text, message in (("1 1:5\n", "give --n-features"), ("", "standard input: the file is empty")):
         result = CliRunner().invoke(main, ["ingest", "-", str(tmp_path / "a.zarr")], input=text, catch_exceptions=False)
         assert result.exit_code == 2
         assert message in result.stderr
@@ -431,7 +434,7 @@ def test_ingest_says_what_labels_became(tmp_path):
     for options, kind in (((), "real"), (("--target", "classes"), "classes")):
         result = run_json("ingest", tmp_path / "a.csv", tmp_path / f"{kind}.zarr", *options)
         assert (result["target"], result["store"]["y"]) == (kind, kind)
-    assert refused("fit", tmp_path / "real.zarr", tmp_path / "m.zarr").endswith("target='classes' (--target classes).")
+    assert refused("fit", tmp_path / "real.zarr", tmp_path / "m.zarr").endswith("with --target classes.")
 
 
 def test_long_lists_of_classes_are_cut(tmp_path):
@@ -441,3 +444,33 @@ def test_long_lists_of_classes_are_cut(tmp_path):
     assert "c08" not in shown
     assert len(run_json("info", tmp_path / "a.zarr")["classes"]) == 40
     assert "… (40)" in run("info", tmp_path / "a.zarr").stdout
+
+
+@pytest.mark.parametrize("options", [("--solver", "landmark", "--n-landmarks", 20), ("--n-partitions", 4), ()])
+def test_a_finished_fit_that_is_to_go_on_is_done(made, tmp_path, options):
+    """Also one that leaves no checkpoint, small as it is; another fit at the same target is refused before it works."""
+    target = tmp_path / "m.zarr"
+    command = ("fit", made / "train.zarr", target, "--checkpoint", tmp_path / "c.zarr", *options)
+    run(*command)
+    before = (target / "manifest.json").read_bytes()
+    assert run(*command, "--resume").stdout == f"{target} is done: this very fit made it. --overwrite makes it anew.\n"
+    assert (target / "manifest.json").read_bytes() == before
+    assert run_json(*command, "--resume")["dual_gap"] == run_json("info", target)["dual_gap"]
+    assert refused(*command).endswith("exists; pass --overwrite to replace it.")
+    other = ("fit", made / "train.zarr", target, "--checkpoint", tmp_path / "other.zarr", *options, "--lam", 7)
+    assert refused(*other, "--resume").endswith("exists; pass --overwrite to replace it.")
+
+
+@pytest.mark.parametrize("options", [("--n-partitions", 4), ("--solver", "landmark"), ("--kernel", "linear")])
+def test_what_is_shown_is_saved(made, tmp_path, options, monkeypatch):
+    """Ctrl-C right after a line of the table: the checkpoint has that line, and the first one too."""
+    checkpoint, shown = tmp_path / "c.zarr", []
+
+    def note(event):
+        if isinstance(event, (LevelFinished, IterationFinished)):
+            shown.append(event)
+            assert len(read_record(checkpoint, "checkpoint").attributes["history"]) >= len(shown)
+
+    monkeypatch.setattr("dask_odm.diagnostics.progress.ProgressBars.__call__", lambda self, event: note(event))
+    run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", checkpoint, *options)
+    assert len(shown) > 1

@@ -196,13 +196,13 @@ def test_class_weight_is_that_of_python(store, tmp_path, texts, weights):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--class-weight", "odd"], "The 'class_weight' parameter of ODMClassifier must be"),
+        (["--class-weight", "odd"], "--class-weight must be"),
         (["--class-weight", "5=2"], "class_weight names '5', which is not among the classes [-1, 1]."),
         (["--class-weight", "1=much"], "class_weight must be finite and not negative numbers. Got 'much' for 1."),
         (["--class-weight", "balanced", "--class-weight", "1=2"], "Got 'balanced' for ''."),
-        (["--theta", 1.0], "The 'theta' parameter of ODMClassifier must be a float in the range [0.0, 1.0)."),
-        (["--gamma", "big"], "The 'gamma' parameter of ODMClassifier must be"),
-        (["--n-partitions", 0], "The 'n_partitions' parameter of ODMClassifier must be an int in the range [1, inf)"),
+        (["--theta", 1.0], "--theta must be a float in the range [0.0, 1.0)."),
+        (["--gamma", "big"], "--gamma must be"),
+        (["--n-partitions", 0], "--n-partitions must be an int in the range [1, inf)"),
         (["--memory-limit", "lots"], "memory_limit must be"),
     ],
 )

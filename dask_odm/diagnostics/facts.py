@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dask_odm.data.store.storage import storage_of
+from dask_odm.data.store.locations import location_of
+from dask_odm.data.store.storage import resolved, storage_of
 from dask_odm.data.store.store import Store
 
 _SHOWN = 8
@@ -50,7 +51,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     classes, support = getattr(model, "classes_", None), getattr(model, "support_", None)
     return {
         "kind": "model",
-        "path": os.path.abspath(path),
+        "path": location_of(path),
         "estimator": type(model).__name__,
         "kernel": parameters.get("kernel"),
         "parameters": parameters,
@@ -64,6 +65,12 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
+def search_facts(model: Any) -> dict[str, Any]:
+    """Return what a search found and tried, nothing of a model that was not searched for."""
+    names = ("best_params", "best_score", "best_index", "cv_results")
+    return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
+
+
 def _solver(model: Any) -> str | None:
     """Return the solver that a model was trained by, and why it was chosen."""
     first: dict[str, Any] = next(iter(getattr(model, "history_", [])), {})
@@ -72,7 +79,7 @@ def _solver(model: Any) -> str | None:
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes of all files below a folder."""
-    return sum(storage_of(os.fspath(path)).sizes().values())
+    return sum(storage_of(resolved(location_of(path))).sizes().values())
 
 
 def plain(value: Any) -> Any:

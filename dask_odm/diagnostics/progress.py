@@ -32,6 +32,7 @@ _STEP_COLUMNS = (
     ("hops", "hops", 5, "d"),
     ("seconds", "seconds", 8, ".2f"),
 )
+MANY = 100_000  # of a unit: a bar shows them as 120k
 Columns = tuple[tuple[str, str, int, str], ...]
 
 
@@ -112,8 +113,9 @@ class ProgressBars:
     Notes
     -----
     A phase ends with the event whose ``done`` is its ``total``; a phase of unknown total ends when it starts
-    anew or at `close`. Bars exist only while a phase runs, and stay in their process: a copy or pickle
-    holds ``force`` and nothing else, so that estimators with this callback can be cloned and pickled.
+    anew or at `close`. The bar of a passing phase, such as a pass over the rows, goes when it ends. Bars exist only
+    while a phase runs, and stay in their process: a copy or pickle holds ``force`` and nothing else, so that
+    estimators with this callback can be cloned and pickled.
 
     Examples
     --------
@@ -166,7 +168,10 @@ class ProgressBars:
             bar = None
         if bar is None:
             unit = f" {event.unit}"
-            bar = _tqdm()(desc=event.phase, total=event.total, unit=unit, file=sys.stderr, dynamic_ncols=True)
+            bar = _tqdm()(
+                desc=event.phase, total=event.total, unit=unit, initial=event.done, leave=not event.passing,
+                file=sys.stderr, dynamic_ncols=True, unit_scale=(event.total or 0) >= MANY,
+            )  # fmt: skip
             self._bars[event.phase] = bar
         bar.total = event.total
         bar.update(event.done - bar.n)

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import psutil
 from dask.base import compute, persist
+from dask.callbacks import Callback as Callbacks
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
@@ -148,10 +149,15 @@ class Cluster:
                 f"worker's limit of {format_bytes(self.limit)} are free for it. {advice}"
             )
 
-    def persist(self, tasks: Sequence[Delayed]) -> list[Delayed]:
-        """Start ``tasks`` and return them as inputs for others; results stay where they are made."""
+    def persist(self, tasks: Sequence[Delayed], on_done: Callable[[], object] = lambda: None) -> list[Delayed]:
+        """Start ``tasks`` and return them as inputs for others; results stay where they are made.
+
+        Without a client they are done then, and ``on_done`` was called after each.
+        """
         if self.client is None:
-            return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
+            keys = {task.key for task in tasks}
+            with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
+                return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
         with cluster_errors(), self._sending([task.key for task in tasks]):
             return list(self.client.persist(list(tasks)))
 

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.events import Meter
 from dask_odm.kernels.sums import tree_sum
-from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.row_passes import PassBytes, RowBlock
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.problems.row_passes import PASS, PassBytes, RowBlock, rows_of
 from dask_odm.typing import Array
 
 MOST_GROUPS = 64  # of chunks, whose sums are added up
@@ -106,6 +107,8 @@ class StorePasses:
         groups = chunk_groups(self.store.n_chunks)
         count = task_count(len(groups), self.cluster.slots)
         each = len(groups) // count
+        if self.cluster.client is None:
+            return self._here(groups, query, method, arguments, of_groups)
         run = delayed(sum_groups, pure=False)
         name = f"{type(query).__name__.lower()}-{method.__name__}"
         serial = uuid4().hex  # tasks of two fits at the same time are not the same, though they ask for the same
@@ -124,8 +127,30 @@ class StorePasses:
         ]
         if count * nbytes > CLIENT_BYTES:
             tasks = [tree_sum(tasks)]
-        parts = dict(self.cluster.results(tasks))
+        with Meter(PASS, self.rows, "rows") as meter:
+            parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
         return tree_sum([parts[i] for i in range(len(tasks))])
+
+    def _here(
+        self,
+        groups: Sequence[range],
+        query: Any,
+        method: Callable[..., Any],
+        arguments: Sequence[Any],
+        of_groups: Sequence[Any],
+    ) -> Any:
+        """`run` by threads of this process, which say how far they are: the same sums by the same tree."""
+        count = task_count(len(groups), self.cluster.slots)
+        each = len(groups) // count
+        with Meter(PASS, self.rows, "rows") as meter:
+
+            def work(i: int) -> Any:
+                some = slice(i, i + each)
+                return sum_groups(
+                    self.store, groups[some], query, method, arguments, of_groups[some], self.columns, meter
+                )
+
+            return tree_sum(run_threads(work, range(0, len(groups), each), self.cluster.threads))
 
 
 def sum_groups(
@@ -136,6 +161,7 @@ def sum_groups(
     arguments: Sequence[Any],
     of_groups: Sequence[Any] = (),
     columns: Columns = codes_and_weights,
+    meter: Meter | None = None,
 ) -> Any:
     """What ``method`` of ``query`` sums over groups of chunks, added up pair by pair: a pass's task."""
     buffer = store.buffer()
@@ -143,11 +169,15 @@ def sum_groups(
     try:
         with single_threaded_blas:
             return tree_sum(
-                method(query, _blocks(store, group, buffer, columns), *arguments, *argument)
+                method(query, _counted(_blocks(store, group, buffer, columns), meter), *arguments, *argument)
                 for group, argument in zip(groups, more, strict=True)
             )
     finally:
         return_free_memory()
+
+
+def _counted(blocks: Iterator[RowBlock], meter: Meter | None) -> Iterator[RowBlock]:
+    return blocks if meter is None else meter.over(blocks, rows_of)
 
 
 def _blocks(store: Store, chunks: range, buffer: NDArray[np.uint8], columns: Columns) -> Iterator[RowBlock]:

@@ -28,8 +28,10 @@ from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
 SILENCE = "60s"
 START_SECONDS = 60.0  # that workers of this machine may take to start
-LEAST_BYTES = 200_000_000  # with less a worker ends before it has loaded what it needs, again and again
-NEEDED = "a worker needs about 250 MB besides the data"
+# The loops and libraries of a worker take 202 MB, and USABLE of its limit may be filled: of 400 MB that leaves 58 for
+# tasks, while 310 would leave none.
+LEAST_BYTES = 400_000_000
+NEEDED = "a worker takes some 200 MB before it has any data, and may fill two thirds of its limit"
 CONNECT = "15s"
 HEARTBEAT_SECONDS = 1.0  # after which the scheduler knows what a worker runs
 
@@ -219,8 +221,8 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
     limit = memory_limit if memory_limit == "auto" else parse_limit(memory_limit)
     if isinstance(limit, int) and limit < LEAST_BYTES:
         raise MemoryLimitError(
-            f"a worker memory of {memory_limit} is too little to start with: {NEEDED}; give at least "
-            f"{LEAST_BYTES // 10**6}MB (--worker-memory)."
+            f"a worker memory of {memory_limit} is too little: {NEEDED}; give at least {LEAST_BYTES // 10**6}MB "
+            "(--worker-memory)."
         )
     settings = {
         "scheduler-address": None,  # of a cluster in the user's configuration

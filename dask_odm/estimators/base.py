@@ -48,10 +48,11 @@ from dask_odm.estimators.inputs.checks import (
     check_rows,
     require_finite_values,
 )
+from dask_odm.estimators.inputs.habits import refuse_rows_picked_by_number, refuse_strangers
 from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.saving import save_estimator
-from dask_odm.events import listen
+from dask_odm.events import CheckpointOpened, Event, listen
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
@@ -81,10 +82,32 @@ class StoreEstimator(BaseEstimator):
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
+    _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that a file does not hold: one number a training row
     _target: ClassVar[str] = "classes"  # what y is: "classes" or "real"
     _model: Model
     _file: ModelFile | None
     _token: str
+    _drawn: int | None = None  # seed of a fit that goes on, where no checkpoint has it
+    _checkpointed: CheckpointOpened | None = None  # what tells the last fit from others, where it had a checkpoint
+
+    _instead: ClassVar[dict[str, str]] = {}  # what takes the place of parameters that other packages have
+
+    def __new__(cls, *_: Any, **parameters: Any) -> Self:
+        """Name what takes the place of a parameter that only others have, before Python says that it is unknown."""
+        estimator: Any = cls
+        refuse_strangers(cls, parameters, _defaults(estimator), cls._instead)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        estimator: Any = type(self)
+        refuse_strangers(estimator, params, _defaults(estimator), self._instead)
+        super().set_params(**params)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        refuse_rows_picked_by_number()
+        found: Self = super().__sklearn_clone__()
+        return found
 
     # What a family, or its face, says --------------------------------------------------------------------------
 
@@ -157,9 +180,14 @@ class StoreEstimator(BaseEstimator):
         callbacks = getattr(self, "callbacks", None)
         check_callbacks(callbacks)
         resolved = resolve(X, y, sample_weight)
-        with listen(*(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
+        self._checkpointed = None
+        with listen(self._heed, *(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
+
+    def _heed(self, event: Event) -> None:
+        if isinstance(event, CheckpointOpened) and self._checkpointed is None:  # of several machines that of the first
+            self._checkpointed = event
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         """Decide where the fit runs: rows in memory in this process, all else over a store."""
@@ -234,7 +262,7 @@ class StoreEstimator(BaseEstimator):
     def _show(self, model: Model, attributes: dict[str, Any]) -> None:
         """Set the fitted attributes of a model, and remove those that only an earlier one had."""
         found = self._of_model(model) | attributes
-        for name in (*OF_MODELS, *self._saved):
+        for name in (*OF_MODELS, *self._saved, *self._unsaved):
             if name in found:
                 setattr(self, name, found[name])
             elif name in vars(self):
@@ -364,14 +392,18 @@ def _defaults(estimator: Any) -> dict[str, Any]:
     return {name: each.default for name, each in signature(estimator).parameters.items()}
 
 
-def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any) -> Any:
-    """``function`` on every block of a dask array of values, one result a row; workers load nothing for it."""
+def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
+    """``function`` on every block of a dask array of values, one result a row, or so many ``columns`` of them.
+
+    Workers load nothing for it.
+    """
     import dask.array as da
 
     name = f"{function.__name__}-{values.name}"
-    last = (0,) * (values.ndim - 1)
+    last, its_last = (0,) * (values.ndim - 1), (0,) * (columns > 0)
     tasks: dict[Any, Any] = {
-        (name, i): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
+        (name, i, *its_last): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
     }
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[values])
-    return da.Array(graph, name, (values.chunks[0],), meta=np.empty(0, dtype))
+    chunks = (values.chunks[0], (columns,)) if columns else (values.chunks[0],)
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK, Kernel, Packed
 from dask_odm.kernels.loops import COLUMNS
 from dask_odm.kernels.sums import tree_sum
@@ -216,7 +217,7 @@ class Gram:
         if self.keeps:
             shape = self.tiling.tiles(self.part), self.tiling.size**2
             self._tiles = np.empty(shape, self.dtype) if self.room is None else self.room.take(shape, self.dtype)
-            run_threads(self._fill, self.tiling.rows(self.part), self.threads)
+            run_threads(self._fill, self.tiling.rows(self.part), self.threads, "kernel values")
 
     @property
     def n(self) -> int:
@@ -285,7 +286,8 @@ class Gram:
         (i, of), w = self.part, v.astype(self.dtype)
         each = self.tiling.groups // of
         sums = stream_threads(lambda g: self._group(g, w), range(i * each, (i + 1) * each), self.threads)
-        total: Array = tree_sum(sums)
+        with Meter("kernel product", each) as meter:
+            total: Array = tree_sum(meter.over(sums))
         return total
 
     def _group(self, g: int, v: Array) -> Array:

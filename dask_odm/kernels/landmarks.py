@@ -122,6 +122,10 @@ class Landmarks:
         spans = [slice(start, min(start + _PANEL, r)) for start in range(0, r, _PANEL)]
         return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
 
+    def prepare(self) -> None:
+        """Compute what `features` needs, before threads ask for it at the same time."""
+        _ = self.panels, self._packed
+
     def features(self, X: Array) -> Array:
         """``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r): its coordinates in the span of the landmarks.
 
@@ -151,8 +155,8 @@ class Landmarks:
             return np.maximum(self.kernel.diagonal(rows) - np.einsum("ij,ij->i", white, white), 0.0)
 
         with single_threaded_blas:
-            _ = self.panels, self._packed  # before threads ask for them
-            parts = run_threads(block, range(0, len(X), BLOCK), threads)
+            self.prepare()
+            parts = run_threads(block, range(0, len(X), BLOCK), threads, "residuals")
         return np.concatenate(parts) if parts else np.empty(0)
 
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
+from dask_odm.events import Meter
+
 T = TypeVar("T")
 MOST_THREADS = 64
 
@@ -72,9 +74,21 @@ def _pool() -> ThreadPoolExecutor:
     return _pools[0]
 
 
-def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> list[T]:
-    """``[function(item) for item in items]`` on up to ``threads`` threads, including the caller's; results in order."""
+def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
+    """``[function(item) for item in items]`` on up to ``threads`` threads, including the caller's; results in order.
+
+    Of a ``phase`` with a name it is reported how many items are done.
+    """
     work: Sequence[Any] = list(items)
+    if phase is not None:
+        with Meter(phase, len(work)) as meter:
+
+            def counted(item: Any) -> T:
+                result = function(item)
+                meter.add()
+                return result
+
+            return run_threads(counted, work, threads)
     if threads <= 1 or len(work) <= 1:
         return [function(item) for item in work]
     results: list[Any] = [None] * len(work)

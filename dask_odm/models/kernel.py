@@ -94,7 +94,7 @@ class KernelModel:
                     left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
                     self._add(left, right, coefficients, values[:, rows])
 
-                run_threads(add, starts, threads)
+                run_threads(add, starts, threads, "predict")
         return values
 
     def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.partition.dealing import EvenDealer, permute
+from dask_odm.partition.dealing import EvenDealer, GroupDealer
 from dask_odm.typing import Array
 
 SAMPLE_ROWS = 2048  # that clusters are found on; their kernel matrix is held
@@ -188,19 +188,18 @@ class KernelClusters:
     rows : ndarray of shape (m, d)
     labels : ndarray of shape (m,)
         Cluster of every one of them.
+    norms : ndarray of shape (count,)
+        ‖mean‖² of every cluster: it takes the sample's matrix, which who looks rows up need not hold.
     """
 
     kernel: Kernel
     rows: Array
     labels: Array
+    norms: Array
 
     @property
     def count(self) -> int:
-        return int(self.labels.max()) + 1
-
-    @cached_property
-    def _norms(self) -> Array:
-        return KernelSpace.of(self.kernel, self.rows).cluster_sums(self.labels)[0]
+        return len(self.norms)
 
     def __call__(self, X: Array) -> NDArray[np.int32]:
         members, found = _shares(self.labels), []
@@ -208,11 +207,11 @@ class KernelClusters:
             right = self.kernel.pack_right(self.rows.astype(X.dtype))
             for block in _blocks(X):
                 tile = self.kernel.tile_packed(self.kernel.pack_left(block), right)
-                found.append(np.argmin(self._norms - 2.0 * (tile.astype(np.float64) @ members), axis=1))
+                found.append(np.argmin(self.norms - 2.0 * (tile.astype(np.float64) @ members), axis=1))
         return np.concatenate(found).astype(np.int32) if found else np.empty(0, np.int32)
 
     def arrays(self) -> dict[str, Array]:
-        return {"rows": self.rows, "labels": self.labels}
+        return {"rows": self.rows, "labels": self.labels, "norms": self.norms}
 
 
 def _blocks(X: Array) -> list[Array]:
@@ -240,13 +239,9 @@ class WholeDealer:
 
     def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Partition of every row, and its place there, at random, from its group and its rank in it; (n,) each."""
+        group, place = GroupDealer(self.sizes, self.seed).assign(groups, ranks)
         number = np.cumsum(np.array(self.sizes) > 0) - 1
-        place = np.empty(len(groups), np.int64)
-        for g in np.unique(groups):
-            rows = np.flatnonzero(groups == g)
-            key = int(np.random.SeedSequence([self.seed, 2, int(g)]).generate_state(1)[0])
-            place[rows] = permute(ranks[rows], self.sizes[g], key)
-        return number[groups].astype(np.int32), place
+        return number[group].astype(np.int32), place
 
 
 def cluster_sample_rows(count: int, features: int, itemsize: int) -> int:
@@ -305,10 +300,11 @@ class ClusterPartitioner:
 
     def groups(self, sample: Array) -> KernelClusters:
         space = KernelSpace.of(self.kernel, sample)
-        return KernelClusters(self.kernel, sample, k_means(space, self.n_partitions, self.seed))
+        labels = k_means(space, self.n_partitions, self.seed)
+        return KernelClusters(self.kernel, sample, labels, space.cluster_sums(labels)[0])
 
     def read_groups(self, arrays: Mapping[str, Array]) -> KernelClusters:
-        return KernelClusters(self.kernel, arrays["rows"], arrays["labels"])
+        return KernelClusters(self.kernel, arrays["rows"], arrays["labels"], arrays["norms"])
 
     def dealer(self, sizes: tuple[int, ...]) -> WholeDealer:
         return WholeDealer(sizes, self.seed)

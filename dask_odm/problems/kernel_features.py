@@ -7,7 +7,6 @@ their span: inner products of φ are those of the projections. A weight vector w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,13 +69,9 @@ def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int) -> A
         found[start:stop] = landmarks.features(rows.read(start, stop))
 
     with single_threaded_blas:
-        _fill_all(landmarks, fill, range(0, rows.n, step), threads)
+        landmarks.prepare()
+        run_threads(fill, range(0, rows.n, step), threads, "features")
     return found
-
-
-def _fill_all(landmarks: Landmarks, fill: Any, starts: Iterable[int], threads: int) -> None:
-    _ = landmarks.panels, landmarks._packed  # before threads ask for them
-    run_threads(fill, starts, threads)
 
 
 def landmark_weights(landmarks: Landmarks, w: Array) -> Array:

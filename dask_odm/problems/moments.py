@@ -19,6 +19,7 @@ from scipy.sparse import issparse
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import Affine
+from dask_odm.problems.kernel_features import span_bytes
 from dask_odm.problems.moment_loops import SUMMED, TILE, add_moments
 from dask_odm.problems.row_passes import PassBytes, RowBlock
 from dask_odm.typing import Array
@@ -42,6 +43,10 @@ class Embedding(Protocol):
         """What is taken off φ, (width,)."""
         ...
 
+    def work_bytes(self, rows: int) -> int:
+        """Bytes that a task holds to embed so many rows at a time, itself included."""
+        ...
+
     def __call__(self, X: Any, out: Array) -> None:
         """φ − origin of raw rows ``X`` (n, d), dense, into float64 ``out`` (n, width), a view of any layout."""
         ...
@@ -56,6 +61,9 @@ class FromOrigin:
     @property
     def width(self) -> int:
         return len(self.origin)
+
+    def work_bytes(self, rows: int) -> int:
+        return 8 * self.width
 
     def __call__(self, X: Any, out: Array) -> None:
         np.subtract(X, self.origin, out=out)
@@ -75,6 +83,10 @@ class InSpan:
     @property
     def origin(self) -> Array:
         return np.zeros(self.width)
+
+    def work_bytes(self, rows: int) -> int:
+        r, d = self.landmarks.rows.shape
+        return span_bytes(r, d) + 8 * rows * (2 * r + 3 * d)
 
     def __call__(self, X: Any, out: Array) -> None:
         out[...] = self.landmarks.features(self.scaling(X))
@@ -114,21 +126,23 @@ class MomentQuery:
 
     def pass_bytes(self) -> PassBytes:
         """What a task of a pass holds."""
-        work = 8 * self.piece_rows * (3 * self.k + 8)
+        work = 8 * self.piece_rows * (3 * self.k + 8) + self.embedding.work_bytes(self.piece_rows)
         return PassBytes(8 * self.n_shards * self.k * self.k, 24, work)
 
     def sums(self, blocks: Iterable[RowBlock]) -> Array:
         """``Σ c z zᵀ`` of every shard, (n_shards, k, k)."""
-        total = np.zeros((self.n_shards, self.k, self.k))
-        turned = np.zeros((self.n_shards, *[-(-self.k // TILE) * TILE] * 2))
-        buffers: dict[Any, Array] = {}
+        may_turn = isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED
+        side = -(-self.k // TILE) * TILE if may_turn else self.k
+        total, buffers = np.zeros((self.n_shards, side, side)), dict[Any, Array]()
         for piece in self._pieces(blocks):
-            if isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED and not issparse(piece.X):
-                self._add_turned(piece, self.embedding.origin, turned, buffers)
+            if may_turn and not issparse(piece.X):
+                self._add_turned(piece, total, buffers)
             else:
-                self._add(piece, total)
-        lower = np.tril(turned[:, : self.k, : self.k])
-        return total + lower + np.tril(lower, -1).transpose(0, 2, 1)
+                self._add(piece, total[:, : self.k, : self.k])
+        if not may_turn:
+            return total
+        lower = np.tril(total[:, : self.k, : self.k])
+        return lower + np.tril(lower, -1).transpose(0, 2, 1)
 
     def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[RowBlock]:
         """A bounded number of rows at a time, y (n, t), with the square roots of the weights."""
@@ -138,17 +152,17 @@ class MomentQuery:
                 y = block.y[rows].reshape(rows.stop - start, -1)
                 yield RowBlock(block.X[rows], y, np.sqrt(block.weight[rows]), block.first + start)
 
-    def _add_turned(self, piece: RowBlock, origin: Array, turned: Array, buffers: dict[Any, Array]) -> None:
+    def _add_turned(self, piece: RowBlock, total: Array, buffers: dict[Any, Array]) -> None:
         """Add the moments of some rows, by compiled loops: their lower blocks alone."""
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
-        some = buffers.setdefault(dtype, np.zeros((turned.shape[1], SUMMED), dtype))
+        some = buffers.setdefault(dtype, np.zeros((total.shape[1], SUMMED), dtype))
         # a difference from an origin of the rows' own type is exact but for its last digit
-        near = origin.astype(dtype, copy=False)
+        near = self.embedding.origin.astype(dtype, copy=False)
         for i in range(self.n_shards):
             rows = order[bounds[i] : bounds[i + 1]]
             if rows.size or self.shard_of is None:
-                add_moments(piece.X, piece.y, piece.weight, rows, near, self.y_origin, some, turned[i])
+                add_moments(piece.X, piece.y, piece.weight, rows, near, self.y_origin, some, total[i])
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""
@@ -317,7 +331,8 @@ class LeaveOutQuery:
     def pass_bytes(self) -> PassBytes:
         """What a task of a pass holds."""
         (d, r), lams, t = self.rotation.shape, self.inverse.shape[1], len(self.y_mean)
-        return PassBytes(8 * lams * t, 24, 8 * self._piece_rows * (d + 3 * r + 3 * lams * (1 + t)))
+        own = 8 * (d * r + r * (lams + t)) + self.embedding.work_bytes(self._piece_rows)
+        return PassBytes(8 * lams * t, 24, own + 8 * self._piece_rows * (d + 3 * r + 3 * lams * (1 + t)))
 
     @property
     def _piece_rows(self) -> int:

@@ -134,6 +134,23 @@ class Query:
             total += self.features.weighted_sum(X, c * self.features.scores(X, v))
         return total
 
+    def leverages(self, blocks: Iterable[RowBlock], inverse: Array) -> list[Array]:
+        """Scores of the rows at w and, of those with a curvature, ``‖inverse · φ‖²``: a list of (2, n) arrays."""
+        found = []
+        for X, y, weight in self._pieces(blocks):
+            scores = self.features.scores(X, self.w)
+            active = np.flatnonzero(self.loss.evaluate(scores, y, weight)[2])
+            pair, step = np.zeros((2, len(y))), block_rows(self.features.d, X)
+            pair[0] = scores
+            for i in range(0, len(active), step):
+                rows = active[i : i + step]
+                white = self.features.dense(X[rows]) @ inverse[:, : self.features.d].T
+                if self.features.k > self.features.d:
+                    white += self.features.constant * inverse[:, -1]
+                pair[1, rows] = np.einsum("ij,ij->i", white, white)
+            found.append(pair)
+        return found
+
     def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
         """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""
         total = np.zeros(len(steps))
@@ -245,6 +262,10 @@ class PrimalProblem:
             self._remember_curvatures(query)
         total: Array = self._passes.run(query, Query.product, v, of_groups=self._curvatures)
         return total
+
+    def leverages(self, w: Array, inverse: Array) -> Array:
+        """Of all rows in order, scores at ``w`` and, of those with a curvature, ``‖inverse · φ‖²``: float64 (2, n)."""
+        return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse), axis=1)
 
     def slopes(self, w: Array, direction: Array, steps: Array, *, double_precision: bool = False) -> Array:
         """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""

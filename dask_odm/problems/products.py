@@ -188,7 +188,9 @@ class RowProducts:
         there, here = (ChosenRows(self.source, index, double_precision) for index in (targets, sources))
         with single_threaded_blas:
             blocks = ([b] for b in range(cross_blocks(len(targets))))
-            parts = run_threads(lambda b: cross_part(self.kernel, there, here, v, b), blocks, self.threads)
+            parts = run_threads(
+                lambda b: cross_part(self.kernel, there, here, v, b), blocks, self.threads, "kernel product"
+            )
         return np.concatenate(parts) if parts else np.empty(0)
 
 

@@ -14,8 +14,11 @@ from itertools import pairwise
 from operator import add
 from typing import Any, Protocol
 
+from dask_odm.events import Meter
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
+
+PASS = "pass"  # the phase that a pass over the rows reports
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,11 @@ class RowBlock:
     weight: Array
     first: int = 0
     values: Array | None = None
+
+
+def rows_of(block: RowBlock) -> int:
+    """How many rows a block has."""
+    return len(block.y)
 
 
 @dataclass(frozen=True)
@@ -145,9 +153,9 @@ class ThreadPasses:
         nbytes: int = 0,
     ) -> Any:
         more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * self.groups
-        with single_threaded_blas:
+        with single_threaded_blas, Meter(PASS, self._rows, "rows") as meter:
             parts = run_threads(
-                lambda part: method(query, part[0], *arguments, *part[1]),
+                lambda part: method(query, meter.over(part[0], rows_of), *arguments, *part[1]),
                 zip(self._groups, more, strict=True),
                 self._threads,
             )

@@ -298,3 +298,22 @@ def add_totals(
         total[d] += c
         largest = max(largest, square)
     return largest
+
+
+@compiled
+def score_rows(X: Array, u: Array, shift: Array, scores: Array) -> None:
+    """Scores (n,) of rows less ``shift`` (d,) by weights ``u`` (d,)."""
+    for i in range(scores.size):
+        s = 0.0
+        for j in range(u.size):
+            s += (X[i, j] - shift[j]) * u[j]
+        scores[i] = s
+
+
+@compiled
+def add_rows(X: Array, rows: Array, entries: Array, shift: Array, factor: Array, total: Array) -> None:
+    """Add ``entries`` times the scaled ``rows`` of ``X`` to a total (d,)."""
+    for i in range(rows.size):
+        row, e = X[rows[i]], entries[i]
+        for j in range(total.size):
+            total[j] += e * ((row[j] - shift[j]) * factor[j])

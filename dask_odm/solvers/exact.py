@@ -182,8 +182,8 @@ def solve_exact(
         state = run.begin(start, resume)
         while True:
             if resume is None or len(state.history) > len(resume.history):
+                on_state(state)  # what is told is saved already
                 on_step(state.history[-1])
-                on_state(state)
             if run.finished(state):
                 return run.solution(state)
             state = run.step(state)

@@ -1,7 +1,8 @@
-"""Preconditioned conjugate gradients, for every solver that has products with a positive definite matrix alone.
+"""For solvers that have products with a positive definite matrix alone: conjugate gradients, the largest eigenvalue.
 
-Source: Nocedal and Wright, *Numerical Optimization*, algorithm 5.3; inexact Newton steps ask for a residual that is a
-fixed share of the first one (forcing, section 7.1).
+Sources: Nocedal and Wright, *Numerical Optimization*, algorithm 5.3, preconditioned; inexact Newton steps ask for a
+residual that is a fixed share of the first one (forcing, section 7.1). Golub and Van Loan, *Matrix Computations*,
+section 10.1: Lanczos's method.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from dask_odm.typing import Array
+
+INVARIANT = 1e-12  # of an image: what is left of it where it is within the directions so far
 
 
 def conjugate_gradients(
@@ -68,3 +71,31 @@ def conjugate_gradients(
         rz, last = float(r @ z), rz
         p = z + (rz / last) * p
     return x, products
+
+
+def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: int) -> float:
+    """The largest eigenvalue of a positive semidefinite matrix, or somewhat less, by Lanczos's method.
+
+    Directions are made orthogonal to all before them, twice: they are few.
+
+    Parameters
+    ----------
+    apply : callable
+        ``A v`` of a unit vector v (n,).
+    start : ndarray of shape (n,)
+        Not zero.
+    products : int
+        At most so many.
+    """
+    basis, images = np.empty((0, len(start))), np.empty((0, len(start)))
+    following, length = start, float(np.linalg.norm(start))
+    while len(basis) < min(products, len(start)):
+        basis = np.vstack([basis, following / length])
+        images = np.vstack([images, apply(basis[-1])])
+        following = images[-1] - basis.T @ (basis @ images[-1])
+        following -= basis.T @ (basis @ following)
+        length = float(np.linalg.norm(following))
+        if length <= INVARIANT * float(np.linalg.norm(images[-1])):
+            break
+    within = basis @ images.T
+    return max(0.0, float(np.linalg.eigvalsh(0.5 * (within + within.T))[-1]))

@@ -101,6 +101,8 @@ class Newton(ABC, Generic[S]):
     def run(self, x: Array, max_iter: int, known: S | None = None) -> PrimalSolution[S]:
         """Minimise P from ``x`` by up to ``max_iter`` steps; ``known`` sums at ``x`` spare the first pass."""
         at = self.at(x, known)
+        if not self.steps:
+            self.save(at)
         while self.steps < max_iter and not self.stuck:
             if at.gap <= self.tol and (self.steps or at.x.any()):
                 at = self.confirmed(at)
@@ -117,11 +119,11 @@ class Newton(ABC, Generic[S]):
         return PrimalSolution(at.x, at.primal, at.gap, at.gap <= self.tol, self.log.history, self.steps, at.sums)
 
     def at(self, x: Array, known: S | None = None) -> Iterate[S]:
-        """One pass at ``x``, unless its sums are known; it is recorded."""
+        """One pass at ``x``, unless its sums are known; it is recorded, and told once what follows it is saved."""
         if known is None:
             self.passes += 1
         at = self.look(x, len(self.log.history), known)
-        self.log.add(at.gap, at.primal, self.passes)
+        self.log.add(at.gap, at.primal, self.passes, hold=True)
         return at
 
     def tried(self, at: Iterate[S]) -> Iterate[S]:

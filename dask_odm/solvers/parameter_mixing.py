@@ -270,8 +270,8 @@ def mix_parameters(
         record = step_record(state.epoch, _distance(w, state.w), loss, state.epoch + 1.0, seconds, **more)
         history = [*state.history, record]
         state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), seconds, history)
+        on_state(state)  # what is told is saved already
         on_step(record)
-        on_state(state)
     return state
 
 

@@ -39,6 +39,7 @@ compiled_loop: Any = numba.njit(nogil=True, cache=True)
 SWEEPS = 16  # over all coordinates, between two looks at the bounds
 FIRST_CAUTION = 0.5  # with it the steps are as long as those of a quadratic problem may be: τσ times coupling² is 1
 RISEN = 1.5  # times the last ub, from which steps are held to be too long
+MOST_COUPLING = 2.0  # above that of any rows of norm 1
 FIRST_SHARE = 0.25  # δ at the start: of the gap that the entropy's term may leave
 
 
@@ -74,7 +75,7 @@ class SaddleState:
     coupling, caution : float
         Of steps in all coordinates at once, L is their product where that is less.
     last : float
-        ub at the last look.
+        ub at the last look, 0 before the first.
     """
 
     w: Array
@@ -93,9 +94,9 @@ class SaddleState:
     passes: int
     sweeps: int
     history: list[Record]
-    coupling: float = math.inf
+    coupling: float = MOST_COUPLING
     caution: float = FIRST_CAUTION
-    last: float = math.inf
+    last: float = 0.0
 
 
 def solver_bytes(n: int, d: int) -> int:
@@ -147,15 +148,17 @@ def solve_saddle_point(
         log.history, problem.passes_made = list(resume.history), resume.passes
     gap = relative_gap(state.upper, state.lower)
     verdict: Verdict | None = None
-    while state.upper > 0 and gap > tol and state.sweeps < max_iter and not (verdict and verdict.overlap):
+    while True:
+        if len(log.history) == 1 and state.lower == 0:  # here, so that a run that goes on from there proves it too
+            verdict, lower = settle_overlap(problem)
+            state = replace(state, lower=lower, passes=problem.passes_made)
+        if not (state.upper > 0 and gap > tol and state.sweeps < max_iter) or (verdict and verdict.overlap):
+            break
         state = solver.looked(solver.swept(state, min(SWEEPS, max_iter - state.sweeps)), tol)
         gap = relative_gap(state.upper, state.lower)
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=state.sweeps)
         state = replace(state, history=list(log.history))
         on_state(state)
-        if len(log.history) == 1 and state.lower == 0:
-            verdict, lower = settle_overlap(problem)
-            state = replace(state, lower=lower, passes=problem.passes_made)
     if not log.history:
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=0)
     log.settle()
@@ -245,11 +248,9 @@ class _SaddlePoint:
 
     def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
         """How far w and e depend on each other there, and more caution where ub rose: steps were too long."""
-        looks = state.sweeps // SWEEPS
-        if not looks & (looks - 1):  # it hardly changes later on
+        if coupling_due(state.sweeps // SWEEPS):
             state = replace(state, coupling=self._coupling(state.e))
-        caution = state.caution * 2 if upper > RISEN * state.last else state.caution
-        return replace(state, caution=caution, last=upper)
+        return replace(state, caution=state.caution * more_caution(upper, state.last), last=upper)
 
     def _coupling(self, e: Array) -> float:
         """The root of the largest eigenvalue of the two classes' covariances by e: of S, in the entropy's metric."""
@@ -260,6 +261,16 @@ class _SaddlePoint:
             total += rooted @ rooted.T - mean[:, None] * mean
             start += count
         return max(math.sqrt(max(0.0, float(np.linalg.eigvalsh(total)[-1]))), np.finfo(float).tiny)
+
+
+def coupling_due(looks: int) -> bool:
+    """Whether the coupling is found again at a look at the bounds: later on it hardly changes."""
+    return not looks & (looks - 1)
+
+
+def more_caution(upper: float, last: float) -> float:
+    """What the caution is multiplied by: 2 where the upper bound rose, since steps were too long."""
+    return 2.0 if 0 < RISEN * last < upper else 1.0
 
 
 def step_numbers(gamma: float, L: float, n_b: int) -> tuple[float, float, float, float]:

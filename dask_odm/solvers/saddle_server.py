@@ -3,8 +3,10 @@
 A step is one exchange of whole hulls: the server sends the block's Δ and what normalises the last e, and every client
 answers with its part of what normalises the next one, and of S e over the next block. Of reduced hulls the server looks
 for the cap's factor by Newton's method, from the last one, an exchange a round. The bounds are looked at as there: the
-least score of either class, or its threshold, for w and z. Nothing that travels is longer than a block or a vector of
-the features' size, and no bit depends on where a client is.
+least score of either class, or its threshold, for w and z. Steps in all coordinates are as long as there: the largest
+eigenvalue of the classes' covariances, which nobody has, is found by Lanczos's method, whose products are sums of what
+clients answer. Nothing that travels is longer than a block or a vector of the features' size, and no bit depends on
+where a client is.
 
 Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, section 4, whose steps
 are those of blocks of one coordinate, in three exchanges; here they are fused into one, and steps move all coordinates
@@ -21,12 +23,24 @@ import numpy as np
 
 from dask_odm.problems.caps import MOST_ROUNDS
 from dask_odm.problems.client_hulls import ClientHulls
-from dask_odm.problems.client_rows import Facts, Move, Moved, Weigh, Weighed, move, tell_facts, weigh
+from dask_odm.problems.client_rows import Facts, Move, Moved, Spread, Weigh, Weighed, move, spread, tell_facts, weigh
+from dask_odm.solvers.krylov import largest_eigenvalue
 from dask_odm.solvers.nearest_point import HullSolution, relative_gap
 from dask_odm.solvers.overlap import Verdict
-from dask_odm.solvers.saddle_point import FIRST_SHARE, SWEEPS, entropy_weight, step_numbers
+from dask_odm.solvers.saddle_point import (
+    FIRST_CAUTION,
+    FIRST_SHARE,
+    MOST_COUPLING,
+    SWEEPS,
+    coupling_due,
+    entropy_weight,
+    more_caution,
+    step_numbers,
+)
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
+
+PRODUCTS = 6  # for an eigenvalue: of rows' covariances they leave out a few per cent of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +63,8 @@ class ServerState:
         The best bounds so far.
     share, gamma : float
         δ and γ.
+    coupling, caution, last : float
+        As of `dask_odm.solvers.saddle_point.SaddleState`.
     passes, sweeps : int
     memory : ndarray
         That of the hulls.
@@ -65,6 +81,9 @@ class ServerState:
     lower: float
     share: float
     gamma: float
+    coupling: float
+    caution: float
+    last: float
     passes: int
     sweeps: int
     memory: Array
@@ -79,6 +98,7 @@ def solve_by_clients(
     block_size: int | None = None,
     seed: int = 0,
     gamma: float | None = None,
+    long_steps: bool = True,
     within: Callable[[Array], Array] = lambda w: w,
     resume: ServerState | None = None,
     on_step: OnStep = lambda record: None,
@@ -101,6 +121,8 @@ def solve_by_clients(
         Of the order of the blocks.
     gamma : float, optional
         Weight of the entropy; by default it falls with the gap.
+    long_steps : bool
+        Of all coordinates: as long as the rows' covariance allows. False: as short as the paper's, whatever the rows.
     within : callable
         Takes w (D,) to the nearest one that is a direction of features: of padded ones not all are.
     resume : ServerState, optional
@@ -112,7 +134,7 @@ def solve_by_clients(
         `dask_odm.solvers.nearest_point.settle_overlap`.
     """
     verdict: Verdict | None = None
-    server = _Server(hulls, block_size, seed, gamma, within)
+    server = _Server(hulls, block_size, seed, gamma, long_steps, within)
     log = StepLog(on_step)
     if resume is None:
         state = server.begun()
@@ -146,6 +168,7 @@ class _Server:
         block_size: int | None,
         seed: int,
         gamma: float | None,
+        long_steps: bool,
         within: Callable[[Array], Array],
     ) -> None:
         self._hulls, self._clients, self._seed = hulls, hulls.clients, seed
@@ -156,6 +179,7 @@ class _Server:
         self._block = self._size if block_size is None else min(block_size, self._size)
         self._scale = hulls.scale or 1.0
         largest = max(each.largest for each in facts) / self._scale * math.sqrt(self._block)
+        self._long = long_steps and self._fused
         self._L = max(1.0 if self._fused else min(1.0, largest), np.finfo(float).tiny)
 
     @property
@@ -177,13 +201,14 @@ class _Server:
         now = self._weighed(np.zeros(2), first, first + self._block).sums
         state = ServerState(
             np.zeros(self._size), np.zeros(2), now, now, np.zeros((2, self._size)), np.zeros(2), math.inf, 0.0,
-            FIRST_SHARE, 1.0, 0, 0, np.empty(0), [],
+            FIRST_SHARE, 1.0, MOST_COUPLING, FIRST_CAUTION, 0.0, 0, 0, np.empty(0), [],
         )  # fmt: skip
         return self.looked(state, 0.0)
 
     def swept(self, state: ServerState, sweeps: int) -> ServerState:
         """So many sweeps further."""
-        sigma, theta, keep, rate = step_numbers(state.gamma, self._L, self._blocks)
+        L = min(self._L, state.caution * state.coupling)
+        sigma, theta, keep, rate = step_numbers(state.gamma, L, self._blocks)
         drawn = self._drawn(state.sweeps)[: self._blocks * sweeps]
         following = np.append(drawn[1:], self._drawn(state.sweeps + sweeps)[0])
         w = state.w.copy()
@@ -246,7 +271,26 @@ class _Server:
             state = replace(state, points=points, thresholds=thresholds, upper=upper)
         share = max(min(state.share, 0.25 * relative_gap(state.upper, lower)), tol)
         gamma = self._gamma or entropy_weight(share * state.upper / self._scale**2, self._counts.tolist())
-        return replace(state, lower=lower, share=share, gamma=gamma, passes=hulls.passes_made, memory=hulls.memory)
+        state = replace(state, lower=lower, share=share, gamma=gamma)
+        state = self._steadied(state, upper) if self._long else state
+        return replace(state, passes=hulls.passes_made, memory=hulls.memory)
+
+    def _steadied(self, state: ServerState, upper: float) -> ServerState:
+        """How far w and e depend on each other there, and more caution where ub rose."""
+        if coupling_due(state.sweeps // SWEEPS):
+            state = replace(state, coupling=self._coupling(state))
+        return replace(state, caution=state.caution * more_caution(upper, state.last), last=upper)
+
+    def _coupling(self, state: ServerState) -> float:
+        """The root of the largest eigenvalue of the two classes' covariances by e, of rows of largest norm 1."""
+
+        def product(v: Array) -> Array:
+            self._hulls.passes_made += 1
+            moments = np.sum(self._clients.read(spread, Spread(state.shift, v)), axis=0)
+            return np.asarray((moments - (state.now @ v) @ state.now) / self._scale**2)
+
+        start = np.random.default_rng([self._seed, state.sweeps]).standard_normal((self._size,))
+        return max(math.sqrt(largest_eigenvalue(product, start, PRODUCTS)), np.finfo(float).tiny)
 
     def _bound(self, w: Array) -> tuple[float, Array]:
         """A lower bound of half the squared distance by a direction, and its thresholds."""

@@ -20,6 +20,7 @@ from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.sample import PrioritySample
 from dask_odm.typing import Array
 
+PHASE = "preconditioner"
 SKETCH = 3  # rows of the sample for each landmark
 ROWS = 256  # of the sample, whose kernel values a thread computes at a time
 COLUMNS = 256  # of the matrix, that a thread sums up at a time
@@ -68,7 +69,7 @@ class SketchedHessian:
             kernel.tile_packed(kernel.pack_left(rows[some].astype(np.float64)), right, values[some])
             values[some] *= np.sqrt(weight[some])[:, None]
 
-        run_threads(fill, range(0, len(rows), ROWS), self._threads)
+        run_threads(fill, range(0, len(rows), ROWS), self._threads, PHASE)
 
     def _whiten(self, values: Array) -> None:
         """``√w (L⁻¹ k)ᵀ`` of every row in place."""
@@ -77,7 +78,7 @@ class SketchedHessian:
         def whiten(start: int) -> None:
             self._landmarks.whiten(values[start : start + ROWS])
 
-        run_threads(whiten, range(0, len(values), ROWS), self._threads)
+        run_threads(whiten, range(0, len(values), ROWS), self._threads, PHASE)
 
     def _factored(self, values: Array, gram: Array | None) -> bool:
         """Factor ``gram``, or the identity, and the sum of the values' squares; whether digits are left in it."""
@@ -90,7 +91,7 @@ class SketchedHessian:
             if gram is not None:
                 self._factor[start:stop, start:] += gram[start:stop, start:]
 
-        run_threads(square, range(0, r, COLUMNS), self._threads)
+        run_threads(square, range(0, r, COLUMNS), self._threads, PHASE)
         diagonal = self._factor.ravel()[:: r + 1]
         if gram is None:
             diagonal += 1.0

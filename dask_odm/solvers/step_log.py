@@ -21,7 +21,7 @@ class StepLog:
     Parameters
     ----------
     on_step : callable
-        Told of every record: of the last one where the next is added, or `settle` is called.
+        Told of every record: of those before where the next is added, unless they are held, or `settle` is called.
     began : float, optional
         What `time.perf_counter` said when the seconds of the records began; now without.
     """
@@ -38,9 +38,10 @@ class StepLog:
         self.began -= last["seconds"]
         return last
 
-    def add(self, gap: float, objective: float, passes: float, **more: Any) -> None:
-        """A record more; the one before is reported, if it was not."""
-        self.settle()
+    def add(self, gap: float, objective: float, passes: float, *, hold: bool = False, **more: Any) -> None:
+        """A record more; those before are reported, if they were not, unless ``hold`` leaves them to `settle`."""
+        if not hold:
+            self.settle()
         seconds = time.perf_counter() - self.began
         self.history.append(step_record(len(self.history), gap, objective, passes, seconds, **more))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dask_odm.data.rows.finite import describe_not_finite
+from dask_odm.data.store.storage import storage_of
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.models.base import Model
@@ -50,7 +50,7 @@ def _seen_from_here(what: str, path: str, way_out: str) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        if os.path.isdir(path):
+        if storage_of(path).exists():
             raise
         raise StoreError(
             f"{what} is not there for the process that predicts, on host {socket.gethostname()}. {way_out}, and "

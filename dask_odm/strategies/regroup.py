@@ -68,12 +68,14 @@ class Reclustering:
         return [RowSet.at(positions, counts) for positions in found if len(positions)]
 
     def _require(self, partitioner: Partitioner) -> None:
-        """MemoryLimitError unless a sample, and the values of a block of rows at it, fit where rows are looked up."""
+        """MemoryLimitError unless a sample's matrix fits here, and the values of a block where rows are looked up."""
         d, itemsize = self.partitions.features, self.partitions.dtype.itemsize
         sample = min(sum(self.partitions.counts), partitioner.sample_rows(d, itemsize))
         block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * sample)
         needed = 3 * 8 * sample * d + block + self.partitions.reading_bytes
-        self.cluster.require(needed, len(self.partitions.counts), f"Finding clusters by {sample} rows")
+        what = f"Finding clusters by {sample} rows"
+        self.cluster.require(8 * sample * (sample + 2 * d), 1, what)
+        self.cluster.require(needed, len(self.partitions.counts), what)
 
     def _sample(self, partitioner: Partitioner) -> Array:
         """Scaled rows that groups are made from."""

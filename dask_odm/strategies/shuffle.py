@@ -27,7 +27,7 @@ from dask_odm.data.rows.stored import (
 )
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.data.store.whole_files import load_array, load_arrays
+from dask_odm.data.store.whole_files import load_array, load_arrays, map_array
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.partition.base import Dealer, Groups, Partitioner
@@ -164,8 +164,7 @@ class GroupOfNumber:
     path: str
 
     def __call__(self, block: StoreBlock) -> Array:
-        groups: Array = np.load(self.path, mmap_mode="r")[block.first : block.first + len(block.X)]
-        return np.array(groups)
+        return np.array(map_array(self.path)[block.first : block.first + len(block.X)])
 
 
 @dataclass(frozen=True)

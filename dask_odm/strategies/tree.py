@@ -28,7 +28,7 @@ from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_e
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.engine.cluster import ADVICE, Cluster, return_free_memory
 from dask_odm.errors import InputError
-from dask_odm.events import LevelFinished, PartitionSolved, report
+from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.problems.odm import ODMSettings, Point, RowLosses
@@ -263,9 +263,9 @@ def grow_tree(
             states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
             event = _summary(solutions, depth)
             history.append(asdict(event))
-            report(event)
             if on_level is not None:
                 on_level(number, partial(_fetch, states, cluster), history)
+            report(event)  # what is told is saved already
             if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
                 break
         final = _fetch(states, cluster)
@@ -286,9 +286,9 @@ def solve_whole(
         solution = solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [], [])
         report(_solved(0, 0, solution))
     event = _summary([solution], 0)
-    report(event)
     if on_level is not None and resume is None:
         on_level(0, lambda: [solution], [asdict(event)])
+    report(event)
     return combine([solution], [asdict(event)])
 
 
@@ -324,14 +324,16 @@ def _run_level(
         name = f"solve_{len(nodes)}_partitions-{tokenize(job.solver, job.odm, number, i)}-{_serial()}"
         rows, started = [below[c] for c in children], [states[c] for c in children]
         tasks.append(solve(job, node, seed, memory, threads, certify, rows, started, dask_key_name=name))
-    solved = cluster.persist(tasks)
-    figures: list[Any] = [None] * len(solved)
-    passed = [0] * len(solved)
-    with cluster.cancelled_on_error(solved):
-        looks = [delayed(read_figures, pure=False)(job.pass_up, s) for s in solved]
-        for i, (solution, rows_up) in cluster.results(looks):
-            figures[i], passed[i] = solution, rows_up
-            report(_solved(depth, i, solution))
+    with Meter(f"level {depth}", len(nodes), "partitions") as meter:
+        solved = cluster.persist(tasks, meter.add)
+        figures: list[Any] = [None] * len(solved)
+        passed = [0] * len(solved)
+        with cluster.cancelled_on_error(solved):
+            looks = [delayed(read_figures, pure=False)(job.pass_up, s) for s in solved]
+            for i, (solution, rows_up) in cluster.results(looks):
+                figures[i], passed[i] = solution, rows_up
+                meter.add(cluster.client is not None)  # else they are solved, and counted, already
+                report(_solved(depth, i, solution))
     return solved, figures, passed
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dask_odm.cli import main
+from dask_odm.cli_options import options_of
+from dask_odm.cli_words import shell_words
 from dask_odm.errors import DaskODMError
+from dask_odm.estimators.registry import ESTIMATORS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
 
@@ -27,19 +31,32 @@ def read_table() -> dict[str, list[str]]:
     return {name: rest for name, *rest in rows}
 
 
-def pattern(row: str) -> re.Pattern[str]:
-    """What a message of the row must be from end to end, one text or another; ``…`` stands for anything."""
+def pattern(row: str, command: str | None = None) -> re.Pattern[str]:
+    """What a message of the row must be from end to end, one text or another; ``…`` stands for anything.
+
+    A ``command`` says it in the words of a shell.
+    """
     texts = re.findall(r"`([^`]+)`", TABLE[row][1])
+    if command is not None:
+        texts = [shell_words(text, options(command)) for text in texts]
     return re.compile("|".join(".*".join(map(re.escape, text.split("…"))) for text in texts))
+
+
+@cache
+def options(command: str) -> set[str]:
+    """Names of the parameters of a command, of every estimator's for a fit."""
+    estimators = [entry.load() for entry in ESTIMATORS.values()] if command == "fit" else []
+    found = [*main.commands[command].params, *(each for estimator in estimators for each in options_of(estimator))]
+    return {str(each.name) for each in found}
 
 
 TABLE = read_table()
 
 
-def check(row: str, message: str) -> None:
+def check(row: str, message: str, command: str | None = None) -> None:
     """Fail unless ``message`` is what the table says."""
-    line = " ".join(message.split())
-    assert pattern(row).fullmatch(line), f"{row!r} is documented as {pattern(row).pattern!r}, seen was: {line}"
+    line, wanted = " ".join(message.split()), pattern(row, command)
+    assert wanted.fullmatch(line), f"{row!r} is documented as {wanted.pattern!r}, seen was: {line}"
 
 
 def raises(row: str, call: Callable[[], Any]) -> DaskODMError:
@@ -64,7 +81,7 @@ def refused(row: str, *arguments: object) -> None:
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert line.startswith("dask-odm: ")
-    check(row, line.removeprefix("dask-odm: "))
+    check(row, line.removeprefix("dask-odm: "), str(arguments[0]))
 
 
 def tree(folder: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ that is mounted names the folder instead. Containers of Deployments are started 
 often as it allows. Probes are asked as they are rendered, and pods are stopped as Kubernetes does it: the preStop hook,
 SIGTERM, and SIGKILL after the grace period. What Numba compiles pods share here, and do not in a cluster.
 
-A machine can confine its pods where the system allows it: they then run without rights, with a read-only root, a `/tmp`
-of their own, and share nothing; as the chart's user, where that one may read this machine's Python.
+A machine can confine its pods where the system allows it: they then run without rights, with a read-only root, and
+share nothing; as the chart's user, where that one may read this machine's Python.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from typing import Any
 from charts import ROOT, Document, image_environment
 
 HOSTS = Path("tests/helm/hosts")
-# Mounts that one process and its children see: this repository, the machine's folder, the pod's /tmp; all else is
-# read-only. The folders they are mounted at are empty on any Linux.
+# Mounts that one process and its children see: this repository, and the machine's folder; all else is read-only. The
+# folders they are mounted at are empty on any Linux.
 CONFINE = """
-mount --bind "$1" /srv && mount --bind "$2" /mnt && mount --bind "$3" /tmp && mount -o remount,bind,ro / && cd /tmp
-user=$4; shift 4
+mount --bind "$1" /srv && mount --bind "$2" /mnt && mount -o remount,bind,ro / && cd /mnt
+user=$3; shift 3
 exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all "$@"
 """
 TICK = 0.05
@@ -96,7 +96,7 @@ class Pod:
     def here(self, text: str) -> str:
         """A text with folders in place of the paths they are mounted at."""
         paths = "|".join(map(re.escape, sorted(self.folders, key=len, reverse=True)))
-        # in one pass: a folder's own path may begin with one that is mounted, such as /tmp
+        # in one pass: a folder's own path may begin with one that is mounted, such as /data
         pattern = rf"(?<![\w./-])({paths})(?=/|$|[^\w./-])"
         return re.sub(pattern, lambda found: self.seen(found[1]), text, flags=re.M)
 
@@ -105,19 +105,21 @@ class Pod:
         folder = self.folders[path]
         if not self.machine.confined:
             return str(folder)
-        return path if path == "/tmp" else f"/mnt/{folder.relative_to(self.machine.folder)}"
+        return f"/mnt/{folder.relative_to(self.machine.folder)}"
 
     def confined(self, words: list[str]) -> list[str]:
         """A command, confined if the machine's pods are."""
         if not self.machine.confined:
             return words
-        return confine(self.machine.folder, self.folders["/tmp"], self.machine.user, words)
+        return confine(self.machine.folder, self.machine.user, words)
 
     def environment(self) -> dict[str, str]:
         """What the container's processes see: the image's variables, the rendered ones, and where this test runs."""
         facts = {"metadata.name": self.name, "status.podIP": self.address}
         facts |= {f"metadata.labels['{key}']": value for key, value in self.template["metadata"]["labels"].items()}
         found = image_environment()
+        for each in self.container.get("envFrom", ()):
+            found |= self.machine.secrets[each["secretRef"]["name"]]
         for each in self.container["env"]:
             if "valueFrom" in each:
                 found[each["name"]] = facts[each["valueFrom"]["fieldRef"]["fieldPath"]]
@@ -251,9 +253,18 @@ class Machine:
         What helm renders; Jobs are started by `start_job`.
     user : int, optional
         Pods are confined, and run as this user; see `confining_user`.
+    secrets : dict, optional
+        Names and values of Secrets that the release does not make.
     """
 
-    def __init__(self, folder: Path, documents: list[Document], user: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        documents: list[Document],
+        user: int | None = None,
+        secrets: dict[str, dict[str, str]] | None = None,
+    ) -> None:
+        self.secrets = secrets or {}
         self.folder, self.documents, self.user, self.confined = folder, documents, user or 0, user is not None
         self.network = f"127.{random.SystemRandom().randrange(1, 255)}.{random.SystemRandom().randrange(255)}"
         self.pods: list[Pod] = []
@@ -395,20 +406,20 @@ def can_bind_loopback() -> bool:
     return True
 
 
-def confine(folder: Path, tmp: Path, user: int, words: list[str]) -> list[str]:
+def confine(folder: Path, user: int, words: list[str]) -> list[str]:
     """A command that runs another one as `CONFINE` says."""
-    return ["unshare", "--mount", "sh", "-ec", CONFINE, "sh", str(ROOT), str(folder), str(tmp), str(user), *words]
+    return ["unshare", "--mount", "sh", "-ec", CONFINE, "sh", str(ROOT), str(folder), str(user), *words]
 
 
 def confining_user(folder: Path, wanted: int) -> int | None:
     """Whom confined processes can run as: the one wanted, this process's own, or None where none can be confined."""
     code = "import dask_odm, subprocess, sys; subprocess.run([sys.executable, '--version'], check=True)"
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "/srv", "NUMBA_CACHE_DIR": "/tmp"}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "/srv", "NUMBA_CACHE_DIR": "/mnt"}
     for user in dict.fromkeys((wanted, os.getuid())):
-        tmp = folder / str(user)
-        tmp.mkdir()
-        os.chown(tmp, user, user)
-        command = confine(folder, tmp, user, [sys.executable, "-B", "-c", code])
+        own = folder / str(user)
+        own.mkdir()
+        os.chown(own, user, user)
+        command = confine(own, user, [sys.executable, "-B", "-c", code])
         with suppress(OSError, subprocess.TimeoutExpired):
             if subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False).returncode == 0:
                 return user

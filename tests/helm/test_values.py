@@ -32,15 +32,17 @@ REFUSED: list[tuple[str, Document]] = [
     ("terminationGracePeriodSeconds", {"workers": {"default": {"terminationGracePeriodSeconds": 30}}}),
     ("image.tag", {"image": {"tag": "latest"}}),
     ("image.digest", {"image": {"digest": "sha256:abc"}}),
-    ("env", {"env": {"DASK_CONFIG": "/tmp"}}),
+    ("env", {"env": {"DASK_CONFIG": "/data"}}),
     ("train.store", {"train": {"enabled": True, "model": "/data/m.zarr"}}),
     ("train.model", {"train": {"enabled": True, "store": "/data/t.zarr"}}),
-    ("train.store", {"train": {"enabled": True, "store": "s3://bucket/t.zarr", "model": "/data/m.zarr"}}),
+    ("train.store", {"train": {"enabled": True, "store": "http://bucket/t.zarr", "model": "/data/m.zarr"}}),
+    ("train.store", {"train": {"enabled": True, "store": "s3://key:secret@bucket/t.zarr", "model": "/data/m.zarr"}}),
+    ("train.checkpoints", {"train": {"checkpoints": "checkpoints"}}),
     ("train.args", {"train": {"args": "--gamma 4"}}),
     ("train.args", {"train": {"args": ["--gamma", 4]}}),
     ("train.wait", {"train": {"wait": "soon"}}),
     ("train.backoffLimit", {"train": {"backoffLimit": -1}}),
-    ("storage.mountPath", {"storage": {"mountPath": "/tmp"}}),
+    ("storage.mountPath", {"storage": {"mountPath": "/var/lib/dask-odm"}}),
     ("storage.mountPath", {"storage": {"mountPath": "data"}}),
     ("storage.accessModes", {"storage": {"accessModes": ["Any"]}}),
     ("tls.existingSecret", {"tls": {"enabled": True}}),
@@ -117,7 +119,7 @@ def test_the_page_s_helm_commands_render(tmp_path, monkeypatch):
     (tmp_path / "spot.yaml").write_text(spot)
     monkeypatch.chdir(ROOT)
     found = [each for each in commands("helm") if each[1] in ("install", "upgrade")]
-    assert len(found) == 5
+    assert len(found) == 6
     for words in found:
         rest = [str(tmp_path / word) if word == "spot.yaml" else word for word in words[2:] if word[2:] not in
                 ("create-namespace", "reuse-values")]  # fmt: skip

@@ -1,11 +1,11 @@
-"""Conjugate gradients against a direct solve, and every rule that ends them."""
+"""Conjugate gradients against a direct solve, and every rule that ends them; eigenvalues against all of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dask_odm.solvers.krylov import conjugate_gradients
+from dask_odm.solvers.krylov import conjugate_gradients, largest_eigenvalue
 
 
 def system(n: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -72,3 +72,14 @@ def test_no_residual_no_step():
     x, products = conjugate_gradients(lambda p: p, np.zeros(4), lambda r: r, most=5)
     assert products == 0
     np.testing.assert_array_equal(x, np.zeros(4))
+
+
+def test_the_largest_eigenvalue_is_that_of_the_matrix():
+    root = np.random.default_rng(0).standard_normal((40, 60))
+    A, start = root @ root.T, np.ones(40)
+    best = np.linalg.eigvalsh(A)[-1]
+    assert largest_eigenvalue(A.__matmul__, start, 100) == pytest.approx(best, rel=1e-12)
+    assert 0.95 * best < largest_eigenvalue(A.__matmul__, start, 8) < best
+    flat = np.diag([3.0, 3.0, 0.0])  # whose directions end after two
+    assert largest_eigenvalue(flat.__matmul__, np.ones(3), 3) == pytest.approx(3.0, rel=1e-12)
+    assert largest_eigenvalue(np.zeros((3, 3)).__matmul__, np.ones(3), 3) == 0

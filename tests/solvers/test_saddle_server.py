@@ -10,7 +10,7 @@ import pytest
 from dask_odm.solvers.gilbert import solve_gilbert
 from dask_odm.solvers.nearest_point import find_nearest_point
 from dask_odm.solvers.saddle_point import SWEEPS, solve_saddle_point
-from dask_odm.solvers.saddle_server import ServerState, solve_by_clients
+from dask_odm.solvers.saddle_server import PRODUCTS, ServerState, solve_by_clients
 from hull_problems import by_clients, hulls
 
 ALPHAS = pytest.mark.parametrize("alpha", [None, 0.3, 0.9])
@@ -29,13 +29,14 @@ def solved(X, y, alpha, weight=None, *, count=3, block_size=None, **settings):
 
 
 @ALPHAS
-@pytest.mark.parametrize("block_size", [None, 1, 3])
+@pytest.mark.parametrize(("block_size", "long_steps"), [(None, False), (None, True), (1, True), (3, True)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_it_is_the_run_of_one_process_to_rounding(alpha, block_size, weighted):
+def test_it_is_the_run_of_one_process_to_rounding(alpha, block_size, long_steps, weighted):
+    """Of so few features, the eigenvalue that makes steps long is exact."""
     X, y = apart()
     weight = np.random.default_rng(1).integers(1, 4, 90).astype(float) if weighted else None
-    settings = {"tol": 1e-9, "max_iter": SWEEPS + 5, "block_size": block_size, "seed": 0}
-    expected = solve_saddle_point(hulls(X, y, alpha, weight), **settings, long_steps=False)
+    settings = {"tol": 1e-9, "max_iter": SWEEPS + 5, "block_size": block_size, "seed": 0, "long_steps": long_steps}
+    expected = solve_saddle_point(hulls(X, y, alpha, weight), **settings)
     for count in (1, 7):
         found, points = solved(X, y, alpha, weight, count=count, **settings)
         np.testing.assert_allclose(points, expected.points, rtol=0, atol=1e-12)
@@ -90,10 +91,18 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits_and_costs(alpha, block_si
 def test_a_step_of_whole_hulls_is_one_exchange_of_three_vectors():
     """Δ goes to every client, and sums of both classes come back, with a few numbers."""
     X, y = apart(d=50)
-    few, many = (solved(X, y, None, tol=1e-12, max_iter=sweeps)[0].history[-1] for sweeps in (SWEEPS, 2 * SWEEPS))
+
+    def last(sweeps, long_steps):
+        found, _ = solved(X, y, None, tol=1e-12, max_iter=sweeps, long_steps=long_steps)
+        return found.history[-1]
+
+    few, many = last(SWEEPS, False), last(2 * SWEEPS, False)
     assert many["rounds"] - few["rounds"] == SWEEPS + 2  # and a look at the bounds, by z and by w
     units = (many["communication"] - few["communication"]) / SWEEPS
     assert 3.0 < units < 3.7
+    longer = last(SWEEPS, True)
+    assert longer["rounds"] - few["rounds"] == 2 * PRODUCTS  # at the start, and at the first look
+    assert longer["communication"] - few["communication"] == pytest.approx(2 * PRODUCTS * (2 * 50 + 2) / 50)
 
 
 def test_blocks_of_one_send_numbers_only():

@@ -19,11 +19,14 @@ from dask_odm.data.readers.columns import choose_columns
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.sources import BLOCK_BYTES, block_rows, describe
 from dask_odm.data.readers.tables import Batch, TableSource, beside_name, beside_rows, label_values, numbered
+from dask_odm.data.store.locations import is_address
+from dask_odm.data.store.object_files import open_source
 from dask_odm.errors import InputError
 
 _MAX_BATCH = 1 << 16  # rows
 _END_OF_STREAM = 8  # bytes behind the last batch
 _PAGES = 1 << 14  # bytes of a Parquet column read at a time
+_PARTS = 1 << 20  # the same of one in an object store, where a request takes as long as a megabyte
 
 
 class ArrowTable:
@@ -146,7 +149,11 @@ def _parquet_batches(path: str, rows: int) -> Iterator[Any]:
     """Yield the names of the columns, then (batch, share of the file read so far)."""
     from pyarrow import parquet
 
-    with _explained(path), parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PAGES) as file:
+    with (
+        _explained(path),
+        _opened(path) as source,
+        parquet.ParquetFile(source, pre_buffer=False, buffer_size=_PARTS if is_address(path) else _PAGES) as file,
+    ):
         yield list(file.schema_arrow.names)
         done, total = 0, max(1, file.metadata.num_rows)
         for batch in file.iter_batches(batch_size=rows, use_threads=False):
@@ -158,22 +165,36 @@ def _ipc_batches(path: str, rows: int) -> Iterator[Any]:
     """Yield the names of the columns, then (batch, share of the file read so far)."""
     import pyarrow
 
-    with _explained(path), pyarrow.OSFile(path) as file:
+    with _explained(path), _opened(path) as file:
         if file.read(6) == b"ARROW1":
             file.seek(0)
             reader = pyarrow.ipc.open_file(file)
             yield list(reader.schema.names)
             count = reader.num_record_batches
             for i in range(count):
-                with pyarrow.memory_map(path) as mapped:  # anew, so that pages do not stay with the process
-                    batch = pyarrow.ipc.open_file(mapped).get_batch(i)
-                yield batch, (i + 1) / count
+                yield _batch(path, reader, i), (i + 1) / count
         else:
             file.seek(0)
             reader = pyarrow.ipc.open_stream(file)
             yield list(reader.schema.names)
             for batch in reader:
                 yield batch, min(1.0, (file.tell() + _END_OF_STREAM) / file.size())
+
+
+def _opened(path: str) -> Any:
+    """A file, or an object that is read a few megabytes at a time."""
+    import pyarrow
+
+    return pyarrow.PythonFile(open_source(path), mode="r") if is_address(path) else pyarrow.OSFile(path)
+
+
+def _batch(path: str, reader: Any, i: int) -> Any:
+    import pyarrow
+
+    if is_address(path):
+        return reader.get_batch(i)
+    with pyarrow.memory_map(path) as mapped:  # anew, so that pages do not stay with the process
+        return pyarrow.ipc.open_file(mapped).get_batch(i)
 
 
 @contextmanager

@@ -21,8 +21,9 @@ from dask_odm.data.readers.paths import FORMATS, TEXT_FORMATS, detect_format, fi
 from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
 from dask_odm.data.readers.stores import StoreSource
 from dask_odm.data.readers.tables import PandasSource
-from dask_odm.data.store.files import local_path
 from dask_odm.data.store.layout import MANIFEST
+from dask_odm.data.store.locations import location_of
+from dask_odm.data.store.storage import resolved, storage_of
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 
@@ -121,7 +122,7 @@ def _held(source: Any) -> Callable[..., Source] | None:
     if isinstance(X, Store):
         return partial(_store, X, y)
     if isinstance(X, str | os.PathLike):
-        found = not pair and os.path.isfile(os.path.join(local_path(X), MANIFEST))
+        found = not pair and _is_store(X)
         return partial(_store, Store.open(X), y) if found else None
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
         return partial(_arrays, X, y)
@@ -142,6 +143,10 @@ def _held(source: Any) -> Callable[..., Source] | None:
 
         return partial(arrow_source, X, y)
     return partial(_arrays, np.asarray(X), y) if pair and isinstance(X, list) else None
+
+
+def _is_store(path: str | os.PathLike[str]) -> bool:
+    return storage_of(resolved(location_of(path))).has(MANIFEST)
 
 
 def _is_a(X: Any, module: str, name: str) -> bool:

@@ -15,8 +15,8 @@ from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder
 from dask_odm.data.readers.missing import CompleteRows
 from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
-from dask_odm.data.store.files import local_path
 from dask_odm.data.store.layout import Label
+from dask_odm.data.store.locations import location_of
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError
@@ -85,7 +85,8 @@ def ingest(
 
         - a path, a list of paths of one format, a folder, a glob pattern (files in the order of their names;
           hidden ones, ``_SUCCESS`` and the like are left out), or ``-`` for text on standard input.
-          LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC (Feather)
+          LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC (Feather). All but
+          NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those right below a name
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
           dask array, zarr array (chunk by chunk)
         - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or whatever offers
@@ -95,7 +96,7 @@ def ingest(
         - a store, by path or open
 
         Of what is lazy one partition is computed at a time, on the active client if there is one
-    store : folder to write; nothing is there until everything is
+    store : folder to write, or an address such as ``s3://BUCKET/NAME``; nothing is there until everything is
     format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
     n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index,
         and is needed where another file (a test set) reaches further, and for standard input
@@ -137,9 +138,9 @@ def ingest(
     if not isinstance(store, str | os.PathLike):
         kind = type(store).__name__
         raise InputError(f"store must be a path. Got {kind} instead; rows and labels go together, as (X, y).")
-    targets = [os.path.abspath(local_path(store))]
+    targets = [location_of(store)]
     if test_size is not None:
-        targets.append(os.path.abspath(_test_path(targets[0]) if test_store is None else test_store))
+        targets.append(location_of(_test_path(targets[0]) if test_store is None else test_store))
         if targets[0] == targets[1]:
             raise InputError("store and test_store are the same folder.")
     elif test_store is not None:

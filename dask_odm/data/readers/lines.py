@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 
 from dask.utils import format_bytes
 
-from dask_odm.data.store.whole_files import open_whole
+from dask_odm.data.store.object_files import open_source, source_size
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
@@ -123,7 +123,7 @@ def file_size(path: str) -> int:
     try:
         if os.path.isdir(path):
             raise InputError(f"{path}: is a folder, not a file.")
-        size = os.path.getsize(path)
+        size = source_size(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}.") from error
     if size == 0:
@@ -142,7 +142,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if isinstance(path, PipedText):
             yield path.open()
             return
-        with open_whole(path) as file:
+        with open_source(path) as file:
             head = file.read(6)
             file.seek(0)
             _check_name(path, head)
@@ -247,7 +247,7 @@ def first_bytes(path: str) -> bytes:
     if isinstance(path, PipedText):
         return _looked_at(path)[0].data[:8]
     try:
-        with open_whole(path) as file:
+        with open_source(path) as file:
             return file.read(8)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}.") from error

@@ -38,6 +38,7 @@ from dask_odm.data.readers.sources import (
     narrow,
 )
 from dask_odm.data.readers.tables import label_values
+from dask_odm.data.store.locations import is_address
 from dask_odm.data.store.whole_files import map_array, open_whole, read_array_header
 from dask_odm.errors import InputError
 
@@ -231,6 +232,8 @@ class NumpySource(Source):
         """
         parts = []
         for path in paths:
+            if is_address(path):
+                raise InputError(f"{path}: NumPy files are read from this machine only; copy it here, or use Parquet.")
             file_size(path)
             read = _npz_part if _is_archive(path) else _npy_part
             parts.append(read(path, label, weight))

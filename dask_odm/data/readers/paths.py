@@ -11,7 +11,8 @@ from typing import Any
 
 from dask_odm.data.readers.lines import PipedText, first_bytes, first_line
 from dask_odm.data.store.documents import other_zarr
-from dask_odm.data.store.files import local_path
+from dask_odm.data.store.locations import is_address, location_of
+from dask_odm.data.store.object_files import objects_at
 from dask_odm.errors import InputError
 
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
@@ -86,7 +87,11 @@ def detect_format(path: str) -> str:
 def _expanded(item: str | os.PathLike[str]) -> list[str]:
     if isinstance(item, PipedText):
         return [item]
-    path = local_path(item)
+    path = os.fspath(item)
+    if is_address(path):
+        path = location_of(path)
+        if is_address(path):
+            return _objects(path)
     if path == "-":
         return [PipedText(sys.stdin.buffer)]
     zarr = other_zarr(path)
@@ -115,6 +120,17 @@ def _folder(path: str) -> list[str]:
     if inner:
         pattern = os.path.join(path, "**", "*.csv")
         raise InputError(f"{path}: holds the folder {inner[0]}; name the files by a pattern such as '{pattern}'.")
+    return files
+
+
+def _objects(location: str) -> list[str]:
+    """An object, or those right below an address, in the order of files of a folder."""
+    if glob.has_magic(location):
+        raise InputError(f"{location}: patterns are of this machine's files only; name the objects, or what is above.")
+    found = objects_at(location)
+    files = found if found == [location] else sorted(filter(_is_data, found), key=_order)
+    if not files:
+        raise InputError(f"{location}: there is no such object, and none below it that holds data.")
     return files
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.whole_files import load_arrays
+from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
@@ -51,6 +52,14 @@ class Scaling:
             factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, width))
             shift = statistics.minimum if method == "minmax" else statistics.mean
         return cls(statistics.mean if centre else shift, factor)
+
+    @classmethod
+    def of_features(cls, statistics: Statistics, method: str) -> Scaling:
+        """The scaling of a linear model's features, not centred; InputError where float64 has no room for it."""
+        scaling = cls.from_statistics(statistics, method, centre=False)
+        if not np.isfinite(scaling.factor).all() or not np.isfinite(scaling.shift).all():
+            raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
+        return scaling
 
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Scaled copy of ``X`` (n, d), in its dtype; the subtraction is done in float64, since it could cancel."""

@@ -6,13 +6,12 @@ A document that is a pipe, too large, nested without end or of another kind is a
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from dask_odm.data.store.files import is_being_replaced, reason
+from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import MANIFEST, STORE, Wording, crc32c, parse_body
 from dask_odm.data.store.storage import Storage, storage_of
 from dask_odm.errors import StoreError
@@ -63,24 +62,16 @@ def whole(location: str, read: Callable[[], T]) -> T:
     StoreError
         As ``read`` raises it.
     """
+    storage = storage_of(location)
     for _ in range(ATTEMPTS):
-        before = _version(location)
+        before = storage.version()
         try:
             return read()
         except StoreError:
-            if _version(location) == before and not is_being_replaced(location):
+            if storage.version() == before and not storage.is_being_replaced():
                 raise
         time.sleep(PAUSE)
     return read()
-
-
-def _version(location: str) -> tuple[int, ...] | None:
-    """What a manifest that takes another's place differs in."""
-    try:
-        found = os.stat(os.path.join(location, MANIFEST), follow_symlinks=False)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def read_manifest(
@@ -108,7 +99,7 @@ def _manifest_text(location: str, absent: Callable[[str], str], wording: Wording
 
 def other_zarr(path: str) -> str | None:
     """Say of a zarr group or array, in format 2 or 3, that another program wrote how to ingest it; else None."""
-    kind = next((kind for name, kind in _ZARR if os.path.isfile(os.path.join(path, name))), None)
+    kind = next((kind for name, kind in _ZARR if storage_of(path).has(name)), None)
     if kind is None:
         with suppress(StoreError):
             document = read_document(storage_of(path), ROOT)

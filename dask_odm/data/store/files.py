@@ -13,8 +13,6 @@ from dask_odm.errors import InputError
 
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no room for more, whosever limit it is
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-
 
 def check_output(path: str, *, overwrite: bool) -> None:
     """Raise InputError where ``path`` may not be written or replaced."""
@@ -35,17 +33,6 @@ def is_empty(folder: str) -> bool:
         return not os.listdir(folder)
     except OSError as error:
         raise InputError(f"'{folder}' exists and cannot be read: {reason(error)}.") from error
-
-
-def local_path(path: str | os.PathLike[str]) -> str:
-    """Return ``path`` as a string; InputError where it is the address of something on another machine."""
-    text = os.fspath(path)
-    if _ADDRESS.match(text):
-        raise InputError(
-            f"'{text}': only local paths; copy it to this machine, or pass what another library opened, such as "
-            f"xarray.open_zarr('{text}')."
-        )
-    return text
 
 
 def aside(path: str) -> str:

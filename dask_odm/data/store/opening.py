@@ -31,7 +31,7 @@ def _what_is_there(root: str) -> str:
     zarr = other_zarr(root)
     if zarr is not None:
         return f"'{root}' {zarr}."
-    what = "has no manifest: it is unfinished or not a store" if os.path.isdir(root) else "does not exist"
+    what = "has no manifest: it is unfinished or not a store" if storage_of(root).exists() else "does not exist"
     if os.path.isfile(root):
         what = "is a file, not a store"
     return f"store '{root}' {what}; make one with dask_odm.ingest."

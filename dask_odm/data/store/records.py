@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dask_odm.data.store.chunks import damage, read_plain_chunk
 from dask_odm.data.store.documents import MAX_BYTES, ROOT, parse_object, read_document, read_manifest, whole
-from dask_odm.data.store.files import check_output, is_being_replaced, is_empty, reason
+from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
@@ -38,8 +38,9 @@ from dask_odm.data.store.layout import (
     seal,
     with_digest,
 )
+from dask_odm.data.store.locations import location_of
 from dask_odm.data.store.schemas import SCHEMAS, anything
-from dask_odm.data.store.storage import Storage, new_storage, storage_of
+from dask_odm.data.store.storage import Storage, new_storage, resolved, storage_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 
@@ -71,7 +72,7 @@ class Record:
 
     Parameters
     ----------
-    path : absolute path of the folder
+    path : absolute path of the folder; in an object store the address of the zarr group itself
     kind : what the arrays mean, such as ``model``
     attributes : JSON content
     arrays : name to layout (shape, dtype, chunks)
@@ -169,7 +170,7 @@ class Record:
         try:
             return _manifest(self.path, self.kind)[1] != self.entries
         except StoreError:
-            return is_being_replaced(self.path)
+            return storage_of(self.path).is_being_replaced()
 
 
 def write_record(
@@ -184,7 +185,7 @@ def write_record(
 
     Parameters
     ----------
-    path : folder to make; its parent must exist
+    path : folder to make, whose parent must exist; or an address in an object store
     kind : what the arrays mean; a reader has to ask for the same
     arrays : identifier to numbers (float32, float64 or signed integers) of any shape, in memory or read
         slice by slice (`RowSource`); a chunk at a time is copied
@@ -199,7 +200,7 @@ def write_record(
     StoreError
         The disk is full or the folder cannot be written; nothing is left of the attempt.
     """
-    target = os.path.abspath(path)
+    target = location_of(path)
     layouts = {name: _layout_of(name, values) for name, values in arrays.items()}
     documents = _documents(kind, layouts, attributes)
     check_target(target, kind, overwrite=overwrite)
@@ -216,13 +217,12 @@ def write_record(
 
 def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) -> None:
     """Raise InputError where `write_record` would: it replaces a record of the same kind, and nothing else."""
-    target = os.path.abspath(path)
-    check_output(target, overwrite=overwrite)
-    if not os.path.lexists(target) or is_empty(target):
+    target = location_of(path)
+    if not new_storage(target).check(overwrite=overwrite):
         return
     head: dict[str, Any] = {}
     with suppress(StoreError):
-        head = read_document(storage_of(target), ROOT).get("attributes", {})
+        head = read_document(storage_of(resolved(target)), ROOT).get("attributes", {})
     same = head.get("format") == RECORD_FORMAT and head.get("kind") == kind
     if not same:
         raise InputError(f"'{target}' exists and is not a {kind}; remove it yourself or choose another name.")
@@ -237,8 +237,8 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
         No record, unfinished, of another kind or version, or with files that are missing, of another size
         or at odds with the manifest. The message names path, array and chunk, and the way out.
     """
-    root = os.path.abspath(path)
-    return whole(root, lambda: _opened(root, kind))
+    location = location_of(path)
+    return whole(location, lambda: _opened(resolved(location), kind))
 
 
 def _opened(root: str, kind: str) -> Record:
@@ -266,7 +266,7 @@ def replaced(kind: str, path: str) -> StoreError:
 def read_kind(path: str | os.PathLike[str]) -> str | None:
     """What a folder holds by its manifest: ``store``, ``model`` or another kind of record; None if neither."""
     with suppress(OSError, ValueError):
-        return kind_of(parse_object(storage_of(os.path.abspath(path)).read(MANIFEST, MAX_BYTES)))
+        return kind_of(parse_object(storage_of(resolved(location_of(path))).read(MANIFEST, MAX_BYTES)))
     return None
 
 
@@ -363,7 +363,7 @@ def _manifest(root: str, kind: str) -> tuple[dict[str, ArrayLayout], dict[str, l
 
 
 def _what_is_there(root: str, kind: str) -> str:
-    if not os.path.lexists(root):
+    if not storage_of(root).exists():
         return f"{kind} '{root}' does not exist; check the path."
     return f"'{root}' has no manifest: it is unfinished or no {kind} of dask_odm."
 

@@ -113,6 +113,7 @@ KERNEL = mapping(
     {"name": text},
     {"bias": real(at_least=0), "gamma": real(0), "coef0": real(at_least=0), "degree": whole(1, MAX_DEGREE)},
 )
+_OF_A_FIT = {"fit": text, "seed": whole(0, MOST_SEED)}
 MODEL = mapping(
     {
         "estimator": text,
@@ -123,9 +124,9 @@ MODEL = mapping(
             {"classes": each(scalar), "classes_dtype": text, "feature_names": each(text), "feature_dimension": text},
         ),
         "fitted": mapping({}, rest=anything),
-    }
+    },
+    _OF_A_FIT,
 )
-_OF_A_FIT = {"fit": text, "seed": whole(0, MOST_SEED)}
 TREE = mapping({**_OF_A_FIT, "level": whole(0, MOST_LEVELS), "history": LEVELS})
 STATE = mapping({**_OF_A_FIT, "vectors": each(text), "history": STEPS}, rest=scalar)
 LABELS = mapping({"classes": each(scalar, least=1)})  # a classifier's prediction

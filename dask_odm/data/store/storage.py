@@ -1,7 +1,8 @@
-"""Where the bytes of a store or a record lie: keys and bytes, behind a protocol; today a folder of this machine.
+"""Where the bytes of a store or a record lie: keys and bytes, behind a protocol; a folder, or an object store.
 
 Readers and writers know keys such as ``X/c/3/0`` and a location, never a path, so that another kind of storage is
-one class more and a line in `storage_of`. Nothing that is read decides which key is read.
+one class more and a line in `storage_of`. Nothing that is read decides which key is read, but for the generation of
+keys in an object store, which is random digits (`objects`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ from dask_odm.data.store.asides import disown, own
 from dask_odm.data.store.files import (
     aside,
     check_output,
+    is_being_replaced,
+    is_empty,
     make_folders,
+    remove_folder,
     replace_folder,
     sync_folders,
     sync_tree,
     write_synced,
 )
+from dask_odm.data.store.layout import MANIFEST
+from dask_odm.data.store.locations import is_address
+from dask_odm.data.store.new_objects import NewObjects
+from dask_odm.data.store.objects import ObjectStorage
 from dask_odm.data.store.whole_files import WholeFile
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -57,9 +65,27 @@ class Storage(Protocol):
     def complete(self, key: str, data: bytes) -> None:
         """Write the last key, the manifest, once all others are there to stay."""
 
+    def has(self, key: str) -> bool:
+        """Whether there is such a key."""
+
+    def exists(self) -> bool:
+        """Whether anything is at the location."""
+
+    def version(self) -> object:
+        """What a store or record that takes another's place differs in; None where there is none."""
+
+    def is_being_replaced(self) -> bool:
+        """Whether another one takes the place of what was here, or is about to."""
+
+    def resolved(self) -> str:
+        """The location at which the bytes are that are current now; it is never another store's later."""
+
 
 class NewStorage(Storage, Protocol):
     """A storage being written, of which nothing is visible at its location before `publish`."""
+
+    def check(self, *, overwrite: bool) -> bool:
+        """Whether something is there to be replaced; InputError where the location may not be written or replaced."""
 
     def begin(self, *, overwrite: bool) -> None:
         """Make room; InputError where the location may not be written or replaced."""
@@ -70,15 +96,23 @@ class NewStorage(Storage, Protocol):
     def discard(self) -> None:
         """Remove everything that was not published, the last call to a storage that was begun."""
 
+    def retract(self) -> None:
+        """Remove what was published."""
+
 
 def storage_of(location: str) -> Storage:
     """The storage at a location, to read from."""
-    return LocalStorage(location)
+    return ObjectStorage(location) if is_address(location) else LocalStorage(location)
 
 
 def new_storage(location: str) -> NewStorage:
     """A storage that appears at a location when it is published."""
-    return NewFolder(aside(location), location)
+    return NewObjects(location) if is_address(location) else NewFolder(aside(location), location)
+
+
+def resolved(location: str) -> str:
+    """The location at which the bytes of a store or record are that are current."""
+    return storage_of(location).resolved()
 
 
 @dataclass(frozen=True)
@@ -121,6 +155,25 @@ class LocalStorage:
         write_synced(os.path.join(self.location, key), data)
         sync_folders(self.location)
 
+    def has(self, key: str) -> bool:
+        return os.path.isfile(os.path.join(self.location, key))
+
+    def exists(self) -> bool:
+        return os.path.lexists(self.location)
+
+    def version(self) -> object:
+        try:
+            found = os.stat(os.path.join(self.location, MANIFEST), follow_symlinks=False)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def is_being_replaced(self) -> bool:
+        return is_being_replaced(self.location)
+
+    def resolved(self) -> str:
+        return self.location
+
     @contextmanager
     def _opened(self, key: str) -> Iterator[FileIO]:
         """Open a regular file; anything else, such as a pipe that would never end, is refused at once."""
@@ -136,6 +189,10 @@ class NewFolder(LocalStorage):
 
     target: str
 
+    def check(self, *, overwrite: bool) -> bool:
+        check_output(self.target, overwrite=overwrite)
+        return os.path.lexists(self.target) and not is_empty(self.target)
+
     def begin(self, *, overwrite: bool) -> None:
         check_output(self.target, overwrite=overwrite)
         try:
@@ -150,6 +207,9 @@ class NewFolder(LocalStorage):
 
     def discard(self) -> None:
         disown(self.location)
+
+    def retract(self) -> None:
+        remove_folder(self.target)
 
 
 def _fill(file: FileIO, target: memoryview) -> int:

@@ -20,7 +20,6 @@ from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chu
 from dask_odm.data.store.classes import class_sums
 from dask_odm.data.store.documents import whole
 from dask_odm.data.store.entries import entries_of, keep_entries
-from dask_odm.data.store.files import is_being_replaced, local_path
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
@@ -31,8 +30,10 @@ from dask_odm.data.store.layout import (
     Manifest,
     decode_strings,
 )
+from dask_odm.data.store.locations import location_of
 from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_store_manifest, read_target_facts
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
+from dask_odm.data.store.storage import resolved, storage_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
 from dask_odm.typing import Array
@@ -67,7 +68,8 @@ class Store:
 
     Parameters
     ----------
-    path : absolute path of the folder
+    path : absolute path of the folder; in an object store the address of the zarr group itself, which is below that
+        which it was opened by
     layout : number of rows and features, chunking and types
     facts : what is said of y without reading it
     source : what was ingested, in words
@@ -90,8 +92,8 @@ class Store:
             Not a store, unfinished, of another version, or with files that are missing, of another size
             or at odds with the manifest.
         """
-        root = os.path.abspath(local_path(path))
-        return whole(root, lambda: cls._opened(root))
+        location = location_of(path)
+        return whole(location, lambda: cls._opened(resolved(location)))
 
     @classmethod
     def _opened(cls, root: str) -> Store:
@@ -281,7 +283,12 @@ class Store:
 
     def _manifest(self) -> Manifest:
         """Read the manifest, which must be the one the store was opened by."""
-        manifest = read_store_manifest(self.path)
+        try:
+            manifest = read_store_manifest(self.path)
+        except StoreError as error:
+            if storage_of(self.path).is_being_replaced():
+                raise self._replaced() from error
+            raise
         if manifest.digest != self.digest:
             raise self._replaced()
         return manifest
@@ -291,7 +298,7 @@ class Store:
         try:
             return read_store_manifest(self.path).digest != self.digest
         except StoreError:
-            return is_being_replaced(self.path)
+            return storage_of(self.path).is_being_replaced()
 
     def _replaced(self) -> StoreError:
         return StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")

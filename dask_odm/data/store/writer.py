@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.classes import class_sums, sort_classes
-from dask_odm.data.store.files import reason, remove_folder
+from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CODE_TYPES,
@@ -38,6 +38,7 @@ from dask_odm.data.store.layout import (
     group_document,
     seal,
 )
+from dask_odm.data.store.locations import location_of
 from dask_odm.data.store.open_chunk import OpenChunk, sealed_bytes
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.storage import new_storage
@@ -57,7 +58,7 @@ class StoreWriter:
 
     Parameters
     ----------
-    path : folder to make; its parent must exist
+    path : folder to make, whose parent must exist; or an address in an object store
     dtype : ``float32`` or ``float64``
     chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
     compression : None (fastest locally) or ``zstd``
@@ -84,7 +85,7 @@ class StoreWriter:
             raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
         if compression not in (None, "zstd"):
             raise InputError(f"compression must be None or 'zstd'. Got {compression!r} instead.")
-        self.path = os.path.abspath(path)
+        self.path = location_of(path)
         self.dtype = dtype
         self.compression = compression
         self.overwrite = overwrite
@@ -343,12 +344,12 @@ class StoreWriter:
 
 def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
     """Publish prepared stores that belong together; where that fails, those that replaced nothing are taken back."""
-    new = [writer.path for writer in writers if not os.path.lexists(writer.path)]
+    new = [writer for writer in writers if not writer._storage.check(overwrite=True)]
     try:
         return [writer.publish() for writer in writers]
     except BaseException:
-        for path in new:
-            remove_folder(path)
+        for writer in new:
+            writer._storage.retract()
         raise
 
 

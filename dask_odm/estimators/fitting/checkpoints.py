@@ -17,10 +17,13 @@ from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 
 from dask_odm.data.store.files import reason
+from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.locks import FileLock, take_lock
+from dask_odm.data.store.new_objects import claimed
 from dask_odm.data.store.records import Record, check_target
 from dask_odm.data.store.schemas import LARGEST
 from dask_odm.errors import InputError, StoreError
+from dask_odm.events import CheckpointOpened, report
 from dask_odm.persistence import (
     arrays_of,
     open_checkpoint,
@@ -105,9 +108,9 @@ def check_checkpoint(path: str | None, *, resume: bool) -> None:
         if resume:
             raise InputError("resume=True needs the path of a checkpoint; pass checkpoint=.")
         return
-    target = os.path.abspath(path)
+    target = location_of(path)
     check_target(target, "checkpoint", overwrite=True)
-    if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
+    if not is_address(target) and not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
         raise InputError(f"checkpoint '{path}' cannot be written: no permission in '{os.path.dirname(target)}'.")
 
 
@@ -118,8 +121,13 @@ def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
     Raises
     ------
     InputError
-        Another fit, of this process or another one, holds it.
+        Another fit, of this process or another one, holds it. In an object store, where nothing can be held, the fit
+        that finds the checkpoint of another in the place of its own ends with a StoreError.
     """
+    if path is not None and is_address(location_of(path)):
+        with claimed(location_of(path)):
+            yield
+        return
     folder, name = ("", "") if path is None else os.path.split(os.path.abspath(path))
     if path is None or not os.access(folder, os.W_OK | os.X_OK):
         yield  # what is wrong with the folder `check_checkpoint` says
@@ -189,7 +197,7 @@ def _is_sound(solution: Solution, rows: int) -> bool:
 def _lies(path: str, what: object) -> StoreError:
     """The error of a checkpoint that is whole, and yet holds what this fit's cannot."""
     return StoreError(
-        f"checkpoint '{os.path.abspath(path)}' is not what a checkpoint is: {what}; remove it and start the fit afresh."
+        f"checkpoint '{location_of(path)}' is not what a checkpoint is: {what}; remove it and start the fit afresh."
     )
 
 
@@ -276,8 +284,10 @@ def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None
         raise StoreError(
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
         )
+    steps = len(found.attributes["history"]) if found is not None and resume else 0
+    report(CheckpointOpened(path, digest(seed), seed, steps))
     if found is not None and resume:
-        steps, level = len(found.attributes["history"]), found.attributes.get("level")
+        level = found.attributes.get("level")
         logger.info(
             "going on from checkpoint '%s', after %s", path, f"{steps} steps" if level is None else f"level {level}"
         )

@@ -65,7 +65,10 @@ class FitRun:
         )
         resume, random_state = bool(getattr(estimator, "resume", False)), getattr(estimator, "random_state", None)
         check_checkpoint(checkpoint, resume=resume)
-        seed = None if isinstance(random_state, Integral) or not resume else checkpoint_seed(checkpoint)
+        seed = None
+        if resume and not isinstance(random_state, Integral):
+            found = checkpoint_seed(checkpoint)
+            seed = getattr(estimator, "_drawn", None) if found is None else found
         if seed is None:
             seed = int(check_random_state(random_state).randint(2**31 - 1))
         return cls(seed, **given, scratch=scratch, checkpoint=checkpoint, resume=resume)

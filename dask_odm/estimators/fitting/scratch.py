@@ -55,6 +55,8 @@ def _explained(folder: str) -> Iterator[None]:
     """Turn what the system refuses in a folder into StoreError."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # of who reads what the process prints
     except OSError as error:
         if error.filename is not None and not str(error.filename).startswith(folder):
             raise  # of what the user passed, not of the scratch folder

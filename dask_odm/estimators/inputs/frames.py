@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def is_dask_series(y: Any) -> bool:
 
 
 def dask_rows(frame: Any) -> tuple[Any, Array | None]:
-    """A dask DataFrame as a dask array of floats (chunk sizes unknown), and the names of its columns.
+    """A dask DataFrame as a dask array of floats, and the names of its columns; chunk sizes where the frame knows them.
 
     Raises
     ------
@@ -133,7 +134,23 @@ def dask_rows(frame: Any) -> tuple[Any, Array | None]:
     meta = frame._meta
     _require_numbers(meta)
     single = all(dtype == np.float32 for dtype in meta.dtypes)
-    return frame.astype(np.float32 if single else np.float64).to_dask_array(), names_of(meta)
+    rows = frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))
+    return rows, names_of(meta)
+
+
+def _known_lengths(frame: Any) -> list[int] | None:
+    """Rows of every partition of a dask DataFrame, where it knows them without computing any: made of rows in memory.
+
+    Dask keeps that to itself. Where it cannot be asked in this way, lengths are unknown.
+    """
+    with suppress(ImportError, AttributeError, TypeError, ValueError):
+        from dask.dataframe.dask_expr._expr import Lengths, Literal
+        from dask.dataframe.dask_expr.io import FromPandas
+
+        if all(isinstance(each, FromPandas) for each in frame.expr.walk() if not each.dependencies()):
+            found = Lengths(frame.expr).optimize(fuse=False)
+            return list(found.value) if isinstance(found, Literal) else None
+    return None
 
 
 def dask_labels(y: Any) -> Any:

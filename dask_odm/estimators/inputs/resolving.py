@@ -28,6 +28,7 @@ from dask_odm.estimators.inputs.frames import (
     warn_column,
 )
 from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_dask_array, is_dataset, is_xarray
+from dask_odm.events import Meter
 from dask_odm.typing import Array
 
 
@@ -161,13 +162,14 @@ def spool(arrays: LazyArrays, path: str, target: str = "classes") -> Store:
     present = [a for a in (arrays.X, arrays.y, arrays.weight) if a is not None]
     blocks = zip(*[a.to_delayed().reshape(-1) for a in present], strict=True)
     encoder = None if arrays.y is None else LabelEncoder(text=False, target=target)
-    with StoreWriter(path, dtype=dtype) as writer:
+    with StoreWriter(path, dtype=dtype) as writer, Meter("spool", len(arrays.X), "rows") as meter:
         for block in blocks:
             values = iter(compute(*block))
             X = np.asarray(next(values)).astype(dtype, copy=False)
             require_finite(X, arrays.feature_names, writer.rows)
             targets = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
             writer.append(X, targets, None if arrays.weight is None else _numbers(next(values)))
+            meter.add(len(X))
         names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
         classes = None if encoder is None else encoder.classes() or None
         return writer.finish(classes, feature_names=names, source="dask arrays")

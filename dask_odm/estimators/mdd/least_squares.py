@@ -116,9 +116,7 @@ def scaled_factor(data: TrainingData, fit: MDDFit) -> tuple[Array, Array]:
     """What features are multiplied by, and the point that is 0 then, (d,) each."""
     if fit.run.scale is None:
         return np.ones(data.features), np.zeros(data.features)
-    scaling = Scaling.from_statistics(data.statistics(), fit.run.scale, centre=False)
-    if not np.isfinite(scaling.factor).all():
-        raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
+    scaling = Scaling.of_features(data.statistics(), fit.run.scale)
     return scaling.factor, scaling.shift
 
 

@@ -86,9 +86,8 @@ class MixingFit:
     def identity(self) -> dict[str, Any]:
         """All settings that make a fit what it is, as JSON; the seed and the rows' shards apart."""
         plain = asdict(self)
-        for name in ("run", "shard", "max_iter"):
-            del plain[name]
-        return plain | {"max_iter": self.max_iter, "dtype": self.run.dtype, "scale": self.run.scale}
+        del plain["run"], plain["shard"]
+        return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
 
     def count_for(self, rows: int) -> int:
         """Shards that so many rows are dealt to."""

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -17,19 +18,22 @@ from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import RUN_CONSTRAINTS
-from dask_odm.estimators.faces import StoreClassifier
 from dask_odm.estimators.fitting.machines import Scheme
 from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.fitting.schema import Schema
+from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
-from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
+from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
 
-class ODMClassifier(StoreClassifier):
+class ODMClassifier(ProbabilisticClassifier):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
@@ -95,6 +99,10 @@ class ODMClassifier(StoreClassifier):
     certify : bool, default=False
         Find ``dual_gap_`` after "landmark", by a pass over all pairs of rows. It takes the kernel of all active rows in
         float64, O(n²), and is spread over the workers. Other solvers certify anyway.
+    loo : bool, default=False
+        Find what the model would say of each training row without having learned from it, and ``loo_score_``, in closed
+        form; probabilities need it. Solvers "newton", "landmark" and "exact"; it costs about as much as a few of their
+        steps.
     step_size : {"auto", "bb"} or float, default="auto"
         Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
         c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
@@ -115,8 +123,8 @@ class ODMClassifier(StoreClassifier):
         the dict does not name keeps its own.
     multi_class : {"ovr", "ovo"} or None, default=None
         How more than two classes are learned. "ovr": a machine for every class, against the rest. "ovo": one for every
-        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, else "ovo", which was both
-        faster and more often right.
+        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, and with ``loo``, which
+        probabilities need; else "ovo", which was both faster and more often right.
     dtype : {"float32", "float64"} or None, default=None
         Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     warm_start : bool, default=False
@@ -129,10 +137,11 @@ class ODMClassifier(StoreClassifier):
         Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
         directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every level of the tree, step or epoch. It replaces a checkpoint of the same fit; one of
-        other data or parameters is an error. "exact" solves up to about 1,000 rows in one go and leaves none. Of
-        several machines that are learned one after the other, the first writes it, and machine 1, 2 and on write
-        others beside it, of its name and their number.
+        Folder that holds the last level of "sodm" and its rivals, step of the other solvers, or epoch of the svrg ones.
+        Progress shows what is written already. It replaces a checkpoint of the same fit; one of other data or
+        parameters is an error. "exact" solves up to about 1,000 rows in one go and leaves none, nor do the steps of the
+        large root of a tree. Of several machines that are learned one after the other, the first writes it, and
+        machine 1, 2 and on write others beside it, of its name and their number.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
     callbacks : list of callables or None, default=None
@@ -159,6 +168,18 @@ class ODMClassifier(StoreClassifier):
         known: the tree ended above one partition, or the solver was "landmark" without ``certify``, and what its
         landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1. Of several
         machines it is the worst's.
+    loo_decision_function_ : ndarray of shape (n,), or (n, n_classes) of more than two
+        Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
+        of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
+        settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
+        rows. A file does not hold it. Of more than two classes only with ``multi_class="ovr"``, as all of ``loo``.
+    loo_score_ : float
+        Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
+        time; folds, which may lose all of them, say less.
+    probability_link_ : ndarray of shape (2, n_points)
+        Of `predict_proba`: decision values, ascending, and the log-odds there; between and beyond them they are linear.
+    loo_parameters_ : float
+        The effective number of parameters; ``loo=True`` warns where it is above half of the rows.
     history_ : list of dict
         One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds. Of
         "exact", "landmark" (its gap over the span) and linear solvers one per step or epoch, a step that was then
@@ -197,6 +218,7 @@ class ODMClassifier(StoreClassifier):
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
         "landmarks": [StrOptions({"support", *METHODS_OF_CHOICE})],
         "certify": ["boolean"],
+        "loo": ["boolean"],
         "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
         "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
         "coreset_size": [Interval(Integral, 1, None, closed="left")],
@@ -208,9 +230,13 @@ class ODMClassifier(StoreClassifier):
         "warm_start": ["boolean"],
         **RUN_CONSTRAINTS,
     }
+    _instead: ClassVar[dict[str, str]] = {
+        "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
+    }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
-    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_")
+    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", *LEFT_OUT)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
 
     def __init__(
         self,
@@ -230,6 +256,7 @@ class ODMClassifier(StoreClassifier):
         n_landmarks: int | None = None,
         landmarks: str = "support",
         certify: bool = False,
+        loo: bool = False,
         step_size: float | str = "auto",
         stage_steps: int | None = None,
         coreset_size: int = 1024,
@@ -263,6 +290,7 @@ class ODMClassifier(StoreClassifier):
         self.n_landmarks = n_landmarks
         self.landmarks = landmarks
         self.certify = certify
+        self.loo = loo
         self.step_size = step_size
         self.stage_steps = stage_steps
         self.coreset_size = coreset_size
@@ -320,8 +348,23 @@ class ODMClassifier(StoreClassifier):
             model._publish(found, schema)
         return models
 
+    def _publish(self, trained: Trained, schema: Schema) -> None:
+        super()._publish(trained, schema)
+        if len(self.classes_) == 2 and learned_nothing(trained.history, float(self.lam)):
+            warnings.warn(
+                f"next to nothing was learned with lam={self.lam:g}: the objective is within 1 % of that of a model "
+                "that is zero. Choose a larger lam, such as 1e4, unless the features say nothing of the labels.",
+                UserWarning,
+                stacklevel=3,
+            )
+
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         return ODMFit.of(self, run, more.get("lams", ()), self._starts())
+
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
+        plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
+        return super()._joined(plain) | (joined_left_out(machines) if self._scheme == "ovr" else {})
 
     def _starts(self) -> tuple[tuple[Array, float], ...]:
         """Weights and intercept of every machine to start from."""
@@ -336,7 +379,7 @@ class ODMClassifier(StoreClassifier):
     @property
     def _scheme(self) -> Scheme:
         if self.multi_class is None:
-            return "ovr" if self.kernel == "linear" else "ovo"
+            return "ovr" if self.kernel == "linear" or self.loo else "ovo"
         return super()._scheme
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:

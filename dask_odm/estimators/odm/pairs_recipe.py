@@ -35,7 +35,7 @@ PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
     """Whether all pairs are learned at once: of dense rows in memory, where no pair has many, without a checkpoint."""
-    if scheme != "ovo" or not isinstance(data, MemoryData) or not isinstance(data.held.X, np.ndarray):
+    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData) or not isinstance(data.held.X, np.ndarray):
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False

@@ -83,6 +83,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "csvrg": Recipe(train_csvrg, linear=True, unused=_without(TREE, LANDMARK, {"stage_steps"})),
 }
 
+LEAVE_OUT = ("newton", "landmark", "exact")  # solvers whose rows can be left out in closed form
 EXACT_WORK = 1 << 33  # multiplications of a pass over the whole kernel: some seconds for a fit
 
 
@@ -115,6 +116,11 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
     is_linear(solver, fit.kernel.kernel)  # for what it refuses
     name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
     logger.info("solver=%r: %s", name, why)
+    if fit.loo and name not in LEAVE_OUT:
+        raise InputError(
+            f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark' or 'exact', or set "
+            "loo to False."
+        )
     return Choice(name, why, RECIPES[name])
 
 

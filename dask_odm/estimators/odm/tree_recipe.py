@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -55,6 +56,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     data = _merged(data, fit)
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, most)
+    _warn_of_one(parts, data.rows, fit)
     checkpoint = open_tree(lambda: f"{'' if rule is SODM else rule.name} {parts} {data.fingerprint()}".strip(), fit)
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
@@ -70,6 +72,19 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         else:
             result = _grow(job, fit, rows, checkpoint, regroup)
         return _finish(seen, rows, job, result, fit)
+
+
+def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
+    """Say of parameters of a tree that they change nothing, where the number of partitions was left to it."""
+    asked = [f"stop_at={fit.tree.stop_at}"] * (fit.tree.stop_at > 1) + ["early_stop=True"] * fit.tree.early_stop
+    if parts == 1 and fit.n_partitions is None and asked:
+        change = "change" if len(asked) > 1 else "changes"
+        warnings.warn(
+            f"{' and '.join(asked)} {change} nothing: {rows} rows make one partition, and no tree. Give n_partitions "
+            f"(--n-partitions), or leave {' and '.join(asked)} out.",
+            UserWarning,
+            stacklevel=10,
+        )
 
 
 def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -> Regroup | None:

@@ -17,7 +17,8 @@ from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.hulls import HullProblem, HullQuery, hull_pass_bytes
+from dask_odm.problems.hull_query import HullQuery
+from dask_odm.problems.hulls import HullProblem, hull_pass_bytes
 from dask_odm.solvers.nearest_point import HullSolution, find_nearest_point
 from dask_odm.solvers.overlap import Verdict, judge
 from dask_odm.solvers.step_log import Record
@@ -31,7 +32,8 @@ ANY_BOUND = 1 - 1e-9  # tolerance of a run that ends as soon as a lower bound is
 
 def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
     """The reduced hulls of the two classes, of scaled features."""
-    features = FeatureMap(data.features, 0.0, _scaling(data, fit))
+    scaling = None if fit.run.scale is None else Scaling.of_features(data.statistics(), fit.run.scale)
+    features = FeatureMap(data.features, 0.0, scaling)
     data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
     negative, positive = data.class_weights
     query = HullQuery(features, data.positive, (negative, positive))
@@ -46,15 +48,6 @@ def checked(problem: HullProblem) -> HullProblem:
         if not weight > 0:
             raise InputError(f"no row of the {which} class has a positive weight; two classes are needed.")
     return problem
-
-
-def _scaling(data: TrainingData, fit: SaddleFit) -> Scaling | None:
-    if fit.run.scale is None:
-        return None
-    scaling = Scaling.from_statistics(data.statistics(), fit.run.scale, centre=False)
-    if not np.isfinite(scaling.factor).all():
-        raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
-    return scaling
 
 
 def tell(record: Record) -> None:

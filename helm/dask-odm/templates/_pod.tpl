@@ -78,8 +78,8 @@ spec:
         capabilities:
           drop: [ALL]
       volumeMounts:
-        - name: tmp
-          mountPath: /tmp
+        - name: scratch
+          mountPath: /var/lib/dask-odm
         - name: config
           mountPath: /etc/dask-odm/config
           readOnly: true
@@ -93,7 +93,7 @@ spec:
           mountPath: {{ $.Values.storage.mountPath }}
         {{- end }}
   volumes:
-    - name: tmp
+    - name: scratch
       emptyDir:
         sizeLimit: {{ .role.temporaryStorage | default "1Gi" }}
     - name: config

@@ -1,0 +1,52 @@
+"""Messages of the package in a shell's words: options and commands where Python has parameters and functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import click
+
+_BOTH = re.compile(r"\b(\w+)(=\S*)? \((--[\w-]+)((?: [^()]*)?)\)")  # overwrite=True (--overwrite)
+_PARAMETER = re.compile(r"The '(\w+)' parameter of \w+ must")
+_SETTING = re.compile(r"(?<![\w.-])([a-z]\w*)=(?!=)('[^']*'|\"[^\"]*\"|[^\s'\",;:()]*[^\s'\",;:().])?")
+_FUNCTION = re.compile(r"\bdask_odm\.(ingest|demo)\b(?!\.\w)")
+
+
+def shell_words(text: str, options: Collection[str]) -> str:
+    """A message of the package for somebody at a shell.
+
+    Parameters
+    ----------
+    text : str
+        Such as "pass overwrite=True (--overwrite) to replace it".
+    options : collection of str
+        Names of the command's parameters, with underscores; other names stay as they are.
+    """
+    text = _BOTH.sub(_sole, text)
+    text = _PARAMETER.sub(lambda found: f"{option(found[1])} must" if found[1] in options else found[0], text)
+    text = _SETTING.sub(lambda found: _given(found[1], found[2]) if found[1] in options else found[0], text)
+    return _FUNCTION.sub(r"'dask-odm \1'", text)
+
+
+def option(name: str) -> str:
+    """The option of a parameter."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _sole(found: re.Match[str]) -> str:
+    """The option alone where a parameter stands before it."""
+    named = found[2] is not None or option(found[1]) == found[3]
+    return f"{found[3]}{found[4]}" if named else found[0]
+
+
+def _given(name: str, value: str | None) -> str:
+    if value in (None, "True"):
+        return option(name)
+    return f"no {option(name)}" if value == "None" else f"{option(name)} {str(value).strip(chr(39) + chr(34))}"
+
+
+def option_names(group: click.Group, ctx: click.Context) -> set[str]:
+    """Names of the parameters of the command of a group that runs; none before there is one."""
+    command = group.commands.get(ctx.invoked_subcommand or "")
+    return set() if command is None else {str(each.name) for each in command.get_params(ctx)}

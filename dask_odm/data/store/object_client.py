@@ -1,0 +1,135 @@
+"""The client of an object store, shared by all threads of a process: its settings, its retries, its errors.
+
+Credentials come from where the platform has them: the environment, a web identity token, or the machine's or the pod's
+role. They stay in the client. What its errors say is not repeated, since they quote requests: of an answer only status
+and code are told. Asking again, with growing pauses, is the client's: 5xx answers and cut connections.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from dask_odm.errors import DaskODMError, InputError, ObjectStoreError
+
+PATIENCE = "60s"  # for which a request is tried, ``dask_odm.object-store-patience`` of Dask's configuration
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries: they grow from one to the other
+_SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
+_STATUS = re.compile(r"status(?: code)?: (\d{3})(?: ([A-Z][A-Za-z ]{2,40}[a-z]))?")
+_CODE = re.compile(r"<Code>([A-Za-z]{2,60})</Code>")
+_DENIED = {"401", "403"}
+_KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+class NotAsExpectedError(Exception):
+    """What a put was to replace is not there, or another one is."""
+
+
+def client_of(location: str) -> Any:
+    """The client of an address's bucket.
+
+    Raises
+    ------
+    InputError
+        The package for object stores is not installed.
+    """
+    scheme, _, rest = location.partition("://")
+    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
+    return _client(scheme, rest.partition("/")[0], patience(), hash(settings))
+
+
+def patience() -> float:
+    """Seconds for which a request is tried."""
+    import dask  # here, since who reads stores of this machine does without
+    from dask.utils import parse_timedelta
+
+    return float(parse_timedelta(dask.config.get("dask_odm.object-store-patience", PATIENCE)))
+
+
+@lru_cache(maxsize=16)
+def _client(scheme: str, bucket: str, seconds: float, settings: int) -> Any:
+    try:
+        from obstore.store import AzureStore, GCSStore, S3Store
+    except ImportError as error:
+        raise InputError(f"{scheme}:// addresses need the package obstore: pip install 'dask-odm[objects]'.") from error
+    retries: Any = {
+        "max_retries": 1000,  # time is what bounds them
+        "retry_timeout": timedelta(seconds=seconds),
+        "backoff": {
+            "init_backoff": timedelta(seconds=FIRST_PAUSE),
+            "max_backoff": timedelta(seconds=LONGEST_PAUSE),
+            "base": 2,
+        },
+    }
+    # asked for by the address of the server, and in no other way
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    # a connection that hangs is given up while there is time for another; a transfer that moves is not
+    options: Any = {"timeout": timedelta(hours=1), "read_timeout": timedelta(seconds=max(1.0, seconds / 2))}
+    if scheme == "s3" and endpoint.startswith("http://"):
+        options["allow_http"] = True
+    kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+    return kind(bucket, client_options=options, retry_config=retries)
+
+
+@contextmanager
+def explained(location: str, doing: str) -> Iterator[None]:
+    """Turn what the client raises into `ObjectStoreError`; a key that is not there stays a FileNotFoundError, and a
+    condition that does not hold is a `NotAsExpectedError`.
+
+    Nothing of the client's own error is kept, neither as text nor as cause.
+    """
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+    try:
+        yield
+    except DaskODMError:
+        raise
+    except (AlreadyExistsError, PreconditionError):
+        raise NotAsExpectedError(location) from None
+    except FileNotFoundError:
+        raise FileNotFoundError(2, "not there", location) from None
+    except (BaseError, OSError, ValueError) as error:
+        found = error
+    else:
+        return
+    raise _error(location, doing, found) from None
+
+
+def _error(location: str, doing: str, found: Exception) -> ObjectStoreError:
+    """The one error of an object store that does not do as it is asked."""
+    scheme, text = location.partition("://")[0], str(found)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    answer = ""
+    if status is not None:
+        answer = " ".join(filter(None, (status[1], status[2], f"({code[1]})" if code else "")))
+    if code is not None and code[1] == "NoSuchBucket":
+        return ObjectStoreError(f"cannot {doing} '{location}': there is no such bucket; check its name.")
+    if "169.254." in text or (status is None and "redential" in text.partition("Debug source")[0]):
+        return ObjectStoreError(
+            f"cannot {doing} '{location}': no credentials; set {_KEYS[scheme]}, or give the machine or pod a role."
+        )
+    if (status is not None and status[1] in _DENIED) or type(found).__name__.startswith(("Permission", "Unauth")):
+        return ObjectStoreError(
+            f"cannot {doing} '{location}': the object store refuses access ({answer or 'denied'}); check the "
+            f"credentials ({_KEYS[scheme]}, or the role of machine or pod) and what they allow."
+        )
+    said = f"answers {answer}" if answer else "does not answer"
+    return ObjectStoreError(
+        f"cannot {doing} '{location}': the object store {said}, tried for {patience():g} s; see whether it is up and "
+        "its address (AWS_ENDPOINT_URL, AWS_REGION) is right, and run this again."
+    )
+
+
+def status_of(error: Exception) -> int | None:
+    """The status that an answer had."""
+    found = _STATUS.search(str(error))
+    return None if found is None else int(found[1])

@@ -1,0 +1,91 @@
+"""What users of scikit-learn bring along: the message names the way that works, and that way works."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from dask_odm import InputError, ODMClassifier, SaddleSVC, ingest, open_store
+
+GRID = {"lam": [1e2, 1e4]}
+
+
+@pytest.fixture(scope="module")
+def rows(make_rings):
+    X, y = make_rings(n=80)
+    return X.astype(np.float32), y
+
+
+def test_a_parameter_of_others_is_told_by_what_takes_its_place():
+    with pytest.raises(InputError, match=r"ODMClassifier has no parameter 'C': lam is .*docs/from_svc\.md"):
+        ODMClassifier(C=1)
+    with pytest.raises(InputError, match="no parameter 'C': lam"):
+        ODMClassifier().set_params(C=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        ODMClassifier(colour=1)
+    with pytest.raises(TypeError, match="'C'"):
+        SaddleSVC(C=1)
+    model = ODMClassifier(lam=3.0)
+    assert clone(model).lam == pickle.loads(pickle.dumps(model)).lam == 3.0
+
+
+def test_searches_over_lazy_rows_are_refused_and_shown_the_way(rows, tmp_path):
+    ingest(rows, tmp_path / "a.zarr")
+    ds = open_store(tmp_path / "a.zarr")
+    with pytest.raises(InputError, match=r"which a Dataset has none of: give it the arrays, as fit\(ds\.X, ds\.y\)"):
+        GridSearchCV(ODMClassifier(), GRID, cv=2).fit(ds)
+    with pytest.raises(InputError, match=r"open_store\(path\)"):
+        GridSearchCV(ODMClassifier(), GRID, cv=2).fit(str(tmp_path / "a.zarr"))
+    assert GridSearchCV(ODMClassifier(), GRID, cv=2).fit(ds.X, ds.y).best_score_ > 0.5
+
+
+def test_cross_validation_of_frames_is_refused_and_shown_the_way(rows):
+    pandas, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = dd.from_pandas(pandas.DataFrame(rows[0], columns=["a", "b"]), npartitions=2)
+    y = dd.from_pandas(pandas.Series(rows[1]), npartitions=2)
+    with pytest.raises(InputError, match=r"dask frame cannot: give it arrays, as X\.to_dask_array"):
+        cross_val_score(ODMClassifier(), frame, y, cv=2)
+    arrays = frame.to_dask_array(lengths=True), y.to_dask_array(lengths=True)
+    assert cross_val_score(ODMClassifier(), *arrays, cv=2).min() > 0.5
+
+
+def test_predictions_of_a_frame_keep_the_lengths_that_it_knows(rows):
+    pandas, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    plain = pandas.DataFrame(rows[0], columns=["a", "b"])
+    frame, model = dd.from_pandas(plain, npartitions=3), ODMClassifier().fit(plain, rows[1])
+    found = model.predict(frame.assign(b=frame.b * 1.0))
+    assert found.shape == (80,)
+    assert sum(found.chunks[0]) == 80
+    np.testing.assert_array_equal(found.compute(), model.predict(plain))
+    some = model.predict(frame[frame.a > 0])
+    assert np.isnan(some.shape[0])
+    assert len(some.compute()) == (rows[0][:, 0] > 0).sum()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"stop_at": 4}, r"stop_at=4 changes nothing: 80 rows make one partition.*--n-partitions"),
+        ({"stop_at": 2, "early_stop": True}, r"stop_at=2 and early_stop=True change nothing"),
+        ({"lam": 1e-3}, r"next to nothing was learned with lam=0\.001"),
+        ({"kernel": "linear", "lam": 1e-4}, r"next to nothing was learned"),
+        ({"solver": "exact", "fan_in": 2}, r"solver='exact' has no use for fan_in"),
+    ],
+)
+def test_what_changes_nothing_is_said_once(rows, parameters, said):
+    with pytest.warns(UserWarning, match=said) as caught:
+        ODMClassifier(**parameters).fit(*rows)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_what_was_asked_for_is_not_commented(rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ODMClassifier(n_partitions=4, stop_at=2).fit(*rows)
+        ODMClassifier(n_partitions=1, early_stop=True).fit(*rows)

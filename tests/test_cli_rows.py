@@ -1,0 +1,119 @@
+"""What ``predict`` and ``evaluate`` read besides stores, where they write, and in whose words they complain."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from dask_odm.cli import main
+from dask_odm.cli_words import shell_words
+from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+
+
+def run(*arguments: object, status: int = 0, text: str | None = None) -> Result:
+    result = CliRunner().invoke(main, [str(each) for each in arguments], input=text, catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory, make_rings):
+    """A folder with a model, and the same forty rows in every form; the labels that the model gives them."""
+    pandas = pytest.importorskip("pandas")
+    folder = tmp_path_factory.mktemp("rows")
+    X, y = make_rings(n=40)
+    X, kind = X.astype(np.float32), np.where(y > 0, "inside", "outside")
+    frame = pandas.DataFrame({"first": X[:, 0], "second": X[:, 1]})
+    model = ODMClassifier(scale="minmax").fit(frame, kind)
+    model.save(folder / "model.zarr")
+    labelled = frame.assign(kind=kind)[["first", "kind", "second"]]
+    frame.to_csv(folder / "bare.csv", index=False)
+    labelled.to_csv(folder / "labelled.csv", index=False)
+    labelled.to_parquet(folder / "labelled.parquet")
+    np.save(folder / "bare.npy", X)
+    lines = [f"{a!r} 1:{b!r} 2:{c!r}" for a, (b, c) in zip(y.astype(int).tolist(), X.tolist(), strict=True)]
+    (folder / "signed.svm").write_text("\n".join(lines))
+    (folder / "unlabelled.svm").write_text("\n".join(line.partition(" ")[2] for line in lines))
+    run("ingest", folder / "labelled.csv", folder / "rows.zarr", "--label", "kind")
+    return folder, ["label", *model.predict(frame).tolist()]
+
+
+NAMES = ("bare.csv", "labelled.csv", "labelled.parquet", "bare.npy", "signed.svm", "unlabelled.svm", "rows.zarr")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predictions_are_those_of_the_rows_whatever_holds_them(rows, name):
+    folder, labels = rows
+    assert run("predict", folder / "model.zarr", folder / name, "-").stdout.split() == labels
+
+
+def test_standard_input_to_standard_output(rows):
+    folder, labels = rows
+    for name in ("bare.csv", "labelled.csv", "signed.svm"):
+        done = run("predict", folder / "model.zarr", "-", "-", text=(folder / name).read_text())
+        assert (done.stdout.split(), done.stderr) == (labels, "")
+
+
+@pytest.mark.parametrize("name", ["labelled.csv", "labelled.parquet", "rows.zarr", "-"])
+def test_evaluation_of_files(rows, name):
+    folder, labels = rows
+    text = (folder / "labelled.csv").read_text() if name == "-" else None
+    source = name if name == "-" else folder / name
+    found = json.loads(run("evaluate", folder / "model.zarr", source, "--json", text=text).stdout)
+    true = [line.split(",")[1] for line in (folder / "labelled.csv").read_text().split()[1:]]
+    assert found["accuracy"] == np.mean(np.array(true) == labels[1:])
+    assert found["classes"] == ["inside", "outside"]
+
+
+def test_what_does_not_go_together(rows):
+    folder, _ = rows
+    model, csv = folder / "model.zarr", folder / "labelled.csv"
+    assert "both write to stdout" in run("predict", model, csv, "-", "--json", status=2).stderr
+    assert "are for files" in run("predict", model, folder / "rows.zarr", "-", "--label", "kind", status=2).stderr
+    assert "exclude each other" in run("evaluate", model, csv, "--label", "a", "--no-label", status=2).stderr
+    assert "has no labels" in run("evaluate", model, folder / "bare.csv", status=2).stderr
+
+
+def test_errors_speak_to_a_shell(rows, tmp_path):
+    folder, _ = rows
+    store, model = folder / "rows.zarr", tmp_path / "m.zarr"
+    assert run("fit", store, model, "--theta", 1, status=2).stderr == (
+        "dask-odm: --theta must be a float in the range [0.0, 1.0). Got 1.0 instead.\n"
+    )
+    assert run("fit", store, model, "--resume", status=2).stderr == (
+        "dask-odm: --resume needs the path of a checkpoint; pass --checkpoint.\n"
+    )
+    assert "make one with 'dask-odm ingest'" in run("fit", folder / "bare.csv", model, status=2).stderr
+    line = run("fit", store, model, "--kernel", "linear", "--solver", "exact", status=2).stderr
+    assert "--solver exact is for kernels other than 'linear', which --solver newton learns" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("exists; pass overwrite=True (--overwrite) to", "exists; pass --overwrite to"),
+        ("classes with target='classes' (--target classes).", "classes with --target classes."),
+        ("has no decision function (--decision-function)", "has no decision function (--decision-function)"),
+        ("give n_features=7 (--n-features 7) or", "give --n-features 7 or"),
+        ("scale='minmax', or scale=None; gamma=0.5.", "--scale minmax, or no --scale; gamma=0.5."),
+        ("'a=b'", "'a=b'"),
+    ],
+)
+def test_words(text, said):
+    assert shell_words(text, {"scale"}) == said
+
+
+def test_an_option_of_others_is_told_by_what_takes_its_place(rows, tmp_path):
+    for option in ("--C", "--c"):
+        line = run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", option, 1, status=2).stderr
+        assert f"No option {option}: lam is the weight" in " ".join(line.split())
+
+
+def test_the_weight_of_a_class_is_an_option(rows, tmp_path):
+    weights = ("--class-weight", "inside=2", "--class-weight", "outside=0.5")
+    run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", *weights)
+    found = json.loads(run("info", tmp_path / "m.zarr", "--json").stdout)["parameters"]["class_weight"]
+    assert str(found) in ("{'inside': 2.0, 'outside': 0.5}", "[['inside', 2.0], ['outside', 0.5]]")
