@@ -31,7 +31,8 @@ import dask_odm as odm
 SETTINGS = {"satimage": (10.0, 2.0), "usps": (10.0, 0.04), "letter": (10.0, 8.0), "mnist10k": (10.0, 0.025)}
 FEATURES = {"satimage": 36, "usps": 256, "letter": 16, "mnist10k": 784, "news20": 130107}
 LETTER_TRAIN = 16_000
-BAND = {"theta": 0.1, "upsilon": 0.2}
+BAND = {"theta": 0.3, "upsilon": 0.2, "tol": 1e-2}
+AT_LANDMARKS = ("satimage", "usps")  # sets that are learned over landmarks, too, by pairs and against the rest
 HEAD = "data               model                   accuracy    fit s  fit cpu  predict s  predict cpu  support"
 
 
@@ -67,12 +68,15 @@ def models(name: str, n: int, k: int) -> list[tuple[str, Any, Any]]:
         return [("LinearSVC", LinearSVC(), np.float64), ("ODM linear", linear, np.float64)]
     C, gamma = SETTINGS[name]
     own = {"gamma": gamma, "lam": 2.0 * C * n / k * (1 - BAND["theta"]) ** 2, "random_state": 0, **BAND}
-    return [
+    found = [
         ("SVC", SVC(C=C, gamma=gamma), np.float64),
         ("ODM exact, ovo", odm.ODMClassifier(solver="exact", multi_class="ovo", **own), np.float32),
-        ("ODM 1000 landmarks, ovo", odm.ODMClassifier(solver="landmark", multi_class="ovo", **own), np.float32),
-        ("ODM 1000 landmarks, ovr", odm.ODMClassifier(solver="landmark", multi_class="ovr", **own), np.float32),
     ]
+    schemes = ("ovo", "ovr") if name in AT_LANDMARKS else ()
+    for scheme in schemes:
+        model = odm.ODMClassifier(solver="landmark", multi_class=scheme, **own)
+        found.append((f"ODM 1000 landmarks, {scheme}", model, np.float32))
+    return found
 
 
 def clocked(work: Callable[[], Any]) -> tuple[Any, float, float]:
