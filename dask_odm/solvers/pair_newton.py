@@ -2,7 +2,7 @@
 
 A few sweeps of dual coordinate descent tell nearly all rows that will be outside the band; semismooth Newton, whose
 step solves ``(K_SS + D_S) a_S = t_S`` over the rows S outside by Cholesky (see `dask_odm.solvers.exact`), takes it from
-there to the gap that is asked for, in a few steps. The kernel matrix may be float32; the systems are float64.
+there to the gap that is asked for, in a few steps.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
+from dask_odm.kernels.jit import compiled
 from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.dense import solve_positive
+from dask_odm.solvers.dense import mended
 from dask_odm.solvers.dual_cd import descend
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.step_log import Record, step_record
@@ -42,8 +44,7 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Arr
     ----------
     losses : RowLosses
         Of the n rows.
-    K : ndarray of shape (n, n)
-        Float32 or float64.
+    K : float64 ndarray of shape (n, n)
     settings : SolverSettings
         ``max_iter`` bounds Newton's steps; the seed orders the rows that descent visits.
     start : ndarray of shape (n,), optional
@@ -83,10 +84,41 @@ def _descended(losses: RowLosses, K: Array, seed: int) -> Array:
     return a
 
 
+@compiled
 def _scores(K: Array, a: Array) -> Array:
-    """``K a``, of the columns that count."""
-    used = np.flatnonzero(a)
-    return (K[used].T @ a[used].astype(K.dtype)).astype(np.float64)  # K is symmetric, and its rows are contiguous
+    """``K a``, of the rows that count: K is symmetric, and its rows are contiguous."""
+    out = np.zeros(len(a))
+    for i in range(len(a)):
+        if a[i] != 0.0:
+            row = K[i]
+            for j in range(len(out)):
+                out[j] += a[i] * row[j]
+    return out
+
+
+@compiled
+def _gather(K: Array, active: Array, root: Array, ridge: float) -> Array:
+    """``1 + ridge + √D K √D`` of the active rows, its lower half."""
+    n = len(active)
+    out = np.empty((n, n))
+    for i in range(n):
+        row = K[active[i]]
+        for j in range(i + 1):
+            out[i, j] = root[i] * root[j] * row[active[j]]
+        out[i, i] += 1.0 + ridge
+    return out
+
+
+def _solved(K: Array, active: Array, stiffness: Array, target: Array) -> Array:
+    """Coefficients of the active rows: scaled by √stiffness on both sides, their system is good for any λ."""
+    root = np.sqrt(stiffness)
+
+    def attempt(ridge: float) -> Array | None:
+        factor, info = lapack.dpotrf(_gather(K, active, root, ridge).T, lower=0, clean=0, overwrite_a=1)
+        return None if info else np.asarray(lapack.dpotrs(factor, root * target, lower=0)[0])
+
+    trace = len(active) + float(stiffness @ K.diagonal()[active])
+    return root * mended(attempt, lambda: np.finfo(float).eps * trace)
 
 
 def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float) -> tuple[Array, Array]:
@@ -95,15 +127,9 @@ def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float
     stiffness = losses.curvature(margins)
     active = np.flatnonzero(stiffness)
     target = losses.y * np.where(margins < 1.0, settings.low, settings.high)
-    # scaling by √stiffness on both sides keeps the system well-conditioned for any λ
-    root = np.sqrt(stiffness[active])
-    system = K[np.ix_(active, active)] * root
-    system *= root[:, None]
-    system.ravel()[:: len(active) + 1] += 1.0
     new = np.zeros_like(a)
     if len(active):
-        solved = solve_positive(system, root * target[active], np.finfo(float).eps * float(np.trace(system)))
-        new[active] = root * solved
+        new[active] = _solved(K, active, stiffness[active], target[active])
     after = _scores(K, new)
     if _primal(losses, new, after) < primal:
         return new, after

@@ -66,8 +66,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and ti
 
 @linux
 def test_fuzzing_the_readers_finds_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status = fuzz_readers.main(["--cases", "200", "--seed", "5", "--keep", str(tmp_path / "kept")])
-    assert "200 cases" in capsys.readouterr().out
+    status = fuzz_readers.main(["--cases", "100", "--seed", "5", "--keep", str(tmp_path / "kept")])
+    assert "100 cases" in capsys.readouterr().out
     assert status == 0
     assert not (tmp_path / "kept").exists()
 
@@ -155,7 +155,7 @@ def test_linear_store_measures_the_fit_beside_bare_reads(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # it goes the way of large ones
-    size = ["--rows", "400000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
+    size = ["--rows", "200000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
     linear_store.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["gap"] <= 1e-6
@@ -191,7 +191,7 @@ def test_hard_margins_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_workers")
 def test_saddle_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "300000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
+    size = ["--rows", "150000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
     saddle_store.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["gap"] <= 1e-3
@@ -219,6 +219,7 @@ def test_mdd_rivals_solve_the_same_problem(capsys: pytest.CaptureFixture[str]) -
         assert row["rmse"] == pytest.approx(row["rival_rmse"], rel=1e-8)
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_ridge_over_a_store_takes_one_pass_whatever_the_shards(capsys: pytest.CaptureFixture[str]) -> None:
     ridge_store.main(["--rows", "3000", "--workers", "1", "--limit", "1GB", "--partitions", "1", "3", "--json"])
     one, three = (json.loads(line) for line in capsys.readouterr().out.splitlines())
@@ -251,6 +252,7 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert "laplacian" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
     options = ["--rows", "2000", "3000", "--landmarks", "30", "--workers", "1", "--limit", "1GB", "--json"]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
 
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_products import require_memory
+from dask_odm.estimators.fitting.machines import Joined, joined_attributes, runs_of
+from dask_odm.estimators.fitting.recipe import Together
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import KernelData, Purpose, TrainingData
@@ -86,6 +89,46 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     trained = _finish(seen, landmarks, raw, numbers, solution, gap, fit)
     trained.attributes.update(left)
     return trained
+
+
+def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
+    """Train all machines of many classes over the span of the same landmarks, drawn once among the rows of all."""
+    _check(fit)
+    data, fit = data.merged(), replace(fit, landmarks="uniform" if fit.landmarks == "support" else fit.landmarks)
+    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
+    count = _count(data.rows, fit)
+    spare = here.memory - _require(here, count, data, fit)
+    whole = data.seen_by(fit.kernel)
+    join = Joined(pairs, joined_attributes)
+    with single_threaded_blas, rescaling_advised():
+        choosing = _choosing(fit, count, data.rows)
+        landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
+        raw, numbers = whole.chosen_pivots(landmarks.index)
+        for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, len(machines)), strict=True)):
+            machine = fit.of_machine(i, len(machines), run)
+            join.add(_machine(data.of_machine(targets), landmarks, raw, numbers, spare, machine))
+    return join.trained()
+
+
+def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array, memory: int, fit: ODMFit) -> Trained:
+    """One machine, over the span of landmarks that may be no rows of its own."""
+    seen, loss = data.seen_by(fit.kernel), fit.loss(data)
+    count = len(landmarks)
+    draws = max(start_rows(data.rows, count), SKETCH * count)
+
+    def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
+        return seen.span(landmarks, loss, memory if keep else 0, draws)
+
+    _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
+    return _finish(seen, landmarks, raw, numbers, solution, float("nan"), fit)
+
+
+def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
+    """Whether all machines share their landmarks: not where each is certified or leaves out rows of its own."""
+    return not (fit.certify or fit.loo)
+
+
+AT_LANDMARKS = Together(train_machines_at_landmarks, _one_set)
 
 
 def _check(fit: ODMFit) -> None:

@@ -94,7 +94,8 @@ class ODMClassifier(ProbabilisticClassifier):
         How "landmark" draws its landmarks. "support": a quarter of them alike among all rows, the others in proportion
         to the dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by
         randomly pivoted Cholesky among twenty times as many rows, each in proportion to what those before leave of its
-        κ(x, x).
+        κ(x, x). Machines of many classes share one set of landmarks, unless they are certified; "support" then is
+        "uniform".
     certify : bool, default=False
         Find ``dual_gap_`` after "landmark", by a pass over all pairs of rows. It takes the kernel of all active rows in
         float64, O(n²), and is spread over the workers. Other solvers certify anyway.

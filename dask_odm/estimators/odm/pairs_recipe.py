@@ -1,7 +1,8 @@
 """The exact machines of all pairs of classes, of rows in memory: kernel values that pairs share are computed once.
 
 The rows of a class among themselves are in every pair of it, those of two classes in one: the former are kept, and all
-values are computed once. Each pair is a small problem (`dask_odm.solvers.pair_newton`), and threads take pairs in turn.
+values are computed once, in float64 whatever the rows' type, so that the gap is certain. Each pair is a small problem
+(`dask_odm.solvers.pair_newton`), and threads take pairs in turn.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.threads import single_threaded_blas, stream_threads
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
-from dask_odm.solvers.pair_newton import PairSolution, pair_gap, solve_pair
+from dask_odm.solvers.pair_newton import PairSolution, solve_pair
 from dask_odm.typing import Array
 
 PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
@@ -34,7 +35,7 @@ PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
     """Whether all pairs are learned at once: of dense rows in memory, where no pair has many, without a checkpoint."""
-    if scheme != "ovo" or not isinstance(data, MemoryData) or not isinstance(data.held.X, np.ndarray):
+    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData) or not isinstance(data.held.X, np.ndarray):
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
@@ -63,8 +64,8 @@ SUITED = Together(train_pairs, suits)
 
 def _require(data: MemoryData, counts: Sequence[int]) -> None:
     """Raise MemoryLimitError unless the kernel matrices and the model fit this process."""
-    largest, size = sum(sorted(counts)[-2:]), data.dtype.itemsize
-    matrices = sum(n * n for n in counts) * size + CPU_COUNT * largest**2 * (2 * size + 16)
+    largest = sum(sorted(counts)[-2:])
+    matrices = 8 * (sum(n * n for n in counts) + CPU_COUNT * 4 * largest**2 + data.rows * data.features)
     coefficients = 16 * len(counts) * (len(counts) - 1) // 2 * data.rows
     what = f"The kernel matrices of pairs of up to {largest} rows"
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
@@ -84,38 +85,25 @@ class _Pairs:
     @classmethod
     def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
         scaled: Any = seen.scaled
-        weight, rows = seen.data.held.total_weights, [scaled[each] for each in numbers]
+        weight = seen.data.held.total_weights
+        rows = [scaled[each].astype(np.float64) for each in numbers]
         own = list(stream_threads(lambda X: seen.kernel.tile(X, X), rows, CPU_COUNT))
         return cls(seen, rows, [weight[each] for each in numbers], own, fit)
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
-        """The machine of a pair, its gap held against the kernel in float64."""
-        X = np.concatenate([self.rows[code] for code in pair])
+        """The machine of a pair."""
         y = np.repeat([-1.0, 1.0], [len(self.rows[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
-        found = solve_pair(losses, self._matrix(*pair), self.fit.solver)
-        if X.dtype == np.float64:
-            return found
-        gap = self._exact_gap(losses, X, found.coefficients)
-        if gap <= self.fit.solver.tol:
-            last = found.history[-1] | {"gap": gap}
-            return replace(found, gap=gap, history=[*found.history[:-1], last])
-        wide = X.astype(np.float64)
-        return solve_pair(losses, self.seen.kernel.tile(wide, wide), self.fit.solver, found.coefficients)
+        return solve_pair(losses, self._matrix(*pair), self.fit.solver)
 
     def _matrix(self, negative: int, positive: int) -> Array:
         """The kernel matrix of both classes' rows."""
         n, m = len(self.rows[negative]), len(self.rows[positive])
-        K = np.empty((n + m, n + m), self.rows[negative].dtype)
+        K = np.empty((n + m, n + m))
         K[:n, :n], K[n:, n:] = self.own[negative], self.own[positive]
         across = self.seen.kernel.tile(self.rows[negative], self.rows[positive])
         K[:n, n:], K[n:, :n] = across, across.T
         return K
-
-    def _exact_gap(self, losses: RowLosses, X: Array, a: Array) -> float:
-        used = np.flatnonzero(a)
-        wide = X.astype(np.float64)
-        return pair_gap(losses, a, self.seen.kernel.tile(wide, wide[used]) @ a[used])[1]
 
 
 def _finish(seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit) -> Trained:
