@@ -13,8 +13,10 @@ import fuzz_readers
 import kernel_tiles
 import landmark_store
 import landmarks
+import left_out
 import linear_rivals
 import linear_store
+import many_classes
 import mdd_rivals
 import mixing_shards
 import numpy as np
@@ -27,6 +29,7 @@ import ring
 import saddle_rivals
 import saddle_store
 from fuzz_cases import make_case
+from sklearn.datasets import load_iris
 
 
 def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> None:
@@ -35,6 +38,15 @@ def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> 
     assert row["accuracy"] > 0.95
     assert row["svc_accuracy"] > 0.95
     assert row["fit"] > 0
+
+
+def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    X, y = load_iris(return_X_y=True)
+    monkeypatch.setattr(many_classes, "load", lambda name: (X[::2], y[::2], X[1::2], y[1::2]))
+    many_classes.main(["satimage", "news20", "--repeat", "1"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 6
+    assert all(float(line[42:].split()[0]) > 0.5 for line in lines)
 
 
 def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -289,3 +301,11 @@ def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(fit["gap"] <= 1e-3 for fit in found["fits"])
     assert found["fits"][-1]["rounds"] > 16
     assert found["bare_round"] > 0
+
+
+@pytest.mark.parametrize("what", ["folds", "probabilities", "search"])
+def test_left_out_measures(capsys: pytest.CaptureFixture[str], data_dir: Path, what: str) -> None:
+    assert left_out.main([what, "svmguide1", "--rows", "400", "--data", str(data_dir)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == 400
+    assert abs(found.get("loo", 0.0) - found.get("folds", 0.0)) < 0.02
