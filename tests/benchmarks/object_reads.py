@@ -2,7 +2,7 @@
 
 The server is that of the tests, on the loopback network, in a process of its own; ``--delay`` lets it wait before every
 answer, and ``--rate`` bounds what a connection gives, as a network does. Passes alternate, and of each kind the
-quickest counts. Helpers of the tests are to be on the path: ``PYTHONPATH=.:tests python tests/benchmarks/object_reads.py``.
+quickest counts. Helpers of the tests are to be on the path, as ``PYTHONPATH=.:tests`` puts them.
 """
 
 from __future__ import annotations
