@@ -11,7 +11,7 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY dask_odm ./dask_odm
 RUN python -m venv /opt/dask-odm \
-    && /opt/dask-odm/bin/pip install --no-cache-dir --disable-pip-version-check ".[parquet]" prometheus-client
+    && /opt/dask-odm/bin/pip install --no-cache-dir --disable-pip-version-check ".[objects,parquet]" prometheus-client
 
 FROM python:${PYTHON}
 RUN groupadd --gid 10001 odm \

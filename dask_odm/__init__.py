@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from dask_odm.data.readers.ingest import ingest
     from dask_odm.data.store.interchange import open_store
     from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.plotting import plot_margin_distribution, plot_shard_weights
+    from dask_odm.diagnostics.plotting import (
+        plot_margin_distribution,
+        plot_reliability,
+        plot_roc,
+        plot_shard_weights,
+    )
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
     from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
     from dask_odm.estimators.mdd.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier as MixingClassifier
     from dask_odm.estimators.odm.odm_classifier import ODMClassifier as ODMClassifier
+    from dask_odm.estimators.odm.odm_classifier_cv import ODMClassifierCV as ODMClassifierCV
     from dask_odm.estimators.saddle.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model
     from dask_odm.events import listen
@@ -44,6 +50,8 @@ __all__ = [
     "load_model",
     "open_store",
     "plot_margin_distribution",
+    "plot_reliability",
+    "plot_roc",
     "plot_shard_weights",
     *ESTIMATORS,
 ]
@@ -61,6 +69,8 @@ _HOME = {
     "load_model": "dask_odm.estimators.saving",
     "open_store": "dask_odm.data.store.interchange",
     "plot_margin_distribution": "dask_odm.diagnostics.plotting",
+    "plot_reliability": "dask_odm.diagnostics.plotting",
+    "plot_roc": "dask_odm.diagnostics.plotting",
     "plot_shard_weights": "dask_odm.diagnostics.plotting",
     **{entry.name: entry.module for entry in ESTIMATORS.values()},
 }

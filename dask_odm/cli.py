@@ -1,5 +1,5 @@
-"""The command line: ``dask-odm ingest | info | verify | fit | predict | evaluate | cluster | retire | warmup | bench |
-demo``.
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, warmup, bench,
+demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
 stderr. A command that cannot go on says why in one line and exits with 2, one that is interrupted, by Ctrl-C or
@@ -24,7 +24,7 @@ import click
 
 from dask_odm.cli_bench import bench
 from dask_odm.cli_cluster import Place, cluster, place_options, retire
-from dask_odm.cli_options import EstimatorCommand, parameters_of
+from dask_odm.cli_options import SEARCHER, EstimatorCommand, SearchCommand, parameters_of
 from dask_odm.cli_output import emit as _emit
 from dask_odm.cli_output import json_option
 from dask_odm.cli_resume import FinishedError, Target, resumable
@@ -188,8 +188,29 @@ def fit(store: str, model: str, estimator: str, workplace: Place, overwrite: boo
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
     """
+    _learn(store, model, estimator, workplace, overwrite, as_json, given)
+
+
+@main.command(cls=SearchCommand)
+@click.argument("store")
+@click.argument("model")
+@place_options
+@overwrite_option
+@json_option
+def search(store: str, model: str, workplace: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
+    """Find settings for a STORE, and write the MODEL that was learned with the best of them.
+
+    Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV.
+    """
+    _learn(store, model, SEARCHER, workplace, overwrite, as_json, given)
+
+
+def _learn(
+    store: str, model: str, estimator: str, workplace: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
+) -> None:
+    """What `fit` and `search` do."""
     from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.facts import model_facts
+    from dask_odm.diagnostics.facts import model_facts, search_facts
     from dask_odm.events import listen
 
     where, target = workplace.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
@@ -206,9 +227,12 @@ def fit(store: str, model: str, estimator: str, workplace: Place, overwrite: boo
         facts = {**model_facts(_load(model), model), "rows": source.rows, "seconds": time.perf_counter() - started}
         _emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
         return
-    facts = {**model_facts(learner, model), "rows": source.rows, "seconds": seconds}
+    facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": seconds}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
     text = f"{_levels(facts['history'])}\n\n" if facts["history"] and not shown else ""
+    if "best_params" in facts:
+        best = ", ".join(f"{name}={value:.4g}" for name, value in facts["best_params"].items())
+        text += f"{best}: {facts['best_score']:.4f} of left-out rows right\n"
     gap = "" if facts["dual_gap"] is None else f"gap {_gap(facts['dual_gap'])}, "
     _emit(as_json, facts, f"{text}{gap}{seconds:.2f} s, model written to {model}")
 
@@ -252,21 +276,27 @@ def predict(model: str, source: str, out: str, rows: RowOptions, workplace: Plac
 @click.argument("source", metavar="SRC")
 @row_options
 @place_options
+@click.option("--pictures", metavar="FOLDER", help="Draw ROC and reliability into the folder, as far as there are any.")
 @json_option
-def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, as_json: bool) -> None:
+def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, pictures: str | None, as_json: bool) -> None:
     """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
+
+    Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
+    Brier score and calibration error.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input.
     """
     from dask_odm.diagnostics.evaluation import compare
     from dask_odm.diagnostics.facts import listing
+    from dask_odm.diagnostics.plotting import draw
 
     started = time.perf_counter()
     with _progress():
         loaded = _load(model)
         with workplace.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
-    result = {**found.facts(), "seconds": time.perf_counter() - started}
+    drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
+    result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")
 
 

@@ -21,6 +21,7 @@ from dask_odm.estimators.registry import ESTIMATORS, by_word
 
 NO_OPTION = {"warm_start": "a command has no fit before it"}
 DEFAULT = "odm"
+SEARCHER = "odm-cv"
 _OPTIONS = "dask_odm.estimator_options"
 
 
@@ -44,6 +45,14 @@ class EstimatorCommand(click.Command):
         params = super().get_params(ctx)
         arguments = [each for each in params if isinstance(each, click.Argument)]
         return [*arguments, *ctx.meta.get(_OPTIONS, ()), *(each for each in params if each not in arguments)]
+
+
+class SearchCommand(EstimatorCommand):
+    """A command with the options of the estimator that searches for settings."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_OPTIONS] = options_of(by_word(SEARCHER).load())
+        return click.Command.parse_args(self, ctx, args)
 
 
 def _estimator_option() -> click.Option:
@@ -109,11 +118,39 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
         return click.Path()
     if numbers and (words or str in constraints):
         return WordOrNumber(words, whole=all(each is Integral for each in numbers))
+    if len({each is Integral for each in numbers}) == 2:
+        return AnyNumber()
     if numbers:
         return click.INT if all(each is Integral for each in numbers) else click.FLOAT
     if str in constraints:
         return click.STRING
-    return click.Choice(words) if words else None
+    if words:
+        return click.Choice(words)
+    return NumberList() if "array-like" in constraints else None
+
+
+class AnyNumber(click.ParamType):
+    """A whole number where the text is one, else any other."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return value if not isinstance(value, str) else int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number.", param, ctx)
+
+
+class NumberList(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "number,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return [float(each) for each in value.split(",")] if isinstance(value, str) else value
+        except ValueError:
+            self.fail(f"{value!r} is not numbers with commas between them.", param, ctx)
 
 
 class WordOrNumber(click.ParamType):

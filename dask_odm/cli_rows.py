@@ -138,7 +138,7 @@ def is_files(source: str) -> bool:
     if is_address(source):
         from dask_odm.data.store.records import read_kind
 
-        return read_kind(source) is None
+        return not source.rstrip("/").endswith(".zarr") and read_kind(source) is None
     if source == "-" or os.path.isfile(source):
         return True
     if os.path.isdir(source):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from clusters import client, killer, scale_workers, start_workers, without_workers  # noqa: F401
+from object_server import object_server, place, started_server  # noqa: F401
 from quick_workers import QUICK
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells have it for what they start in the background

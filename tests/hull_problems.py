@@ -10,7 +10,8 @@ from scipy.optimize import minimize
 from dask_odm.problems.client_hulls import ClientHulls
 from dask_odm.problems.client_rows import begin, floats_of
 from dask_odm.problems.features import Affine, FeatureMap
-from dask_odm.problems.hulls import HullProblem, HullQuery
+from dask_odm.problems.hull_query import HullQuery
+from dask_odm.problems.hulls import HullProblem
 from dask_odm.problems.row_passes import ThreadPasses
 from dask_odm.strategies.clients import ArrayRange, Preparation, prepared_for, row_ranges
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
 BUCKET = "rows"
@@ -53,7 +55,8 @@ class ObjectServer:
         """Let requests whose "METHOD path" matches fail, so many times; nothing where no kind is named.
 
         Kinds are ``status`` (with ``status``), ``refuse`` (the connection is cut), ``cut`` (it is cut in the midst of
-        the answer), ``lost`` (the request is carried out, its answer is not sent) and ``slow`` (with ``seconds``).
+        the answer), ``lost`` (the request is carried out, its answer is not sent) and ``slow`` (with ``seconds``, and a
+        ``rate`` of bytes a second a connection).
         """
         self._ask("PUT", "-faults", json.dumps({"kind": kind, "match": match, "times": times, **more}).encode())
 
@@ -105,6 +108,34 @@ def serving(address: str = "127.0.0.1") -> Iterator[ObjectServer]:
             process.kill()
 
 
+@pytest.fixture(scope="session")
+def started_server() -> Iterator[ObjectServer]:
+    """The server that all tests of a process share."""
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def object_server(started_server: ObjectServer) -> Iterator[ObjectServer]:
+    """The server, with what this process and those it starts need to reach it; nothing fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in started_server.environment.items():
+            patch.setenv(name, value)
+        patch.setenv("DASK_DASK_ODM__OBJECT_STORE_PATIENCE", "2s")  # of workers that are started
+        started_server.fail()
+        yield started_server
+        started_server.fail()
+
+
+@pytest.fixture
+def place(object_server: ObjectServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """An address below which a test alone writes; requests are tried for two seconds."""
+    name = re.sub(r"[^a-z0-9-]+", "-", request.node.nodeid.rpartition("::")[2].lower())
+    with dask.config.set({"dask_odm.object-store-patience": "2s"}):
+        yield f"s3://{BUCKET}/{name}"
+    object_server.fail()
+
+
 # The process -------------------------------------------------------------------------------------------------
 
 
@@ -138,20 +169,35 @@ class Faulty:
         return _answer(start, f"{fault['status']} Injected", text)
 
     def _refuse(self, fault: dict[str, Any], environ: dict[str, Any], start: Any) -> Any:
-        raise ConnectionError("cut")  # werkzeug closes the connection without an answer
+        _cut_off(environ)
 
     def _lost(self, fault: dict[str, Any], environ: dict[str, Any], start: Any) -> Any:
         list(self.application(environ, lambda *_: None))
-        raise ConnectionError("cut")
+        _cut_off(environ)
 
     def _cut(self, fault: dict[str, Any], environ: dict[str, Any], start: Any) -> Any:
         body = b"".join(self.application(environ, start))
         yield body[: len(body) // 2]
-        raise ConnectionError("cut")
+        _cut_off(environ)
 
     def _slow(self, fault: dict[str, Any], environ: dict[str, Any], start: Any) -> Any:
         threading.Event().wait(fault["seconds"])
-        return self.application(environ, start)
+        answer = self.application(environ, start)
+        return _slowly(answer, fault["rate"]) if "rate" in fault else answer
+
+
+def _slowly(answer: Any, rate: float) -> Iterator[bytes]:
+    """A body at so many bytes a second."""
+    for part in answer:
+        for at in range(0, len(part), 1 << 18):
+            yield part[at : at + (1 << 18)]
+            threading.Event().wait((1 << 18) / rate)
+
+
+def _cut_off(environ: dict[str, Any]) -> None:
+    """Close the connection."""
+    environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    raise ConnectionError("cut")
 
 
 def _answer(start: Any, status: str, text: bytes) -> list[bytes]:

@@ -52,7 +52,7 @@ def read_blocks() -> list[Block]:
 BLOCKS = read_blocks()
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 COMMANDS = [
-    shlex.split(line, comments=True)
+    shlex.split(line.split(" | ")[0], comments=True)
     for block in BLOCKS
     if block.language == "sh"
     for line in block.text.splitlines()

@@ -18,9 +18,11 @@ from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.records import check_target, write_record
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
 from dask_odm.diagnostics.regression import Errors
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
+from dask_odm.solvers.log_odds import probabilities
 from dask_odm.strategies.predict import label_block
 from dask_odm.typing import Array
 
@@ -51,6 +53,12 @@ class Evaluation:
     margins : list of ndarray, or None
         Margins of the rows with one of the labels: ``y f(x)`` of two classes with one score; with a score a class, that
         of a row's own class less the largest other. A list passed to the constructor is filled.
+    link : ndarray or None
+        Of a model that has probabilities: what they are made with.
+    roc : RocCounts or None
+        Of two classes.
+    probabilities : ProbabilityCounts or None
+        Where there is a link.
     """
 
     classes: list[Any]
@@ -62,10 +70,15 @@ class Evaluation:
     weight: float = 0.0
     band: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
     margins: list[Array] | None = None
+    link: Array | None = None
+    roc: RocCounts | None = field(init=False)
+    probabilities: ProbabilityCounts | None = field(init=False)
     _statistics: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
 
     def __post_init__(self) -> None:
         self.confusion = np.zeros((len(self.classes),) * 2, dtype=np.int64)
+        self.roc = RocCounts() if len(self.classes) == 2 else None
+        self.probabilities = None if self.link is None else ProbabilityCounts()
 
     @property
     def rows(self) -> int:
@@ -86,6 +99,10 @@ class Evaluation:
         weight = np.ones(len(true)) if weight is None else weight
         self.weight += float(weight[true != -1].sum())
         self.right_weight += float(weight[true == predicted].sum())
+        if self.roc is not None:
+            self.roc.add(true[known] == 1, scores[known], weight[known])
+        if self.probabilities is not None and self.link is not None:
+            self.probabilities.add(true[known], probabilities(scores[known], self.link), weight[known])
         margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])
         if self.margins is not None:
@@ -104,6 +121,7 @@ class Evaluation:
             "confusion": self.confusion.tolist(),
             "other_label_rows": self.other,
             "unlabelled_rows": self.unlabelled,
+            **self._class_facts(),
         }
         if self._statistics.count:
             found = self._statistics.result()
@@ -114,6 +132,24 @@ class Evaluation:
                 facts["margins"] |= dict(zip(sides, self.band.tolist(), strict=True))
         return facts
 
+    def _class_facts(self) -> dict[str, Any]:
+        """Return what confusion, scores and probabilities say; of a class without rows None."""
+        right, counts = np.diag(self.confusion), self.confusion
+        recall, precision = _shares(right, counts.sum(axis=1)), _shares(right, counts.sum(axis=0))
+        met = [share for share in recall if share is not None]
+        names = list(map(str, self.classes))
+        facts: dict[str, Any] = {
+            "balanced_accuracy": float(np.mean(met)) if met else None,
+            "precision": dict(zip(names, precision, strict=True)),
+            "recall": dict(zip(names, recall, strict=True)),
+        }
+        if self.roc is not None:
+            facts["auc"] = self.roc.area
+        if self.probabilities is not None and self.probabilities.weight:
+            found = self.probabilities
+            facts |= {"log_loss": found.log_loss, "brier": found.brier, "calibration_error": found.calibration_error}
+        return facts
+
     def table(self) -> str:
         """Return the confusion counts as a table: a line for each true class."""
         names = [str(label) for label in self.classes]
@@ -122,6 +158,10 @@ class Evaluation:
         for name, counts in zip(names, self.confusion.tolist(), strict=True):
             lines.append(" ".join([name.ljust(16), *(str(count).rjust(width) for count in counts)]))
         return "\n".join(lines)
+
+
+def _shares(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list[float | None]:
+    return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
 
 
 def _margins(true: Array, scores: Array) -> Array:
@@ -151,8 +191,12 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
         )
     table = np.array([*(code.get(label, -2) for label in store.classes), -1])
     theta = getattr(model, "theta", None)
-    found = Evaluation(model.classes_.tolist(), None if theta is None else float(theta))
-    found.margins = [] if keep_margins else None
+    found = Evaluation(
+        model.classes_.tolist(),
+        None if theta is None else float(theta),
+        margins=[] if keep_margins else None,
+        link=getattr(model, "probability_link_", None),
+    )
     for i, scores in enumerate(blocks(model.decision_function(store.path), "evaluate")):
         weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
         found.add(table[store.read_chunk(store.layout.y, i)], scores, weight)

@@ -65,6 +65,12 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
+def search_facts(model: Any) -> dict[str, Any]:
+    """Return what a search found and tried, nothing of a model that was not searched for."""
+    names = ("best_params", "best_score", "best_index", "cv_results")
+    return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
+
+
 def _solver(model: Any) -> str | None:
     """Return the solver that a model was trained by, and why it was chosen."""
     first: dict[str, Any] = next(iter(getattr(model, "history_", [])), {})

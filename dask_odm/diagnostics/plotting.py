@@ -1,7 +1,8 @@
-"""Plots for a person: the margin distribution that a machine shapes, and the weights of shards, bad ones in red."""
+"""Plots for a person: margins, the ROC, the reliability of probabilities, the weights of shards, bad ones in red."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ NAMED = 6  # suspects in a title
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
+
+    from dask_odm.diagnostics.evaluation import Evaluation
 
 
 class PlottingUnavailableError(DaskODMError, ImportError):
@@ -98,6 +101,87 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     ax.set(xlabel="epoch", ylabel="weight, in fair shares", title=_title(model.suspects_))
     ax.legend(loc="lower left", fontsize="small")
     return ax
+
+
+def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
+    """Draw the share of positive rows found over that of negative rows taken for them, for every threshold.
+
+    Parameters
+    ----------
+    evaluation : dask_odm.diagnostics.evaluation.Evaluation
+        Of a model of two classes.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a figure of its own, as `plot_margin_distribution` has it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        If there are not two classes, each with rows.
+    PlottingUnavailableError
+        If matplotlib is not installed.
+    """
+    if evaluation.roc is None or evaluation.roc.area is None:
+        raise InputError("a ROC is one of two classes, each with rows.")
+    ax = _new_axes() if ax is None else ax
+    false, true = evaluation.roc.curve()
+    ax.plot(false, true, color="tab:blue", label=f"area {evaluation.roc.area:.4f}")
+    ax.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=1.0, linestyle="--", label="chance")
+    names = [str(label) for label in evaluation.classes]
+    ax.set(xlabel=f"rows of {names[0]} taken for {names[1]}", ylabel=f"rows of {names[1]} found", title="ROC")
+    ax.legend(loc="lower right")
+    return ax
+
+
+def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
+    """Draw the share of rows that are of a class over the probability that the model gave it; both agree at best.
+
+    Parameters
+    ----------
+    evaluation : dask_odm.diagnostics.evaluation.Evaluation
+        Of a model that has probabilities.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a figure of its own, as `plot_margin_distribution` has it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        If the model has no probabilities.
+    PlottingUnavailableError
+        If matplotlib is not installed.
+    """
+    counts = evaluation.probabilities
+    if counts is None or not counts.weight:
+        raise InputError("the model has no probabilities: fit it with loo=True.")
+    ax = _new_axes() if ax is None else ax
+    said, found, weight = counts.reliability()
+    ax.bar(said, weight / weight.sum(), width=0.03, color="tab:gray", alpha=0.4, label="share of the rows")
+    ax.plot(said, found, "o-", color="tab:blue", label=f"calibration error {counts.calibration_error:.3f}")
+    ax.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=1.0, linestyle="--", label="as it should be")
+    ax.set(xlabel="probability", ylabel="share of rows of the class", title="Reliability")
+    ax.legend(loc="upper left")
+    return ax
+
+
+def draw(found: Any, folder: str) -> list[str]:
+    """Draw what an evaluation has, ROC and reliability, as PNG files into a ``folder``; returns their paths."""
+    drawn = []
+    for name, plot, has in (("roc", plot_roc, "roc"), ("reliability", plot_reliability, "probabilities")):
+        if getattr(found, has, None) is None or (name == "roc" and found.roc.area is None):
+            continue
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, f"{name}.png")
+        figure: Any = plot(found).figure
+        figure.savefig(path)
+        drawn.append(path)
+    return drawn
 
 
 def _title(suspects: list[Any]) -> str:

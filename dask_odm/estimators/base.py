@@ -82,6 +82,7 @@ class StoreEstimator(BaseEstimator):
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
+    _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that a file does not hold: one number a training row
     _target: ClassVar[str] = "classes"  # what y is: "classes" or "real"
     _model: Model
     _file: ModelFile | None
@@ -261,7 +262,7 @@ class StoreEstimator(BaseEstimator):
     def _show(self, model: Model, attributes: dict[str, Any]) -> None:
         """Set the fitted attributes of a model, and remove those that only an earlier one had."""
         found = self._of_model(model) | attributes
-        for name in (*OF_MODELS, *self._saved):
+        for name in (*OF_MODELS, *self._saved, *self._unsaved):
             if name in found:
                 setattr(self, name, found[name])
             elif name in vars(self):
@@ -391,14 +392,18 @@ def _defaults(estimator: Any) -> dict[str, Any]:
     return {name: each.default for name, each in signature(estimator).parameters.items()}
 
 
-def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any) -> Any:
-    """``function`` on every block of a dask array of values, one result a row; workers load nothing for it."""
+def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
+    """``function`` on every block of a dask array of values, one result a row, or so many ``columns`` of them.
+
+    Workers load nothing for it.
+    """
     import dask.array as da
 
     name = f"{function.__name__}-{values.name}"
-    last = (0,) * (values.ndim - 1)
+    last, its_last = (0,) * (values.ndim - 1), (0,) * (columns > 0)
     tasks: dict[Any, Any] = {
-        (name, i): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
+        (name, i, *its_last): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
     }
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[values])
-    return da.Array(graph, name, (values.chunks[0],), meta=np.empty(0, dtype))
+    chunks = (values.chunks[0], (columns,)) if columns else (values.chunks[0],)
+    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

@@ -18,7 +18,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator, map_blocks
-from dask_odm.estimators.fitting.machines import joined_attributes, train_machines
+from dask_odm.estimators.fitting.machines import Scheme, joined_attributes, train_machines
 from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
@@ -137,10 +137,16 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
-        """Of more than two classes, by machines of two: ``multi_class``, or one against the rest."""
+        """Of more than two classes, by machines of two."""
         if len(data.class_weights) > 2 and self._learns_pairs:
-            return train_machines(choice, data, fit, getattr(self, "multi_class", "ovr"), self._joined)
+            return train_machines(choice, data, fit, self._scheme, self._joined)
         return super()._trained(choice, data, fit)
+
+    @property
+    def _scheme(self) -> Scheme:
+        """How more than two classes are learned: ``multi_class``, or one against the rest."""
+        scheme: Scheme = getattr(self, "multi_class", "ovr")
+        return scheme
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Fitted attributes of several machines as those of the whole, but for their support."""

@@ -39,6 +39,7 @@ def register(name: str, module: str, word: str) -> None:
 
 
 register("ODMClassifier", "dask_odm.estimators.odm.odm_classifier", "odm")
+register("ODMClassifierCV", "dask_odm.estimators.odm.odm_classifier_cv", "odm-cv")
 register("SaddleSVC", "dask_odm.estimators.saddle.saddle_svc", "saddle")
 register("MDDRidge", "dask_odm.estimators.mdd.mdd_ridge", "mdd-ridge")
 register("MDDKernelRidge", "dask_odm.estimators.mdd.mdd_kernel_ridge", "mdd-kernel-ridge")

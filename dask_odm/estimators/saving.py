@@ -19,6 +19,7 @@ from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.saved import ModelFile, model_from
+from dask_odm.solvers.log_odds import is_link
 from dask_odm.typing import Array
 
 LABEL_BYTES = 64 << 20  # of all labels of a model: a type may claim any width for each
@@ -133,6 +134,8 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     for name, value in fitted.items():
         _FITTED.get(name, anything)(value, name)
     fitted |= {name: record.array(name) for name in arrays}
+    if "probability_link_" in fitted and not is_link(fitted["probability_link_"]):
+        raise ValueError("a link whose points do not rise through zero")
     support, coefficients = (fitted.get(name) for name in ("support_", "dual_coef_"))
     kept = model.support.shape[0] if isinstance(model, KernelModel) else None
     widths = {kept, None if support is None else len(support), None if coefficients is None else coefficients.shape[1]}
@@ -151,10 +154,13 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "dual_coef_": ("f", 2),
     "shard_weights_": ("f", 2),
     "shard_errors_": ("f", 1),
+    "probability_link_": ("f", 2),
 }
 _FITTED: dict[str, Check] = {
     "dual_gap_": real(finite=False),
     "n_iter_": whole(),
+    "loo_score_": real(finite=False),
+    "loo_parameters_": real(finite=False),
     "history_": each(_HISTORY),
     "shards_": each(scalar),
     "suspects_": each(scalar),

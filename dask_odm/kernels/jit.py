@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
 
+from dask_odm.typing import Array
+
 logger = logging.getLogger("dask_odm")
 _FAST = {"nogil": True, "fastmath": True, "error_model": "numpy"}
 COMPILING = (
@@ -103,3 +105,16 @@ def _tell() -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{COMPILING} …\n")
         sys.stderr.flush()
+
+
+def frozen(array: Array) -> Array:
+    """A read-only view, or the array if it is so already.
+
+    A loop is compiled once more, for seconds, for rows that may not be written, as memory maps and what came from
+    another process are. Where its rows are always frozen it is compiled once.
+    """
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -109,12 +109,20 @@ class KernelModel:
         if len(self.coefficients) == 1 and not by_tiles:
             self.kernel.forward(left, right, coefficients[0], values[0])
         else:
-            values += coefficients @ self.kernel.tile_packed(left, right).T
+            self._add_used(self.kernel.tile_packed(left, right), coefficients, values)
+
+    def _add_used(self, tile: Array, coefficients: Array, values: Array) -> None:
+        """To the values of machines that have a coefficient here: of pairs of classes, few have one in a class."""
+        used = np.flatnonzero(coefficients.any(axis=1))
+        if 2 * len(used) > len(coefficients):
+            values += coefficients @ tile.T
+        else:
+            values[used] += coefficients[used] @ tile.T
 
     def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Packed, Array]]:
         """Scaled and packed support rows with their coefficients, a bounded number at a time."""
         n, d = self.support.shape
-        step = max(1, min(4096, SUPPORT_BYTES // (d * dtype.itemsize)))
+        step = max(1, min(1024 if self.pairs else 4096, SUPPORT_BYTES // (d * dtype.itemsize)))
         for start in range(0, n, step):
             rows = self.support[start : start + step].astype(dtype, copy=False)
             coefficients = self.coefficients[:, start : start + step].astype(dtype)

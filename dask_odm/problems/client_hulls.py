@@ -26,7 +26,8 @@ from dask_odm.problems.client_rows import (
     look_within,
     sum_below,
 )
-from dask_odm.problems.hulls import Totals, Vertex
+from dask_odm.problems.hull_query import Totals
+from dask_odm.problems.hulls import Vertex
 from dask_odm.typing import Array
 
 PAD = 1e-3  # of a part of a range: where it begins is a matter of rounding

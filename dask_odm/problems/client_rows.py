@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.typing import Array
 
@@ -28,8 +29,8 @@ class ClientRows:
 
     Attributes
     ----------
-    S : ndarray of shape (D, n)
-        Features in columns, those of the positive class first.
+    S : ndarray or sparse array of shape (D, n)
+        Features in columns, those of the positive class first; sparse only where steps move all coordinates.
     positive : int
         Rows of the positive class.
     weight, log_weight : ndarrays of shape (n,)
@@ -39,7 +40,7 @@ class ClientRows:
         log e to begin with, of either class.
     """
 
-    S: Array
+    S: Any
     positive: int
     weight: Array
     log_weight: Array
@@ -49,6 +50,11 @@ class ClientRows:
     @property
     def n(self) -> int:
         return len(self.weight)
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return int(self.S.shape[0])
 
     @property
     def classes(self) -> tuple[slice, slice]:
@@ -66,8 +72,17 @@ class ClientRows:
 
     def sums(self, block: tuple[int, int], e: Array) -> Array:
         """Σ e x of either class over some coordinates, (2, B)."""
-        part = self.S[slice(*block)]
+        part = self.part(*block)
+        if issparse(part):
+            of_class = np.zeros((self.n, 2))
+            for k, own in enumerate(self.classes):
+                of_class[own, k] = e[own]
+            return np.asarray((part @ of_class).T)
         return np.array([part[:, own] @ e[own] for own in self.classes])
+
+    def part(self, first: int, stop: int) -> Any:
+        """Some coordinates of S."""
+        return self.S if stop - first == self.size else self.S[first:stop]
 
     def signed_scores(self, w: Array) -> Array:
         """y w·x, (n,), of w over all coordinates."""
@@ -105,7 +120,8 @@ class Facts:
 
 def tell_facts(rows: ClientRows, state: Any, message: None) -> Facts:
     """What the server has to know before it begins."""
-    return Facts(np.array(rows.n_of), max(float(rows.S.max(initial=0.0)), -float(rows.S.min(initial=0.0))))
+    values = rows.S.data if issparse(rows.S) else rows.S
+    return Facts(np.array(rows.n_of), max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))))
 
 
 # Steps of the weights ----------------------------------------------------------------------------------------------
@@ -167,12 +183,12 @@ class Moved:
 
 def move(rows: ClientRows, state: ClientState, message: Move) -> tuple[ClientState, Moved]:
     """A step of Saddle-DSVC."""
-    size, d = len(message.change), len(rows.S)
+    size, d = len(message.change), rows.size
     block = message.first, message.first + size
     coming = message.following, message.following + size
     logs = settled(rows, state, message.shift)
     before = rows.sums(coming, np.exp(logs + rows.log_weight)) if size < d else np.empty(0)
-    moved = rows.per_class(SIGNS) * (message.change @ rows.S[slice(*block)])
+    moved = rows.per_class(SIGNS) * (message.change @ rows.part(*block))
     logs = message.keep * logs - message.rate * (state.p + message.blocks * moved)
     following = ClientState(logs, state.p + moved)
     tops, totals, e = np.full(2, -np.inf), np.zeros(2), logs + rows.log_weight
@@ -334,7 +350,7 @@ class SumsBelow:
 def sum_below(rows: ClientRows, state: Any, message: Below) -> SumsBelow:
     """Sums of the rows that a cut takes, before they are multiplied by its factors."""
     scores, thresholds = rows.signed_scores(message.w), rows.per_class(message.thresholds)
-    whole = 0, len(rows.S)
+    whole = 0, rows.size
     below = rows.sums(whole, np.where(scores < thresholds, rows.weight, 0.0))
     return SumsBelow(below, rows.sums(whole, np.where(scores == thresholds, rows.weight, 0.0)))
 
@@ -353,7 +369,7 @@ def best_points(rows: ClientRows, state: Any, w: Array) -> BestPoints:
     scores = rows.signed_scores(w)
     least = np.array([scores[own].min(initial=np.inf) for own in rows.classes])
     taken = np.where(scores == rows.per_class(least), rows.weight, 0.0)
-    return BestPoints(least, np.array([taken[own].sum() for own in rows.classes]), rows.sums((0, len(rows.S)), taken))
+    return BestPoints(least, np.array([taken[own].sum() for own in rows.classes]), rows.sums((0, rows.size), taken))
 
 
 def floats_of(told: Any) -> int:

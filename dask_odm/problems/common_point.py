@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from dask_odm.problems.hulls import CLASSES, HullProblem, HullQuery
+from dask_odm.problems.hull_query import CLASSES, HullQuery
+from dask_odm.problems.hulls import HullProblem
 from dask_odm.problems.row_passes import RowBlock
 from dask_odm.typing import Array
 

@@ -72,9 +72,17 @@ def block_rows(d: int, X: Any) -> int:
     return rows if d <= MOST_FEATURES else max(rows, d // 2)  # sums of d² cost as much as the rows of a block
 
 
-def group_count(k: int) -> int:
-    """The most groups of rows in memory; depends on the number of weights alone."""
-    return MOST_GROUPS if k > EXACT_FEATURES else max(2, min(MOST_GROUPS, PARTIAL_BYTES // (8 * k * k)))
+def group_count(k: int, *, full: bool = False) -> int:
+    """The most groups of rows in memory; depends on the number of weights alone.
+
+    Sums have k² entries up to `EXACT_FEATURES` weights, or if they are ``full`` whatever the number.
+    """
+    return groups_of_sums(8 * k * k) if full or k <= EXACT_FEATURES else MOST_GROUPS
+
+
+def groups_of_sums(nbytes: int) -> int:
+    """The most groups whose sums, of so many bytes each, are held until they are added up."""
+    return max(2, min(MOST_GROUPS, PARTIAL_BYTES // max(1, nbytes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +141,23 @@ class Query:
                 c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2]
             total += self.features.weighted_sum(X, c * self.features.scores(X, v))
         return total
+
+    def leverages(self, blocks: Iterable[RowBlock], inverse: Array) -> list[Array]:
+        """Scores of the rows at w and, of those with a curvature, ``‖inverse · φ‖²``: a list of (2, n) arrays."""
+        found = []
+        for X, y, weight in self._pieces(blocks):
+            scores = self.features.scores(X, self.w)
+            active = np.flatnonzero(self.loss.evaluate(scores, y, weight)[2])
+            pair, step = np.zeros((2, len(y))), block_rows(self.features.d, X)
+            pair[0] = scores
+            for i in range(0, len(active), step):
+                rows = active[i : i + step]
+                white = self.features.dense(X[rows]) @ inverse[:, : self.features.d].T
+                if self.features.k > self.features.d:
+                    white += self.features.constant * inverse[:, -1]
+                pair[1, rows] = np.einsum("ij,ij->i", white, white)
+            found.append(pair)
+        return found
 
     def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
         """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""
@@ -245,6 +270,10 @@ class PrimalProblem:
             self._remember_curvatures(query)
         total: Array = self._passes.run(query, Query.product, v, of_groups=self._curvatures)
         return total
+
+    def leverages(self, w: Array, inverse: Array) -> Array:
+        """Of all rows in order, scores at ``w`` and, of those with a curvature, ``‖inverse · φ‖²``: float64 (2, n)."""
+        return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse), axis=1)
 
     def slopes(self, w: Array, direction: Array, steps: Array, *, double_precision: bool = False) -> Array:
         """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""

@@ -168,6 +168,36 @@ class SpanQuery:
         """Every row's dual variable |u| at ``a``, and next to nothing for those without one, block by block."""
         return tuple(self._chances(block, a) for block in blocks)
 
+    def hessian(self, blocks: Iterable[RowBlock], a: Array) -> Array:
+        """``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
+        total = np.zeros((self.r, self.r))
+        for block in blocks:
+            for rows, K in self._tiles(block):
+                _, c = self._curved(K, a, block.y[rows], block.weight[rows])
+                active = np.flatnonzero(c)
+                scaled = np.sqrt(c[active, None]) * K[active]  # float64, as the sum is
+                total += scaled.T @ scaled
+        return total
+
+    def leverages(self, blocks: Iterable[RowBlock], a: Array, inverse: Array) -> list[Array]:
+        """Scores of the rows at ``a`` and, of those with a curvature, ``‖inverse · k‖²``: a list of (2, n) arrays."""
+        found = []
+        for block in blocks:
+            pair = np.zeros((2, len(block.y)))
+            for rows, K in self._tiles(block):
+                pair[0, rows], c = self._curved(K, a, block.y[rows], block.weight[rows])
+                active = np.flatnonzero(c)
+                white = K[active].astype(inverse.dtype, copy=False) @ inverse.T
+                pair[1, rows.start + active] = np.einsum("ij,ij->i", white, white)
+            found.append(pair)
+        return found
+
+    def _curved(self, K: Array, a: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+        """Scores of rows of kernel values ``K``, and the second derivatives of their losses."""
+        scores = np.empty(len(K))
+        span_scores(K, a, scores)
+        return scores, self.loss.evaluate(scores, y, weight)[2]
+
     def fill(self, block: RowBlock) -> None:
         """Compute the values that ``block`` is to keep."""
         assert block.values is not None
@@ -338,6 +368,15 @@ class SpanProblem:
         """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
         total: Array = self.passes.run(self.query, SpanQuery.slopes, a, direction, steps)
         return total
+
+    def hessian(self, a: Array) -> Array:
+        """``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
+        total: Array = self.passes.run(self.query, SpanQuery.hessian, a, nbytes=8 * self.query.r**2)
+        return total
+
+    def leverages(self, a: Array, inverse: Array) -> Array:
+        """Of all rows in order, scores at ``a`` and, of those with a curvature, ``‖inverse · k‖²``: float64 (2, n)."""
+        return np.concatenate(self.passes.run(self.query, SpanQuery.leverages, a, inverse), axis=1)
 
     def support(self, a: Array, draw: Draw) -> PrioritySample:
         """Rows drawn in proportion to their dual variables |u| at ``a``; those without one after them."""

@@ -24,7 +24,7 @@ VISITS = 5
 
 
 @compiled
-def _descend(
+def descend(
     K: Array, a: Array, f: Array, y: Array, inv_low: Array, inv_high: Array, low: float, high: float, order: Array
 ) -> None:
     """Visit the rows of one block as ``order`` (visits, rows) says; ``a`` and ``f`` are changed in place."""
@@ -58,7 +58,7 @@ def sweep(problem: KernelProblem[Gram], u: Array, rng: np.random.Generator) -> N
         rows = slice(*tiling.span(int(b)))
         before, scores = u[0, rows].copy(), u[1, rows].copy()
         order = np.stack([rng.permutation(len(before)) for _ in range(VISITS)])
-        _descend(
+        descend(
             problem.gram.block(int(b)),
             u[0, rows],
             scores,

@@ -146,15 +146,17 @@ def solve_saddle_point(
         log.history, problem.passes_made = list(resume.history), resume.passes
     gap = relative_gap(state.upper, state.lower)
     verdict: Verdict | None = None
-    while state.upper > 0 and gap > tol and state.sweeps < max_iter and not (verdict and verdict.overlap):
+    while True:
+        if len(log.history) == 1 and state.lower == 0:  # here, so that a run that goes on from there proves it too
+            verdict, lower = settle_overlap(problem)
+            state = replace(state, lower=lower, passes=problem.passes_made)
+        if not (state.upper > 0 and gap > tol and state.sweeps < max_iter) or (verdict and verdict.overlap):
+            break
         state = solver.looked(solver.swept(state, min(SWEEPS, max_iter - state.sweeps)), tol)
         gap = relative_gap(state.upper, state.lower)
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=state.sweeps)
         state = replace(state, history=list(log.history))
         on_state(state)
-        if len(log.history) == 1 and state.lower == 0:
-            verdict, lower = settle_overlap(problem)
-            state = replace(state, lower=lower, passes=problem.passes_made)
     if not log.history:
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=0)
     log.settle()

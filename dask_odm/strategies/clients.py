@@ -14,13 +14,15 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.sparse import issparse, vstack
 
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import Columns
 from dask_odm.engine.rounds import Rounds
 from dask_odm.problems.client_rows import ClientRows, ClientState, begin, floats_of
-from dask_odm.problems.hulls import HullProblem, HullQuery, Totals
+from dask_odm.problems.hull_query import HullQuery, Totals
+from dask_odm.problems.hulls import HullProblem
 from dask_odm.problems.row_passes import RowBlock
 from dask_odm.solvers.saddle_point import hadamard, rotation
 from dask_odm.typing import Array
@@ -61,9 +63,9 @@ class StoreRange:
 
 @dataclass(frozen=True, eq=False)
 class ArrayRange:
-    """Some rows in memory: X (n, d), label codes (n,) and weights (n,) or none."""
+    """Some rows in memory: X (n, d), dense or CSR, label codes (n,) and weights (n,) or none."""
 
-    X: Array
+    X: Any
     y: Array
     weight: Array
 
@@ -100,9 +102,19 @@ class Preparation:
         pieces = list(self.query.pieces(source.blocks()))
         sign, weight = (np.concatenate([part[i] for part in pieces]) for i in (1, 2))
         order = np.concatenate([np.flatnonzero(sign == each) for each in (1.0, -1.0)])
-        S = self.rotated(np.concatenate([part[0] for part in pieces])[order])
+        S = self._columns([part[0] for part in pieces], order)
         weight = weight[order]
         return ClientRows(S, int((sign == 1.0).sum()), weight, np.log(weight), self.log_cap, self.start)
+
+    def keeps_sparse(self, X: Any) -> bool:
+        """Whether the rows ``X`` stay sparse: where they are neither rotated nor scaled."""
+        return bool(issparse(X)) and self.signs is None and self.query.features.scaling is None
+
+    def _columns(self, pieces: Sequence[Any], order: Array) -> Any:
+        """Rows in ``order`` in the clients' coordinates, (size, n)."""
+        if self.keeps_sparse(pieces[0]):
+            return vstack(pieces, format="csr")[order].T
+        return self.rotated(np.concatenate([self.query.features.dense(X) for X in pieces])[order])
 
     def rotated(self, rows: Array) -> Array:
         """Columns of rows (n, d) in the clients' coordinates, (size, n)."""
@@ -146,9 +158,14 @@ def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:
     return list(pairwise(rows * j // clients for j in range(clients + 1)))
 
 
-def client_bytes(rows: int, d: int, size: int) -> int:
-    """Peak bytes of a client with so many rows of ``d`` features in ``size`` coordinates."""
-    return 8 * rows * (HELD * max(d, size) + VECTORS)
+def client_bytes(rows: int, d: int, size: int, stored: int | None = None) -> int:
+    """Peak bytes of a client with so many rows of ``d`` features in ``size`` coordinates.
+
+    ``stored`` is the number of their entries that are stored, where they stay sparse.
+    """
+    if stored is None:
+        return 8 * rows * (HELD * max(d, size) + VECTORS)
+    return 8 * (2 * HELD * stored + rows * VECTORS)
 
 
 class RowClients:

@@ -13,11 +13,14 @@ import fuzz_readers
 import kernel_tiles
 import landmark_store
 import landmarks
+import left_out
 import linear_rivals
 import linear_store
+import many_classes
 import mdd_rivals
 import mixing_shards
 import numpy as np
+import object_reads
 import out_of_core
 import pytest
 import real_data
@@ -25,7 +28,9 @@ import ridge_store
 import ring
 import saddle_rivals
 import saddle_store
+import small_data
 from fuzz_cases import make_case
+from sklearn.datasets import load_iris
 
 
 def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> None:
@@ -34,6 +39,15 @@ def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> 
     assert row["accuracy"] > 0.95
     assert row["svc_accuracy"] > 0.95
     assert row["fit"] > 0
+
+
+def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    X, y = load_iris(return_X_y=True)
+    monkeypatch.setattr(many_classes, "load", lambda name: (X[::2], y[::2], X[1::2], y[1::2]))
+    many_classes.main(["satimage", "news20", "--repeat", "1"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 6
+    assert all(float(line[42:].split()[0]) > 0.5 for line in lines)
 
 
 def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -55,13 +69,18 @@ def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_p
     assert np.isclose(found["times_the_limit"], 600 * 200 * 4 / 2e9, rtol=0.1)
 
 
+def test_object_reads_measures_both() -> None:
+    row = object_reads.measure(4, 1, 0.0, 1)
+    assert min(row["disk_mb_s"], row["objects_mb_s"]) > 0
+
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and time by /proc and SIGALRM")
 
 
 @linux
 def test_fuzzing_the_readers_finds_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status = fuzz_readers.main(["--cases", "200", "--seed", "5", "--keep", str(tmp_path / "kept")])
-    assert "200 cases" in capsys.readouterr().out
+    status = fuzz_readers.main(["--cases", "100", "--seed", "5", "--keep", str(tmp_path / "kept")])
+    assert "100 cases" in capsys.readouterr().out
     assert status == 0
     assert not (tmp_path / "kept").exists()
 
@@ -149,7 +168,7 @@ def test_linear_store_measures_the_fit_beside_bare_reads(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # it goes the way of large ones
-    size = ["--rows", "400000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
+    size = ["--rows", "200000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
     linear_store.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["gap"] <= 1e-6
@@ -185,7 +204,7 @@ def test_hard_margins_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_workers")
 def test_saddle_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "300000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
+    size = ["--rows", "150000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
     saddle_store.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["gap"] <= 1e-3
@@ -213,6 +232,7 @@ def test_mdd_rivals_solve_the_same_problem(capsys: pytest.CaptureFixture[str]) -
         assert row["rmse"] == pytest.approx(row["rival_rmse"], rel=1e-8)
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_ridge_over_a_store_takes_one_pass_whatever_the_shards(capsys: pytest.CaptureFixture[str]) -> None:
     ridge_store.main(["--rows", "3000", "--workers", "1", "--limit", "1GB", "--partitions", "1", "3", "--json"])
     one, three = (json.loads(line) for line in capsys.readouterr().out.splitlines())
@@ -245,6 +265,7 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert "laplacian" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
     options = ["--rows", "2000", "3000", "--landmarks", "30", "--workers", "1", "--limit", "1GB", "--json"]
@@ -281,3 +302,19 @@ def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(fit["gap"] <= 1e-3 for fit in found["fits"])
     assert found["fits"][-1]["rounds"] > 16
     assert found["bare_round"] > 0
+
+
+@pytest.mark.parametrize("what", ["folds", "probabilities", "search"])
+def test_left_out_measures(capsys: pytest.CaptureFixture[str], data_dir: Path, what: str) -> None:
+    assert left_out.main([what, "svmguide1", "--rows", "400", "--data", str(data_dir)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == 400
+    assert abs(found.get("loo", 0.0) - found.get("folds", 0.0)) < 0.02
+
+
+def test_small_data_beside_its_rivals(capsys) -> None:
+    small_data.main(["--rows", "60", "--repeats", "1", "--scale", "0.01"])
+    lines = capsys.readouterr().out.splitlines()
+    assert "GF/s" in lines[0]
+    assert len(lines) == 4 + 4 + 4
+    assert all(line.count("|") == 8 for line in lines[2:])

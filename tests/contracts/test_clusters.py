@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contracts.cases import assert_equal, each_case, steps
+from contracts.cases import CASES, assert_equal, each_case, steps
 
 pytestmark = pytest.mark.usefixtures("over_passes")
 
@@ -29,8 +29,13 @@ def test_workers_give_the_same_bits(case, client, path_of, alone_of):
     assert_equal(case.fit(path_of(case)), alone_of(case))
 
 
+# One for each way in which work is spread: whoever spreads it brings lost workers' work back, whatever is learned.
+SPREAD = ("exact", "landmark", "sodm", "dc", "newton", "dsvrg", "saddle point by clients", "kernel shards", "mixing")
+BY_NAME = {case.name: case for case in CASES}
+
+
 @pytest.mark.slow
-@each_case
+@pytest.mark.parametrize("case", [BY_NAME[name] for name in SPREAD], ids=lambda case: case.name)
 def test_a_worker_killed_in_mid_fit_changes_no_bit(case, client, path_of, alone_of, killer):
     case.require("cluster")
     case.require("events")

@@ -70,7 +70,8 @@ def run(*arguments: object) -> dict[str, Any]:
 def options(case: Case) -> list[str]:
     """What the command line takes for the settings of a case."""
     found = []
-    for name, value in case.settings.items():
+    for name, given in case.settings.items():
+        value = ",".join(map(str, given)) if isinstance(given, list) else given
         flag = name.replace("_", "-")
         found += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}={value}"]
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from contracts.cases import CHECKED, CHECKED_SLOWLY
+from contracts.cases import CHECKED
 from dask_odm.estimators.registry import ESTIMATORS
 
 
@@ -28,13 +28,7 @@ def name_of(estimator: Any) -> str:
     return re.sub(r"<function (\w+)[^>]*>", r"\1", " ".join(str(estimator).split()))
 
 
-ALL = [
-    *(pytest.param(*each, id=name_of(each[0])) for each in CHECKED),
-    *(pytest.param(*each, id=name_of(each[0]), marks=pytest.mark.slow) for each in CHECKED_SLOWLY),
-]
-
-
-@pytest.mark.parametrize(("estimator", "expected"), ALL)
+@pytest.mark.parametrize(("estimator", "expected"), [pytest.param(*each, id=name_of(each[0])) for each in CHECKED])
 def test_scikit_learn_compatible(estimator, expected):
     failed = failed_checks(estimator)
     assert set(failed) == set(expected), failed

@@ -15,7 +15,7 @@ from small_problems import blobs
 from small_stores import store_of
 
 LABELS = np.array(["ant", "bee", "cat", "dog"])
-EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact"}
+EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact", "tol": 1e-10}
 LANDMARK = {"gamma": 0.5, "lam": 100.0, "solver": "landmark", "n_landmarks": 60, "tol": 1e-9, "random_state": 0}
 LINEAR = {"kernel": "linear", "lam": 100.0, "tol": 1e-10}
 SETTINGS = [EXACT, LANDMARK, LINEAR]
@@ -70,6 +70,14 @@ def test_a_store_is_learned_from_as_rows_in_memory(rows, settings, scheme, tmp_p
     np.testing.assert_allclose(np.asarray(model.decision_function(path)), model.decision_function(X), atol=1e-5)
 
 
+def test_machines_share_one_set_of_landmarks(rows, tmp_path):
+    X, y = rows
+    path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
+    model = ODMClassifier(**LANDMARK | {"n_landmarks": 20}).fit(X, y)
+    assert model.dual_coef_.shape == (6, len(model.support_)) == (6, 20)
+    assert stored(LANDMARK | {"n_landmarks": 20}, path).dual_coef_.shape == (6, 20)
+
+
 def test_sparse_rows_are_learned_as_dense_ones(rows):
     X, y = rows
     X = np.where(np.abs(X) < 0.5, 0.0, X)
@@ -77,6 +85,30 @@ def test_sparse_rows_are_learned_as_dense_ones(rows):
         dense = ODMClassifier(**settings).fit(X, y).decision_function(X)
         sparse = ODMClassifier(**settings).fit(csr_array(X), y).decision_function(csr_array(X))
         np.testing.assert_allclose(sparse, dense, atol=1e-4)
+
+
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+def test_descent_over_wide_sparse_rows_agrees_with_newton(rows, upsilon):
+    """Columns of zeros make them wide; dense, the same rows go another way."""
+    X, y = rows
+    wide = csr_array((X.ravel(), np.tile([0, 7, 2999], len(X)), np.arange(0, X.size + 1, 3)), shape=(len(X), 3000))
+    settings = {"kernel": "linear", "lam": 50.0, "theta": 0.1, "upsilon": upsilon, "tol": 1e-9, "max_iter": 5000}
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    model = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(wide, y, weight)
+    plain = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(X, y, weight)
+    np.testing.assert_allclose(model.coef_[:, [0, 7, 2999]], plain.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-4)
+    assert model.dual_gap_ <= 1e-9
+    assert model.history_[-1]["objective"] == pytest.approx(plain.history_[-1]["objective"])
+
+
+def test_the_largest_tile_of_pairs_leaves_the_rest_one_by_one(rows, monkeypatch):
+    X, y = rows
+    at_once = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
+    monkeypatch.setattr("dask_odm.estimators.odm.pairs_recipe.PAIR_ROWS", 50)
+    one_by_one = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
+    np.testing.assert_allclose(at_once.decision_function(X), one_by_one.decision_function(X), atol=1e-6)
+    assert sorted(at_once.support_) == sorted(one_by_one.support_)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])

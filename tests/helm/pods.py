@@ -118,6 +118,8 @@ class Pod:
         facts = {"metadata.name": self.name, "status.podIP": self.address}
         facts |= {f"metadata.labels['{key}']": value for key, value in self.template["metadata"]["labels"].items()}
         found = image_environment()
+        for each in self.container.get("envFrom", ()):
+            found |= self.machine.secrets[each["secretRef"]["name"]]
         for each in self.container["env"]:
             if "valueFrom" in each:
                 found[each["name"]] = facts[each["valueFrom"]["fieldRef"]["fieldPath"]]
@@ -251,9 +253,18 @@ class Machine:
         What helm renders; Jobs are started by `start_job`.
     user : int, optional
         Pods are confined, and run as this user; see `confining_user`.
+    secrets : dict, optional
+        Names and values of Secrets that the release does not make.
     """
 
-    def __init__(self, folder: Path, documents: list[Document], user: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        documents: list[Document],
+        user: int | None = None,
+        secrets: dict[str, dict[str, str]] | None = None,
+    ) -> None:
+        self.secrets = secrets or {}
         self.folder, self.documents, self.user, self.confined = folder, documents, user or 0, user is not None
         self.network = f"127.{random.SystemRandom().randrange(1, 255)}.{random.SystemRandom().randrange(255)}"
         self.pods: list[Pod] = []

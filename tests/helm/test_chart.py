@@ -35,8 +35,12 @@ OTHERS = {
         "properties": CERTIFICATE,
     }
 }
-EXISTING = {"everything": {"Secret/bucket", "Secret/registry"}, "tls-existing": {"Secret/dask-tls"},
-            "plain": {"PersistentVolumeClaim/rows", "ServiceAccount/default"}}  # fmt: skip
+EXISTING = {
+    "everything": {"Secret/bucket", "Secret/registry"},
+    "objects": {"Secret/bucket"},
+    "plain": {"PersistentVolumeClaim/rows", "ServiceAccount/default"},
+    "tls-existing": {"Secret/dask-tls"},
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -296,6 +300,8 @@ def test_a_job_that_is_changed_is_another_and_its_tries_share_a_checkpoint():
     assert one["metadata"]["name"] == same["metadata"]["name"] != other["metadata"]["name"]
     spec, words = one["spec"], one["spec"]["template"]["spec"]["containers"][0]["args"]
     assert value_of(words, "--checkpoint") == "/data/$(JOB_NAME).checkpoint.zarr"
+    remote = job(checkpoints="s3://rows/fits/")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert value_of(remote, "--checkpoint") == "s3://rows/fits/$(JOB_NAME).checkpoint.zarr"
     assert "--resume" in words
     assert {"backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"} <= spec.keys()
     assert spec["podFailurePolicy"]["rules"][0]["action"] == "Ignore"

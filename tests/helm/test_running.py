@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from charts import Document, documents_of, render, template
-from pods import Job, Machine, Pod, can_bind_loopback, confining_user, until
+from pods import TICK, Job, Machine, Pod, can_bind_loopback, confining_user, until
 
+from dask_odm import ingest as store_to_store
 from dask_odm import load_model
 from dask_odm.data.store.records import read_record
 from dask_odm.errors import DaskODMError
@@ -23,6 +25,7 @@ pytestmark = [
 # Steps enough to be struck in the midst of, each with its checkpoint.
 STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "40", "--tol", "1e-300", "--random-state", "0"]
 CLAIM = "claims/odm-dask-odm-data"
+BUCKET = "s3://rows/released"
 
 
 def csv_text(count: int = 4000, width: int = 10) -> str:
@@ -44,13 +47,22 @@ def job_of(documents: list[Document]) -> Document:
     return found
 
 
-def start_job(machine: Machine, model: str) -> Job:
-    return machine.start_job(job_of(render("train", {"train": {"model": f"/data/{model}.zarr", "args": STEPS}})))
+def start_job(machine: Machine, model: str, data: str = "/data") -> Job:
+    """Train on ``data``, a folder of the volume or an address, and write model and checkpoint there."""
+    values = {"store": f"{data}/train.zarr", "model": f"{data}/{model}.zarr", "checkpoints": data, "args": STEPS}
+    return machine.start_job(job_of(render("objects", {"train": values})))
 
 
-def bits(machine: Machine, model: str) -> dict[str, bytes]:
+def data_of(machine: Machine, job: Job) -> str:
+    """Where a job has its store, model and checkpoint, as this process sees it."""
+    (container,) = job.document["spec"]["template"]["spec"]["containers"]
+    data = container["args"][1].removesuffix("/train.zarr")
+    return str(machine.folder / CLAIM) if data == "/data" else data
+
+
+def bits(machine: Machine, job: Job, model: str) -> dict[str, bytes]:
     """What a model that a job wrote consists of."""
-    path = machine.folder / CLAIM / f"{model}.zarr"
+    path = f"{data_of(machine, job)}/{model}.zarr"
     record = read_record(path, "model")
     record.verify()
     assert len(load_model(path).classes_) == 2
@@ -60,7 +72,7 @@ def bits(machine: Machine, model: str) -> dict[str, bytes]:
 def steps_done(machine: Machine, job: Job) -> int:
     """Steps in the job's checkpoint."""
     try:
-        found = read_record(machine.folder / CLAIM / f"{job.name}.checkpoint.zarr", "checkpoint")
+        found = read_record(f"{data_of(machine, job)}/{job.name}.checkpoint.zarr", "checkpoint")
         return len(found.attributes["history"])
     except (DaskODMError, OSError):
         return 0
@@ -76,6 +88,7 @@ def kill_in_a_step(machine: Machine, job: Job, scheduler: Pod) -> int:
     kills = 0
     while len(job.pods) == 1 and job.is_running():
         done, kills = steps_done(machine, job), kills + 1
+        time.sleep(2 * TICK)  # the step that follows the checkpoint just seen has begun by then, most likely
         scheduler.kill()
         until(lambda done=done: len(job.pods) > 1 or not job.is_running() or steps_done(machine, job) > done + 1,
               "the job to fail or go on", lambda: job.pods[-1].log)  # fmt: skip
@@ -83,8 +96,9 @@ def kill_in_a_step(machine: Machine, job: Job, scheduler: Pod) -> int:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory) -> Iterator[Machine]:
-    with Machine(tmp_path_factory.mktemp("release"), render("train")).running() as machine:
+def machine(tmp_path_factory, object_server) -> Iterator[Machine]:
+    secrets = {"bucket": object_server.environment}
+    with Machine(tmp_path_factory.mktemp("release"), render("objects"), secrets=secrets).running() as machine:
         ingest(machine.component("worker")[0])
         yield machine
 
@@ -97,7 +111,7 @@ def reference(machine) -> dict[str, bytes]:
     assert len(job.pods) == 1
     assert "2 workers of 1 threads" in job.pods[0].log
     assert "The scheduler at" not in job.pods[0].log  # no complaint about its settings
-    return bits(machine, "reference")
+    return bits(machine, job, "reference")
 
 
 def test_a_job_trains_a_model_that_loads(machine, reference):
@@ -116,14 +130,16 @@ def test_the_chart_s_own_test_passes(machine):
 
 
 def test_a_worker_that_is_killed_costs_no_bit(machine, reference):
-    job, worker = start_job(machine, "killed"), machine.component("worker")[0]
+    """All that lasts is in an object store here, with the bits of a job that has it on the volume."""
+    store_to_store(str(machine.folder / CLAIM / "train.zarr"), f"{BUCKET}/train.zarr", chunk_rows=250)
+    job, worker = start_job(machine, "killed", BUCKET), machine.component("worker")[0]
     await_midst(machine, job)
     assert list((machine.folder / CLAIM).glob("dask-odm-*")), "what workers are to read is on the volume"
     starts = worker.starts
     worker.kill()
     job.await_end()
     assert (len(job.pods), worker.starts) == (1, starts + 1)
-    assert bits(machine, "killed") == reference
+    assert bits(machine, job, "killed") == reference
     worker.await_ready()
 
 
@@ -136,7 +152,7 @@ def test_a_scheduler_that_is_killed_lets_the_job_go_on_from_its_checkpoint(machi
     assert len(job.pods) > 1
     assert "The Dask scheduler was lost" in job.pods[0].log
     assert "going on from checkpoint" in job.pods[-1].log
-    assert bits(machine, "resumed") == reference
+    assert bits(machine, job, "resumed") == reference
 
 
 def test_a_worker_that_is_stopped_hands_over(machine, reference):
@@ -149,7 +165,7 @@ def test_a_worker_that_is_stopped_hands_over(machine, reference):
     assert "handed over" in hook.stdout
     job.await_end()
     assert len(job.pods) == 1
-    assert bits(machine, "stopped") == reference
+    assert bits(machine, job, "stopped") == reference
 
 
 def test_nothing_is_written_but_to_volumes(machine, reference):

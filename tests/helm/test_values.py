@@ -35,7 +35,9 @@ REFUSED: list[tuple[str, Document]] = [
     ("env", {"env": {"DASK_CONFIG": "/data"}}),
     ("train.store", {"train": {"enabled": True, "model": "/data/m.zarr"}}),
     ("train.model", {"train": {"enabled": True, "store": "/data/t.zarr"}}),
-    ("train.store", {"train": {"enabled": True, "store": "s3://bucket/t.zarr", "model": "/data/m.zarr"}}),
+    ("train.store", {"train": {"enabled": True, "store": "http://bucket/t.zarr", "model": "/data/m.zarr"}}),
+    ("train.store", {"train": {"enabled": True, "store": "s3://key:secret@bucket/t.zarr", "model": "/data/m.zarr"}}),
+    ("train.checkpoints", {"train": {"checkpoints": "checkpoints"}}),
     ("train.args", {"train": {"args": "--gamma 4"}}),
     ("train.args", {"train": {"args": ["--gamma", 4]}}),
     ("train.wait", {"train": {"wait": "soon"}}),
@@ -117,7 +119,7 @@ def test_the_page_s_helm_commands_render(tmp_path, monkeypatch):
     (tmp_path / "spot.yaml").write_text(spot)
     monkeypatch.chdir(ROOT)
     found = [each for each in commands("helm") if each[1] in ("install", "upgrade")]
-    assert len(found) == 5
+    assert len(found) == 6
     for words in found:
         rest = [str(tmp_path / word) if word == "spot.yaml" else word for word in words[2:] if word[2:] not in
                 ("create-namespace", "reuse-values")]  # fmt: skip

@@ -35,7 +35,7 @@ def assert_close(values: np.ndarray, expected: np.ndarray, tolerance: float) -> 
 
 @EVERY_KERNEL
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("n", "m", "d"), [(1, 1, 1), (3, 17, 2), (17, 3, 7), (65, 130, 22), (33, 31, 100)])
+@pytest.mark.parametrize(("n", "m", "d"), [(1, 1, 1), (3, 17, 3), (17, 3, 5), (65, 130, 22), (33, 31, 100)])
 def test_tile_is_the_formula(kernel, dtype, n, m, d):
     X, Z = rows(n, d, 1, dtype), rows(m, d, 2, dtype) / 2
     tile = kernel.tile(X, Z)
@@ -66,8 +66,8 @@ def test_packing_leaves_the_rows_alone_and_knows_their_number(kernel, dtype):
 @EVERY_KERNEL
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_packing_into_a_used_buffer_leaves_nothing_of_what_was_there(kernel, dtype):
-    X, Z = rows(13, 6, 8, dtype), rows(300, 6, 9, dtype)
-    left, right = kernel.room(40, 6, dtype), kernel.room(600, 6, dtype)
+    X, Z = rows(13, 9, 8, dtype), rows(300, 9, 9, dtype)
+    left, right = kernel.room(40, 9, dtype), kernel.room(600, 9, dtype)
     left.values[:], right.values[:] = np.nan, np.nan
     tile = kernel.tile_packed(kernel.pack_left(X, left), kernel.pack_right(Z, right))
     assert np.shares_memory(kernel.pack_right(Z, right).values, right.values)
@@ -110,7 +110,7 @@ def test_products_are_those_of_the_matrix(kernel, dtype, n, m, d):
 
 @EVERY_KERNEL
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", [2, 9, 300])
+@pytest.mark.parametrize("d", [3, 9, 300])
 def test_products_have_the_bits_of_the_tile_times_the_vector(kernel, dtype, d):
     X, Z = rows(301, d, 1, dtype), rows(511, d, 2, dtype) / 2
     left, right = kernel.pack_left(X), kernel.pack_right(Z)

@@ -25,7 +25,7 @@ PLENTY = 1 << 30
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 
-def rows(n: int, d: int = 4, dtype: str = "float64", seed: int = 0) -> np.ndarray:
+def rows(n: int, d: int = 3, dtype: str = "float64", seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
 
 

@@ -1,4 +1,7 @@
-"""The Laplacian kernel against scikit-learn's: every way its loop unrolls, tiles of odd sizes, any gamma."""
+"""The Laplacian kernel against scikit-learn's: rows with padding and without, tiles of odd sizes, any gamma.
+
+A loop is compiled for every number of features of a step: every such number is for `test_radial` to try.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def rows(n: int, d: int, seed: int, dtype: str = "float64") -> np.ndarray:
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", [*range(1, 21), 123])
+@pytest.mark.parametrize("d", [1, 3, 5, 8, 9, 22, 123])
 def test_tile_is_that_of_scikit_learn(d, dtype, bias):
     X, Z = rows(31, d, 1, dtype), rows(29, d, 2, dtype)
     tile = Laplacian(bias, 1.5 / d).tile(X, Z)
@@ -46,7 +49,7 @@ def test_packed_rows_are_padded_by_less_than_a_step(d):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_equal_rows_give_one_and_far_rows_nothing(dtype):
-    X = np.array([[0.0, 0.0], [1e3, -1e3]], dtype)
+    X = np.array([[0.0, 0.0, 0.0], [1e3, -1e3, 0.0]], dtype)
     tile = Laplacian(gamma=10.0).tile(X, X)
     assert tile.diagonal().tolist() == [1.0, 1.0]
     assert tile[0, 1] == pytest.approx(0.0, abs=1e-37)

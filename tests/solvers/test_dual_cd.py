@@ -9,16 +9,16 @@ from scipy.optimize import minimize_scalar
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.blocks import TILE_ROWS
 from dask_odm.solvers import dual_cd
-from dask_odm.solvers.dual_cd import _descend, sweep
+from dask_odm.solvers.dual_cd import descend, sweep
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 
 
-def descend(p: SmallProblem, s: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`_descend` on one block from ``s``; returns the new s and the scores it kept."""
+def descended(p: SmallProblem, s: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`descend` on one block from ``s``; returns the new s and the scores it kept."""
     losses, a, f = p.losses, p.y * s, p.decision(s)
-    _descend(p.K, a, f, p.y, losses.stiffness_low, losses.stiffness_high, 1 - p.theta, 1 + p.theta, order)
+    descend(p.K, a, f, p.y, losses.stiffness_low, losses.stiffness_high, 1 - p.theta, 1 + p.theta, order)
     return p.y * a, f
 
 
@@ -40,7 +40,7 @@ def test_one_row_moves_to_its_maximum(setting, scale):
     p = small_problem(12, setting, weighted=True)
     start = any_dual(p, 1, scale)
     for i in range(12):
-        s, f = descend(p, start, np.array([[i]]))
+        s, f = descended(p, start, np.array([[i]]))
         assert s[i] == pytest.approx(slow_update(p, start, i), rel=1e-10, abs=1e-12)
         assert np.delete(s, i).tolist() == np.delete(start, i).tolist()
         np.testing.assert_allclose(f, p.decision(s), atol=1e-10 * (1 + np.abs(f).max()))
@@ -52,7 +52,7 @@ def test_one_row_against_a_search_on_the_dual(setting):
     p = small_problem(12, setting)
     start = any_dual(p, 2, 0.1)
     for i in range(0, 12, 3):
-        s, _ = descend(p, start, np.array([[i]]))
+        s, _ = descended(p, start, np.array([[i]]))
 
         def below(value: float, i: int = i) -> float:
             moved = start.copy()
@@ -68,7 +68,7 @@ def test_visits_in_order_are_updates_one_after_the_other(setting):
     p = small_problem(15, setting, weighted=True)
     order = np.stack([np.random.default_rng(visit).permutation(15) for visit in range(3)])
     expected = any_dual(p, 3, 0.05)
-    s, _ = descend(p, expected, order)
+    s, _ = descended(p, expected, order)
     expected = expected.copy()
     for i in order.ravel():
         expected[i] = slow_update(p, expected, i)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from dask_odm.solvers.nearest_point import CorralState, find_nearest_point, lower_bound, without_column
+from dask_odm.solvers.corral import CorralState, move_up, remove_column, solve_transposed, solve_upper
+from dask_odm.solvers.nearest_point import find_nearest_point, lower_bound
 from hull_problems import distance_by_slsqp, hulls
 
 
@@ -85,14 +86,28 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits():
         assert [r["passes"] for r in again.history] == [r["passes"] for r in whole.history]
 
 
-def test_a_column_goes_from_a_factor():
+def test_a_column_goes_from_a_factor_and_systems_are_solved_by_it():
     A = np.random.default_rng(0).standard_normal((9, 6))
     R = np.linalg.qr(A, mode="r")
     for k in range(6):
-        rest = without_column(R, k)
-        others = np.delete(A, k, axis=1)
+        buffer = np.full((8, 8), 7.0)  # has room
+        buffer[:6, :6] = R
+        remove_column(buffer, 6, k)
+        rest, others = np.triu(buffer[:5, :5]), np.delete(A, k, axis=1)
         np.testing.assert_allclose(rest.T @ rest, others.T @ others, atol=1e-12)
-        np.testing.assert_array_equal(np.tril(rest, -1)[np.tril_indices(5, -1)].round(13), 0)
+        one, other = np.arange(5.0), np.arange(5.0)
+        solve_transposed(buffer, one)
+        solve_upper(buffer, other)
+        np.testing.assert_allclose(rest.T @ one, np.arange(5.0), atol=1e-12)
+        np.testing.assert_allclose(rest @ other, np.arange(5.0), atol=1e-12)
+
+
+def test_rows_that_stay_move_up():
+    buffer = np.arange(12.0).reshape(6, 2)
+    stay = np.array([True, False, True, True, False])
+    expected = buffer[:5][stay]
+    move_up(buffer, stay)
+    np.testing.assert_array_equal(buffer[:3], expected)
 
 
 def test_no_direction_has_no_bound():

@@ -264,6 +264,14 @@ def uniform_of(first: int, n: int, seed: int) -> npt.NDArray[np.float64]:
     return (_hash_of(first, n, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Places, ascending, of ``count`` of the rows of ascending ``numbers``: those of the least `uniform_of`."""
+    first = int(numbers[0]) if len(numbers) else 0
+    draws = uniform_of(first, int(numbers[-1]) + 1 - first, seed)[numbers - first] if len(numbers) else np.empty(0)
+    chosen: npt.NDArray[np.int64] = np.sort(np.argsort(draws, kind="stable")[:count])
+    return chosen
+
+
 def _hash_of(first: int, n: int, seed: int) -> npt.NDArray[np.uint64]:
     """SplitMix64 of the numbers of rows."""
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from dask_odm.errors import InputError, ObjectStoreError
+from dask_odm.errors import DaskODMError, InputError, ObjectStoreError
 
 PATIENCE = "60s"  # for which a request is tried, ``dask_odm.object-store-patience`` of Dask's configuration
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries: they grow from one to the other
@@ -72,7 +72,8 @@ def _client(scheme: str, bucket: str, seconds: float, settings: int) -> Any:
     }
     # asked for by the address of the server, and in no other way
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    options: Any = {"timeout": timedelta(seconds=max(seconds, 30.0))}
+    # a connection that hangs is given up while there is time for another; a transfer that moves is not
+    options: Any = {"timeout": timedelta(hours=1), "read_timeout": timedelta(seconds=max(1.0, seconds / 2))}
     if scheme == "s3" and endpoint.startswith("http://"):
         options["allow_http"] = True
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
@@ -90,11 +91,13 @@ def explained(location: str, doing: str) -> Iterator[None]:
 
     try:
         yield
+    except DaskODMError:
+        raise
     except (AlreadyExistsError, PreconditionError):
         raise NotAsExpectedError(location) from None
     except FileNotFoundError:
         raise FileNotFoundError(2, "not there", location) from None
-    except (BaseError, TimeoutError, ConnectionError, OSError, ValueError) as error:
+    except (BaseError, OSError, ValueError) as error:
         found = error
     else:
         return

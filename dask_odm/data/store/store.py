@@ -283,7 +283,12 @@ class Store:
 
     def _manifest(self) -> Manifest:
         """Read the manifest, which must be the one the store was opened by."""
-        manifest = read_store_manifest(self.path)
+        try:
+            manifest = read_store_manifest(self.path)
+        except StoreError as error:
+            if storage_of(self.path).is_being_replaced():
+                raise self._replaced() from error
+            raise
         if manifest.digest != self.digest:
             raise self._replaced()
         return manifest

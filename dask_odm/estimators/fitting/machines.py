@@ -75,14 +75,14 @@ def train_machines(
     machines = machines_of(data.class_weights, scheme)
     if choice.recipe.together is not None and choice.recipe.together.suits(data, fit, scheme):
         return choice.together(data, fit, machines, len(data.class_weights) if scheme == "ovo" else 0)
-    runs = _runs(fit.run, len(machines))
+    runs = runs_of(fit.run, len(machines))
     join = Joined(len(data.class_weights) if scheme == "ovo" else 0, joined)
     for i, (targets, run) in enumerate(zip(machines, runs, strict=True)):
         join.add(choice.train(data.of_machine(targets), fit.of_machine(i, len(machines), run)))
     return join.trained()
 
 
-def _runs(run: FitRun, count: int) -> list[FitRun]:
+def runs_of(run: FitRun, count: int) -> list[FitRun]:
     """How every machine runs: the first writes the checkpoint, the others one beside it each."""
     if run.checkpoint is None:
         return [run] * count

@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
-from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.data.rows.targets import OneOfMany, drawn_rows
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -23,7 +23,7 @@ from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.kernel_products import products_in_memory
 from dask_odm.estimators.fitting.memory_rows import TrainingRows
 from dask_odm.estimators.fitting.run import FitRun
-from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
+from dask_odm.estimators.fitting.training_data import Purpose, TrainingData, WeightedProducts
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.given import CallableKernel, Precomputed
@@ -31,7 +31,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
 from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
-from dask_odm.problems.primal import block_rows, group_count
+from dask_odm.problems.primal import block_rows, group_count, groups_of_sums
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, ThreadPasses
 from dask_odm.problems.span import SpanProblem, SpanQuery
@@ -53,14 +53,14 @@ class MemoryData:
         Those that take part.
     given : ndarray or csr_array of shape (n, d)
         All rows as they came: values of a kernel that was computed before are looked up in it.
-    whole : MemoryData or None
+    whole : TrainingData or None
         Of the data of one machine of several, those of all: their statistics scale the rows of every machine.
     """
 
     run: FitRun
     held: TrainingRows
     given: Any
-    whole: MemoryData | None = None
+    whole: TrainingData | None = None
 
     @classmethod
     def of(cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> MemoryData:
@@ -114,6 +114,13 @@ class MemoryData:
         given = int(self.given.shape[0])
         return given, None if self.held.n == given else self.held.kept
 
+    def columns(self) -> tuple[Array, Array]:
+        return self.held.codes, self.held.block_weights
+
+    @property
+    def copies(self) -> Array | None:
+        return self.held.copies
+
     def origin(self) -> tuple[Array, Array]:
         X, y = self.held.X[:ORIGIN_ROWS], self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
         near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
@@ -122,8 +129,13 @@ class MemoryData:
     def fingerprint(self) -> str:
         return self.held.fingerprint()
 
+    def sample(self, count: int, seed: int) -> MemoryData:
+        if count >= self.rows:
+            return self
+        return replace(self, held=self.held.at(drawn_rows(self.held.kept, count, seed)), whole=self.whole or self)
+
     def statistics(self) -> Statistics:
-        return (self.whole or self)._statistics
+        return self._statistics if self.whole is None else self.whole.statistics()
 
     @cached_property
     def _statistics(self) -> Statistics:
@@ -137,12 +149,14 @@ class MemoryData:
         """What one machine of several learns from."""
         return MemoryData(self.run, self.held.of_machine(targets), self.given, self)
 
-    def passes(self, weights: int) -> ThreadPasses:
+    def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
         held, step = self.held, block_rows(self.features, self.held.X)
-        return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, group_count(weights), CPU_COUNT)
+        most = group_count(weights, full=full)
+        return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
-        self.cluster.require(CPU_COUNT * (needed.sums + needed.work) + needed.row * self.rows, 1, what)
+        sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # threads' own, and those of all groups
+        self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
 
     def seen_by(self, choice: KernelChoice) -> MemoryKernelData:
         if choice.kernel == "precomputed":

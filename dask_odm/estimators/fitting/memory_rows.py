@@ -37,6 +37,8 @@ class TrainingRows:
         What the weight of a row is multiplied by, by its class (the negative one first); empty for real targets.
     kept : ndarray of shape (n,)
         The number each row came with.
+    copies : ndarray or None
+        Where equal rows were made one: which of these each row is, of those before.
     """
 
     X: Any
@@ -44,6 +46,7 @@ class TrainingRows:
     weight: Array
     class_weights: tuple[float, ...]
     kept: Array
+    copies: Array | None = None
 
     @classmethod
     def of(cls, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> TrainingRows:
@@ -105,7 +108,11 @@ class TrainingRows:
         if len(first) > MERGED_SHARE * self.n:
             return self
         weight = np.bincount(of, self.weight, len(first))
-        return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first])
+        return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first], of)
+
+    def at(self, index: Array) -> TrainingRows:
+        """The rows at ``index``."""
+        return TrainingRows(self.X[index], self.y[index], self.weight[index], self.class_weights, self.kept[index])
 
     def statistics(self) -> Statistics:
         """Weighted statistics of the features."""

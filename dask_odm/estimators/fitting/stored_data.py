@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
-from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses
+from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, uniform_of
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -104,6 +104,14 @@ class StoredData:
     def row_numbers(self) -> tuple[int, Array | None]:
         return self.store.rows, None
 
+    def columns(self) -> tuple[Array, Array]:
+        y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)
+        return np.concatenate(y), np.concatenate(weight)
+
+    @property
+    def copies(self) -> None:
+        return None
+
     def origin(self) -> tuple[Array, Array]:
         keep, y, _ = self.targets(self.store.read_columns(0))
         near = self.store.statistics.mean.astype(self.store.dtype).astype(np.float64)
@@ -111,6 +119,20 @@ class StoredData:
 
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"
+
+    def sample(self, count: int, seed: int) -> MemoryData:
+        share, found = count / max(1, self.labelled_rows), []
+        for block in self.store.column_blocks():
+            keep, y, _ = self.targets(block)
+            mine = np.flatnonzero(keep & (uniform_of(block.first, len(keep), seed) < share))
+            found.append((block.first + mine, y[mine]))
+        numbers, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        if not len(numbers):
+            raise InputError(NOTHING_LEFT)
+        rows = self.store.read_rows(numbers)
+        weight = np.ones(len(y)) if rows.weight is None else rows.weight
+        drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
+        return replace(drawn, held=replace(drawn.held, kept=numbers[drawn.held.kept]), whole=self)
 
     def statistics(self) -> Statistics:
         """Weighted statistics of the features: the store's own where all rows take part alike."""
@@ -149,7 +171,7 @@ class StoredData:
                 weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
         return MemoryData.of(self.run, X, y, weight, self.class_weights)
 
-    def passes(self, weights: int) -> StorePasses:
+    def passes(self, weights: int, *, full: bool = False) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:

@@ -111,6 +111,15 @@ class TrainingData(Protocol):
         """How many rows were given, and which of them each of the passes' rows is, (n,): None where they are all."""
         ...
 
+    def columns(self) -> tuple[Array, Array]:
+        """Targets and weights of all rows as the blocks of passes have them, each (n,), the latter perhaps empty."""
+        ...
+
+    @property
+    def copies(self) -> Array | None:
+        """Of `merged` data, which of these rows each row is that they were made of; None where each is one itself."""
+        ...
+
     def origin(self) -> tuple[Array, Array]:
         """A point near the rows (d,) and values near the targets (t,), found without a pass: what sums are about.
 
@@ -120,6 +129,10 @@ class TrainingData(Protocol):
 
     def fingerprint(self) -> str:
         """What tells a checkpoint which rows and targets these are."""
+        ...
+
+    def sample(self, count: int, seed: int) -> Any:
+        """About ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
         ...
 
     def statistics(self) -> Statistics:
@@ -135,8 +148,11 @@ class TrainingData(Protocol):
         disk."""
         ...
 
-    def passes(self, weights: int) -> Passes:
-        """Passes over all rows, raw, for a problem in so many weights: of more, fewer sums are held at a time."""
+    def passes(self, weights: int, *, full: bool = False) -> Passes:
+        """Passes over all rows, raw, for a problem in so many weights: of more, fewer sums are held at a time.
+
+        ``full``: a sum has the square of that many entries, be they ever so many.
+        """
         ...
 
     def require_pass(self, needed: PassBytes, what: str) -> None:

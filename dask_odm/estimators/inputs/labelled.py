@@ -171,3 +171,11 @@ def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Feature
     found = rows.isel({feature: 0}, drop=True).copy(data=values).rename(name)
     found.attrs, found.encoding = {}, {}
     return found
+
+
+def like_classes(
+    X: xr.DataArray | xr.Dataset, values: Any, name: str, classes: Array, features: Features
+) -> xr.DataArray:
+    """``values`` (n, classes), as `like`, with a second dimension "class"."""
+    rows = like(X, values[:, 0], name, features)
+    return xr.DataArray(values, dims=(rows.dims[0], "class"), coords={**rows.coords, "class": classes}, name=name)

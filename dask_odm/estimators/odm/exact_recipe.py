@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -13,13 +14,17 @@ from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import Purpose, TrainingData
 from dask_odm.estimators.odm.finishing import finish_kernel, stopped_at
+from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.products import Products
 from dask_odm.solvers.exact import ExactSolution, ExactState, landmark_count, solve_exact, solver_bytes
+from dask_odm.solvers.leave_one_out import kernel_leverages
+from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)
+LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False."
 MANY_ENTRIES = 10**10  # of the kernel matrix, in a pass: from here on a fit may take hours
 
 
@@ -27,6 +32,7 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
     """Train over all rows; equal ones are made one first."""
     if fit.kernel.kernel == "linear":
         raise InputError("solver='exact' is for kernels other than 'linear', which solver='newton' learns exactly.")
+    given = data
     if fit.kernel.kernel != "precomputed":
         data = data.merged()
     _warn_of_entries(data.rows)
@@ -34,7 +40,8 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
     with seen.products(NEWTON) as found:
         losses = RowLosses(fit.odm, found.y, found.weight)
         solution = _solve(losses, found.products, data, fit)
-    attributes = {
+        left = _left_out(losses, found.products, solution, given, data, fit)
+    attributes = left | {
         "dual_gap_": float(solution.point.gap),
         "history_": solution.history,
         "n_iter_": max(1, len(solution.history) - 1),
@@ -70,6 +77,33 @@ def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFi
             on_step=report_step,
             on_state=save,
         )
+
+
+def _left_out(
+    losses: RowLosses,
+    products: Products,
+    solution: ExactSolution,
+    given: TrainingData,
+    data: TrainingData,
+    fit: ODMFit,
+) -> dict[str, Any]:
+    """Fitted attributes of leaving out each row, where they are wanted."""
+    if not fit.loo:
+        return {}
+    active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
+    data.cluster.require(3 * 8 * active**2, 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
+    pairs = kernel_leverages(losses, products, solution.scores)
+    if not data.in_memory:
+        pairs = _at_all_rows(pairs, data)
+    return attributes_of(fit, given, data, fit.loss(data), pairs)
+
+
+def _at_all_rows(pairs: Array, data: TrainingData) -> Array:
+    """Scores and leverages of the rows that take part, at their places among all rows of a store."""
+    y, weight = data.columns()
+    found = np.zeros((2, len(y)))
+    found[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
+    return found
 
 
 def _fits(state: ExactState, n: int) -> bool:

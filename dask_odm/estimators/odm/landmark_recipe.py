@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
 
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_products import require_memory
+from dask_odm.estimators.fitting.machines import Joined, joined_attributes, runs_of
+from dask_odm.estimators.fitting.recipe import Together
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import KernelData, Purpose, TrainingData
 from dask_odm.estimators.odm.certificate import is_cheap, relative_gap
 from dask_odm.estimators.odm.finishing import stopped_at
+from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
-from dask_odm.problems.span import SpanProblem, SpanSums, tile_bytes
+from dask_odm.problems.row_passes import PassBytes
+from dask_odm.problems.span import TILE_BYTES, SpanProblem, SpanSums, tile_bytes
+from dask_odm.solvers.leave_one_out import span_leverages
 from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.solvers.sketch import SKETCH
 from dask_odm.solvers.span_newton import (
@@ -59,7 +65,7 @@ def landmark_values(rows: int, fit: ODMFit) -> int:
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     """Train over the span of landmarks; equal rows in memory are made one first."""
     _check(fit)
-    began = time.perf_counter()
+    began, given = time.perf_counter(), data
     data = data.merged()
     here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
     count = _count(data.rows, fit)
@@ -75,10 +81,54 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
 
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
         chosen = choose(seen.kernel, pool, **choosing)
-        landmarks, solution = _solve(chosen, spanned, data, count, spare, fit, began)
+        landmarks, solution, span = _solve(chosen, spanned, data, count, spare, fit, began)
+        left = _left_out(span, landmarks, solution.x, given, data, fit)
+        del span
         raw, numbers = seen.chosen_pivots(landmarks.index)
         gap = _gap(seen, landmarks, solution.x, fit)
-    return _finish(seen, landmarks, raw, numbers, solution, gap, fit)
+    trained = _finish(seen, landmarks, raw, numbers, solution, gap, fit)
+    trained.attributes.update(left)
+    return trained
+
+
+def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
+    """Train all machines of many classes over the span of the same landmarks, drawn once among the rows of all."""
+    _check(fit)
+    data, fit = data.merged(), replace(fit, landmarks="uniform" if fit.landmarks == "support" else fit.landmarks)
+    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
+    count = _count(data.rows, fit)
+    spare = here.memory - _require(here, count, data, fit)
+    whole = data.seen_by(fit.kernel)
+    join = Joined(pairs, joined_attributes)
+    with single_threaded_blas, rescaling_advised():
+        choosing = _choosing(fit, count, data.rows)
+        landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
+        raw, numbers = whole.chosen_pivots(landmarks.index)
+        for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, len(machines)), strict=True)):
+            machine = fit.of_machine(i, len(machines), run)
+            join.add(_machine(data.of_machine(targets), landmarks, raw, numbers, spare, machine))
+    return join.trained()
+
+
+def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array, memory: int, fit: ODMFit) -> Trained:
+    """One machine, over the span of landmarks that may be no rows of its own."""
+    seen, loss = data.seen_by(fit.kernel), fit.loss(data)
+    count = len(landmarks)
+    draws = max(start_rows(data.rows, count), SKETCH * count)
+
+    def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
+        return seen.span(landmarks, loss, memory if keep else 0, draws)
+
+    _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
+    return _finish(seen, landmarks, raw, numbers, solution, float("nan"), fit)
+
+
+def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
+    """Whether all machines share their landmarks: not where each is certified or leaves out rows of its own."""
+    return not (fit.certify or fit.loo)
+
+
+AT_LANDMARKS = Together(train_machines_at_landmarks, _one_set)
 
 
 def _check(fit: ODMFit) -> None:
@@ -133,8 +183,8 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 def _solve(
     chosen: Landmarks, spanned: Spanned, data: TrainingData, count: int, memory: int, fit: ODMFit, began: float
-) -> tuple[Landmarks, SpanSolution]:
-    """All landmarks, the ``chosen`` ones if no more are to come, and Newton's solution over them.
+) -> tuple[Landmarks, SpanSolution, SpanProblem]:
+    """All landmarks, the ``chosen`` ones if no more are to come, Newton's solution over them, and their span.
 
     ``spanned`` gives the span of landmarks over the rows; of a few of them a sample's solution is learned first, to
     start from, and to tell which rows have a dual variable.
@@ -151,8 +201,9 @@ def _solve(
         start = carried_over(few, a, landmarks)
         del rough
     require_state(fit, resume is None or _fits(resume, len(landmarks)))
+    span = spanned(landmarks, keep=True)
     solution = solve_landmark(
-        spanned(landmarks, keep=True),
+        span,
         landmarks,
         start,
         tol=fit.solver.tol,
@@ -164,7 +215,18 @@ def _solve(
         on_step=report_step,
         on_state=save,
     )
-    return landmarks, solution
+    return landmarks, solution, span
+
+
+def _left_out(
+    span: SpanProblem, landmarks: Landmarks, a: Array, given: TrainingData, data: TrainingData, fit: ODMFit
+) -> dict[str, Any]:
+    """Fitted attributes of leaving out each row, where they are wanted."""
+    if not fit.loo:
+        return {}
+    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES)
+    data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
+    return attributes_of(fit, given, data, fit.loss(data), span_leverages(span, landmarks.gram, a))
 
 
 def _fits(state: LandmarkState, r: int) -> bool:

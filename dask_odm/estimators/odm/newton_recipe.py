@@ -19,11 +19,13 @@ from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.finishing import finish_weights
+from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
 from dask_odm.problems.row_span import RowSpan, span_bytes
+from dask_odm.solvers.leave_one_out import linear_leverages
 from dask_odm.solvers.linear_newton import NewtonState, solve_newton
 from dask_odm.solvers.step_log import Record
 from dask_odm.typing import Array
@@ -44,8 +46,9 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     forms_hessian = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else None
     if data.in_memory:
         data.cluster.require(problem.nbytes, 1, f"Newton over {features.k} weights")
+    leaves_out = _forms_for_leaving_out(problem, data, fit, forms_hessian)
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
-        return _solve_path(problem, features, data, fit, forms_hessian)
+        return _solve_path(problem, features, data, fit, forms_hessian, leaves_out)
 
 
 def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
@@ -71,7 +74,12 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
 
 
 def _solve_path(
-    problem: PrimalProblem, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None
+    problem: PrimalProblem,
+    features: FeatureMap,
+    data: TrainingData,
+    fit: ODMFit,
+    exact: bool | None,
+    leaves_out: bool,
 ) -> Trained:
     """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
     w, found, span = start_weights(features, fit), [], span_of_few_rows(features, data, fit)
@@ -99,7 +107,11 @@ def _solve_path(
             )
         history = [*ahead, *(_after(ahead, record) for record in solution.history)]
         solution = replace(solution, history=history, steps=solution.steps + len(ahead))
-        found.append(finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter))
+        trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
+        if leaves_out:
+            pairs = linear_leverages(problem, solution.x)
+            trained.attributes.update(attributes_of(fit, data, data, fit.loss(data).with_lam(lam), pairs))
+        found.append(trained)
         w, start, before = solution.x, solution.sums, lam
     return replace(found[-1], path=tuple(found))
 
@@ -146,6 +158,17 @@ def _after(ahead: Sequence[Record], record: Record) -> Record:
     last = ahead[-1]
     figures = {name: last[name] + record[name] for name in ("passes", "seconds")}
     return record | figures | {"iteration": record["iteration"] + len(ahead)}
+
+
+def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:
+    """Whether rows are left out; InputError where that is asked for and the Hessian is not formed."""
+    forms = problem.k <= EXACT_FEATURES if forms is None else forms
+    if fit.loo and not forms:
+        raise InputError(
+            f"loo=True needs the Hessian of the features, and {problem.k} are too many: set loo to False, or take "
+            f"fewer than {EXACT_FEATURES} features, or workers with more memory."
+        )
+    return fit.loo
 
 
 def start_weights(features: FeatureMap, fit: ODMFit) -> Array:

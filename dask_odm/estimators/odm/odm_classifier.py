@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -18,14 +18,16 @@ from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import RUN_CONSTRAINTS
-from dask_odm.estimators.faces import StoreClassifier
+from dask_odm.estimators.fitting.machines import Scheme
 from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
+from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
@@ -33,7 +35,7 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 
 
-class ODMClassifier(StoreClassifier):
+class ODMClassifier(ProbabilisticClassifier):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
@@ -94,10 +96,15 @@ class ODMClassifier(StoreClassifier):
         How "landmark" draws its landmarks. "support": a quarter of them alike among all rows, the others in proportion
         to the dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by
         randomly pivoted Cholesky among twenty times as many rows, each in proportion to what those before leave of its
-        κ(x, x).
+        κ(x, x). Machines of many classes share one set of landmarks, unless they are certified; "support" then is
+        "uniform".
     certify : bool, default=False
         Find ``dual_gap_`` after "landmark", by a pass over all pairs of rows. It takes the kernel of all active rows in
         float64, O(n²), and is spread over the workers. Other solvers certify anyway.
+    loo : bool, default=False
+        Find what the model would say of each training row without having learned from it, and ``loo_score_``, in closed
+        form; probabilities need it. Solvers "newton", "landmark" and "exact"; it costs about as much as a few of their
+        steps.
     step_size : {"auto", "bb"} or float, default="auto"
         Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
         c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
@@ -116,9 +123,10 @@ class ODMClassifier(StoreClassifier):
     class_weight : dict, "balanced" or None, default=None
         What the weights of a class's rows are multiplied by; "balanced" gives all classes the same weight. A class that
         the dict does not name keeps its own.
-    multi_class : {"ovr", "ovo"}, default="ovr"
+    multi_class : {"ovr", "ovo"} or None, default=None
         How more than two classes are learned. "ovr": a machine for every class, against the rest. "ovo": one for every
-        two classes, which learns from their rows alone.
+        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, and with ``loo``, which
+        probabilities need; else "ovo", which was both faster and more often right.
     dtype : {"float32", "float64"} or None, default=None
         Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     warm_start : bool, default=False
@@ -162,6 +170,18 @@ class ODMClassifier(StoreClassifier):
         known: the tree ended above one partition, or the solver was "landmark" without ``certify``, and what its
         landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1. Of several
         machines it is the worst's.
+    loo_decision_function_ : ndarray of shape (n,), or (n, n_classes) of more than two
+        Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
+        of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
+        settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
+        rows. A file does not hold it. Of more than two classes only with ``multi_class="ovr"``, as all of ``loo``.
+    loo_score_ : float
+        Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
+        time; folds, which may lose all of them, say less.
+    probability_link_ : ndarray of shape (2, n_points)
+        Of `predict_proba`: decision values, ascending, and the log-odds there; between and beyond them they are linear.
+    loo_parameters_ : float
+        The effective number of parameters; ``loo=True`` warns where it is above half of the rows.
     history_ : list of dict
         One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds. Of
         "exact", "landmark" (its gap over the span) and linear solvers one per step or epoch, a step that was then
@@ -200,6 +220,7 @@ class ODMClassifier(StoreClassifier):
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
         "landmarks": [StrOptions({"support", *METHODS_OF_CHOICE})],
         "certify": ["boolean"],
+        "loo": ["boolean"],
         "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
         "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
         "coreset_size": [Interval(Integral, 1, None, closed="left")],
@@ -207,7 +228,7 @@ class ODMClassifier(StoreClassifier):
         "early_stop": ["boolean"],
         "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
-        "multi_class": [StrOptions({"ovr", "ovo"})],
+        "multi_class": [StrOptions({"ovr", "ovo"}), None],
         "warm_start": ["boolean"],
         **RUN_CONSTRAINTS,
     }
@@ -216,7 +237,8 @@ class ODMClassifier(StoreClassifier):
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
-    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_")
+    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", *LEFT_OUT)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
 
     def __init__(
         self,
@@ -236,6 +258,7 @@ class ODMClassifier(StoreClassifier):
         n_landmarks: int | None = None,
         landmarks: str = "support",
         certify: bool = False,
+        loo: bool = False,
         step_size: float | str = "auto",
         stage_steps: int | None = None,
         coreset_size: int = 1024,
@@ -244,7 +267,7 @@ class ODMClassifier(StoreClassifier):
         scale: str | None = None,
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
-        multi_class: str = "ovr",
+        multi_class: str | None = None,
         dtype: str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -269,6 +292,7 @@ class ODMClassifier(StoreClassifier):
         self.n_landmarks = n_landmarks
         self.landmarks = landmarks
         self.certify = certify
+        self.loo = loo
         self.step_size = step_size
         self.stage_steps = stage_steps
         self.coreset_size = coreset_size
@@ -338,6 +362,11 @@ class ODMClassifier(StoreClassifier):
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         return ODMFit.of(self, run, more.get("lams", ()), self._starts())
 
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
+        plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
+        return super()._joined(plain) | (joined_left_out(machines) if self._scheme == "ovr" else {})
+
     def _starts(self) -> tuple[tuple[Array, float], ...]:
         """Weights and intercept of every machine to start from."""
         if not self.warm_start:
@@ -347,6 +376,12 @@ class ODMClassifier(StoreClassifier):
         if not hasattr(self, "coef_"):
             return ()
         return tuple(zip(self.coef_, self.intercept_.tolist(), strict=True))
+
+    @property
+    def _scheme(self) -> Scheme:
+        if self.multi_class is None:
+            return "ovr" if self.kernel == "linear" or self.loo else "ovo"
+        return super()._scheme
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(self.solver, fit, rows, features)

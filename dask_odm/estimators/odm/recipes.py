@@ -11,9 +11,11 @@ from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.recipe import Choice, Recipe, StoreShape
 from dask_odm.estimators.odm.exact_recipe import train_exact
-from dask_odm.estimators.odm.landmark_recipe import WHOLE_VALUES, landmark_values, train_landmark
+from dask_odm.estimators.odm.landmark_recipe import AT_LANDMARKS, WHOLE_VALUES, landmark_values, train_landmark
 from dask_odm.estimators.odm.newton_recipe import train_newton
+from dask_odm.estimators.odm.pairs_recipe import SUITED as PAIRS_AT_ONCE
 from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.sparse_recipe import SUITED as SPARSE_AT_ONCE
 from dask_odm.estimators.odm.svrg_recipe import train_csvrg, train_dsvrg, train_svrg
 from dask_odm.estimators.odm.tree_recipe import train_tree
 from dask_odm.estimators.odm.tree_rules import CASCADE, DC, DIP, SODM, TreeRule
@@ -63,9 +65,11 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "cascade": tree_recipe(CASCADE, "n_landmarks"),
     "dip": tree_recipe(DIP),
     "dc": tree_recipe(DC, "n_landmarks"),
-    "landmark": Recipe(train_landmark, reads=_reads_few_values, unused=_without(TREE, SVRG)),
-    "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),
-    "newton": Recipe(train_newton, linear=True, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"})),
+    "landmark": Recipe(train_landmark, reads=_reads_few_values, unused=_without(TREE, SVRG), together=AT_LANDMARKS),
+    "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"}), together=PAIRS_AT_ONCE),
+    "newton": Recipe(
+        train_newton, linear=True, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"}), together=SPARSE_AT_ONCE
+    ),
     "dsvrg": Recipe(
         train_dsvrg,
         reads=_never_read,
@@ -79,6 +83,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "csvrg": Recipe(train_csvrg, linear=True, unused=_without(TREE, LANDMARK, {"stage_steps"})),
 }
 
+LEAVE_OUT = ("newton", "landmark", "exact")  # solvers whose rows can be left out in closed form
 EXACT_WORK = 1 << 33  # multiplications of a pass over the whole kernel: some seconds for a fit
 
 
@@ -111,6 +116,11 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
     is_linear(solver, fit.kernel.kernel)  # for what it refuses
     name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
     logger.info("solver=%r: %s", name, why)
+    if fit.loo and name not in LEAVE_OUT:
+        raise InputError(
+            f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark' or 'exact', or set "
+            "loo to False."
+        )
     return Choice(name, why, RECIPES[name])
 
 

@@ -43,6 +43,7 @@ class ODMFit:
     landmarks: str = "support"
     certify: bool = False
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    loo: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
 
@@ -83,6 +84,7 @@ class ODMFit:
             svrg=SVRGSettings(
                 _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
             ),
+            loo=bool(model.loo),
             lams=lams,
             starts=starts,
         )
@@ -108,7 +110,7 @@ class ODMFit:
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(self)
-        for name in ("run", "lams", "starts"):
+        for name in ("run", "loo", "lams", "starts"):
             del plain[name]
         del plain["solver"]["seed"]
         return plain | {"dtype": self.run.dtype}

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
@@ -74,7 +73,7 @@ def train_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
     Raises
     ------
     InputError
-        Rows that are sparse, or fewer than clients.
+        Rows that are fewer than clients.
     MemoryLimitError
         Rows that do not fit the workers together.
     """
@@ -137,7 +136,7 @@ def _clients(
 ) -> Iterator[RowClients]:
     count = client_count(data, fit)
     sources, cluster = _sources(data, count), data.cluster
-    held = client_bytes(-(-data.rows // count), data.features, preparation.size) * -(-count // cluster.workers)
+    held = _bytes_of_one(data, sources, preparation) * -(-count // cluster.workers)
     cluster.require(held, 1, f"Holding {data.rows} rows as {count} clients on {cluster.workers} workers", ADVICE)
     if cluster.client is None:
         yield RowClients(cluster, preparation, sources, states)
@@ -146,14 +145,21 @@ def _clients(
         yield RowClients(cluster, preparation, sources, states, folder)
 
 
+def _bytes_of_one(data: TrainingData, sources: Sequence[ClientSource], preparation: Preparation) -> int:
+    """Peak bytes of the largest client."""
+    sizes = -(-data.rows // len(sources)), data.features, preparation.size
+    arrays = [source.X for source in sources if isinstance(source, ArrayRange)]
+    if not arrays or not preparation.keeps_sparse(arrays[0]):
+        return client_bytes(*sizes)
+    return client_bytes(*sizes, max(X.nnz for X in arrays))
+
+
 def _sources(data: TrainingData, count: int) -> list[ClientSource]:
     ranges = row_ranges(data.rows, count)
     if isinstance(data, StoredData):
         return [StoreRange(data.store, data.targets.columns, *each) for each in ranges]
     assert isinstance(data, MemoryData)
     held = data.held
-    if issparse(held.X):
-        raise InputError("n_clients needs dense rows; leave it out, and use solver='mnp' for sparse rows.")
     return [ArrayRange(held.X[a:b], held.codes[a:b], held.block_weights[a:b]) for a, b in ranges]
 
 

@@ -17,7 +17,8 @@ from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.hulls import HullProblem, HullQuery, hull_pass_bytes
+from dask_odm.problems.hull_query import HullQuery
+from dask_odm.problems.hulls import HullProblem, hull_pass_bytes
 from dask_odm.solvers.nearest_point import HullSolution, find_nearest_point
 from dask_odm.solvers.overlap import Verdict, judge
 from dask_odm.solvers.step_log import Record

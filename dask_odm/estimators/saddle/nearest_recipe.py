@@ -13,7 +13,8 @@ from dask_odm.estimators.saddle.hulls_of_data import finish, hulls_of, tell
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.hulls import HullProblem
-from dask_odm.solvers.nearest_point import CorralState, HullSolution, find_nearest_point, find_nearest_points
+from dask_odm.solvers.corral import CorralState
+from dask_odm.solvers.nearest_point import HullSolution, find_nearest_point, find_nearest_points
 
 
 def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
@@ -37,4 +38,7 @@ def _path(problem: HullProblem, data: TrainingData, fit: SaddleFit) -> Trained:
 def solved(problem: HullProblem, data: TrainingData, fit: SaddleFit) -> HullSolution:
     """The nearest points, told of and kept in a checkpoint step by step."""
     resume, save = open_steps("mnp", data.fingerprint, fit, CorralState)
-    return find_nearest_point(problem, tol=fit.tol, max_iter=fit.max_iter, resume=resume, on_step=tell, on_state=save)
+    on_state = None if fit.run.checkpoint is None else save
+    return find_nearest_point(
+        problem, tol=fit.tol, max_iter=fit.max_iter, resume=resume, on_step=tell, on_state=on_state
+    )

@@ -53,11 +53,11 @@ class SaddleSVC(StoreClassifier):
         rows alike.
     solver : {"auto", "mnp", "saddle", "gilbert"}, default="auto"
         "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "saddle" is the paper's: random blocks of
-        coordinates and multiplicative weights of the rows; for dense rows, which over a store are dealt to clients.
-        "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer the hulls are. "auto" is
-        "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to 200,000 rows of 3 to 512
-        features), and for hard margins too but for some 10,000 rows of up to 128 features, where "saddle" took 0.7
-        times as long.
+        coordinates and multiplicative weights of the rows; for dense rows, or with clients, to whom the rows of a
+        store are dealt. "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer the
+        hulls are. "auto" is "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to
+        200,000 rows of 3 to 512 features), and for hard margins too but where these are wide: "saddle" then took 0.6
+        times as long at 10,000 rows of 128 features.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero, between the two classes. "kkt": half way between the scores at which the caps of the
         classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
@@ -221,7 +221,7 @@ class SaddleSVC(StoreClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.solver != "saddle"
+        tags.input_tags.sparse = self.solver != "saddle" or self.n_clients is not None
         return tags
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:

@@ -26,7 +26,8 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.hulls import HullProblem, HullQuery, hull_pass_bytes
+from dask_odm.problems.hull_query import HullQuery
+from dask_odm.problems.hulls import HullProblem, hull_pass_bytes
 from dask_odm.problems.kernel_features import KernelFeatures, coordinates, landmark_weights, span_bytes
 from dask_odm.problems.primal import block_rows, group_count
 from dask_odm.problems.row_passes import ThreadPasses

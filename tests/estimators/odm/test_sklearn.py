@@ -122,7 +122,7 @@ WRONG = {
     "early_stop": ("no", "an instance of 'bool'"),
     "scale": ("robust", "a str among {'minmax', 'standard'} or None"),
     "dtype": ("float16", "a str among {'float32', 'float64'} or None"),
-    "multi_class": ("auto", "a str among {'ovo', 'ovr'}"),
+    "multi_class": ("auto", "a str among {'ovo', 'ovr'} or None"),
     "class_weight": ("even", "a str among {'balanced'}, an instance of 'dict' or None"),
     "random_state": ("a", "an int in the range [0, 4294967295]"),
     "memory_limit": (0, "an int in the range [1, inf), an instance of 'str' or None"),

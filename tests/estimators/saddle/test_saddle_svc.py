@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import dask
 import numpy as np
 import pytest
@@ -309,6 +311,17 @@ def test_clients_come_to_the_model_of_one_process(rows, solver, scale):
         assert last["objective"] == pytest.approx(alone.history_[-1]["objective"], rel=from_gap)
 
 
+@pytest.mark.parametrize("way", [{}, {"scale": "standard"}, {"block_size": 2}, {"solver": "gilbert"}], ids=str)
+def test_clients_take_sparse_rows(rows, way):
+    X = np.where(np.abs(rows[0]) < 0.3, 0.0, rows[0])
+    settings = {"solver": "saddle", "n_clients": 4, "max_iter": 16, "random_state": 0} | way
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        dense, sparse = (SaddleSVC(0.8, **settings).fit(form(X), rows[1]) for form in (np.asarray, csr_array))
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-9)
+    assert sparse.history_[-1]["floats"] == dense.history_[-1]["floats"]
+
+
 @pytest.mark.parametrize("solver", ["saddle", "gilbert"])
 def test_clients_are_told_at_once_that_hulls_overlap(rows, solver):
     X, y = rows
@@ -325,8 +338,6 @@ def test_clients_that_cannot_be_are_refused(rows):
         SaddleSVC(solver="saddle", n_clients=91).fit(X, y)
     with pytest.raises(InputError, match="'n_clients'"):
         SaddleSVC(solver="saddle", n_clients=0).fit(X, y)
-    with pytest.raises(InputError, match="n_clients needs dense rows"):
-        SaddleSVC(solver="gilbert", n_clients=3).fit(csr_array(X), y)
     with pytest.warns(UserWarning, match="solver='mnp' has no use for n_clients"):
         SaddleSVC(n_clients=3).fit(X, y)
     many, labels = np.tile(X, (200, 27)), np.tile(y, 200)

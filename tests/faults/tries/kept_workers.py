@@ -59,9 +59,11 @@ class OnWorkers:
 
     def __init__(self, folder: Path) -> None:
         self.things, self.folder = Things(folder), folder
-        self.expected = {family.name: self.things.model_digest(family) for family in ON_WORKERS}
-        self.expected["predict"] = self.things.undisturbed("predict", self.predict)
         self.scratch = fresh(folder / "scratch")
+
+    def expected(self, family: Family | None) -> str:
+        """The digest of an undisturbed fit, or prediction, found by a fork of this process when first asked for."""
+        return self.things.undisturbed("predict", self.predict) if family is None else self.things.model_digest(family)
 
     def predict(self) -> str:
         """Predict of a store, and the digest of what was predicted."""
@@ -124,7 +126,7 @@ class KeptWorkers(OnWorkers):
                     events, answer = answer["events"], process.answer(HANG_SECONDS)
             finally:
                 process.end()
-            if answer != {"digest": self.expected[name]}:
+            if answer != {"digest": self.expected(family)}:
                 raise RuntimeError(f"{name} on {count} undisturbed workers: {answer}")
             self._usual[name, count] = time.monotonic() - began, events
         return self._usual[name, count]
@@ -138,7 +140,7 @@ class KeptWorkers(OnWorkers):
             after, away = float(rng.uniform(0, usual)), float(rng.uniform(0, 1))
             answer, struck = self._run(family, self._cluster(count), hits, at, after, away)
             fault = f"killed {how}, {name}, {f'at event {at}' if at else f'after {after:.2f} s'}, {away:.2f} s away"
-            outcome = with_leftovers(judge(answer, self.expected[name], fault), self.left())
+            outcome = with_leftovers(judge(answer, self.expected(family), fault), self.left())
             if struck or outcome.what == BREAK:
                 return outcome
             usual, events = usual / 2, (events + 1) // 2

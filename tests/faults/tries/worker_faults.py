@@ -92,6 +92,8 @@ class UnderNannies(OnWorkers):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        for family in (*ON_WORKERS, None):  # no fork once threads of a cluster run in this process
+            self.expected(family)
         dask.config.set({**SETTINGS, **QUICK, "distributed.admin.large-graph-warning-threshold": "1GB"})
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._clusters: dict[int, NannyCluster] = {}
@@ -118,7 +120,7 @@ class UnderNannies(OnWorkers):
         if (name, cluster.count) not in self._usual:
             began = time.monotonic()
             answer = self._run(family, cluster)
-            if answer != {"digest": self.expected[name]}:
+            if answer != {"digest": self.expected(family)}:
                 raise RuntimeError(f"{name} on {cluster.count} undisturbed workers: {answer}")
             self._usual[name, cluster.count] = time.monotonic() - began
         return self._usual[name, cluster.count]
@@ -136,7 +138,7 @@ class UnderNannies(OnWorkers):
             answer = self._run(family, cluster)
             strike.end()
             said = f"{fault}, {name}, after {', '.join(f'{at:.2f}' for at, _, _ in strikes)} s"
-            outcome = with_leftovers(judge(answer, self.expected[name], said), self.left())
+            outcome = with_leftovers(judge(answer, self.expected(family), said), self.left())
             if strike.struck or outcome.what == BREAK:
                 return outcome
             usual /= 2

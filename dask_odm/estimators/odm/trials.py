@@ -1,0 +1,182 @@
+"""What settings of one kernel are worth on a sample of rows: kernel values are found once, problems solved in turn.
+
+The sample's rows become features ``L⁻¹ k(x)`` over landmarks of the kernel, ``LLᵀ`` their Gram matrix: in these the
+kernel machine over the landmarks' span is a linear one, whatever λ, υ and θ. Each solve starts from the solution before
+it. A setting's score is the accuracy on rows that were left out: each one by one in closed form, from the Hessian at
+the solution; or in folds, which are weights of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.targets import fold_of, uniform_of
+from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.kernel_choice import KernelChoice
+from dask_odm.estimators.fitting.memory_data import MemoryData
+from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import choose
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.problems.features import FeatureMap
+from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.odm import ODMSettings
+from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
+from dask_odm.solvers.leave_one_out import inverse_factor, left_out
+from dask_odm.solvers.linear_newton import solve_newton
+from dask_odm.typing import Array
+
+TOL = 1e-2  # of a trial: settings differ by more than what is left
+STEPS = 50
+BLOCK = 1024
+Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # of splits, rows to learn from and to validate by
+Parts = tuple[Array, Array] | None
+
+
+@dataclass(frozen=True)
+class Splits:
+    """How rows are left out: one by one, in so many folds, one part of a share below 1, or as given, split by split."""
+
+    cv: int | float | Given | None
+    seed: int
+
+    @property
+    def count(self) -> int:
+        return self.cv if isinstance(self.cv, int) else len(self.cv) if isinstance(self.cv, tuple) else 1
+
+    def parts(self, numbers: Array, k: int) -> tuple[Array, Array] | None:
+        """Which of the rows split ``k`` learns from, and which it validates, (n,) bool; None where each does both."""
+        if self.cv is None:
+            return None
+        if isinstance(self.cv, tuple):
+            inside, outside = (np.isin(numbers, each) for each in self.cv[k])
+            return inside, outside
+        rows = int(numbers.max()) + 1
+        if isinstance(self.cv, int):
+            outside = fold_of(0, rows, self.cv, self.seed)[numbers] == k
+        else:
+            outside = uniform_of(0, rows, self.seed)[numbers] < self.cv
+        return ~outside, outside
+
+
+@dataclass(frozen=True, eq=False)
+class TrialRows:
+    """A sample of rows as one kernel sees them, ready for trials of λ, υ and θ.
+
+    Attributes
+    ----------
+    features : FeatureMap
+    X : ndarray or CSR of shape (n, k)
+        What it takes.
+    y : ndarray of shape (n,)
+        −1 or 1 of two classes, else the code of the class.
+    weight : ndarray of shape (n,)
+    class_weights : tuple of float
+    numbers : ndarray of shape (n,)
+        Of the rows, which tell their folds.
+    """
+
+    features: FeatureMap
+    X: Any
+    y: Array
+    weight: Array
+    class_weights: tuple[float, ...]
+    numbers: Array
+
+    @cached_property
+    def machines(self) -> list[tuple[Array, float, float]]:
+        """Of every machine, which rows are positive, int8, and what a negative and a positive one weighs."""
+        if len(self.class_weights) == 2:
+            return [((self.y > 0).astype(np.int8), *self.class_weights)]
+        each = np.array(self.class_weights)[self.y.astype(np.int64)]
+        if not (each == each[0]).all():
+            object.__setattr__(self, "weight", self.weight * each)
+        return [((self.y == code).astype(np.int8), 1.0, 1.0) for code in range(len(self.class_weights))]
+
+    def scores(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> Array:
+        """Accuracy (m, splits) on left-out rows for each of (λ/M, υ, θ)."""
+        found = np.empty((len(settings), splits.count))
+        for k in range(splits.count):
+            parts = splits.parts(self.numbers, k)
+            with single_threaded_blas:  # once for all solves: entering it looks for libraries
+                values = [self._left_out(machine, settings, parts) for machine in self.machines]
+            for i in range(len(settings)):
+                found[i, k] = self._accuracy([each[i] for each in values], parts)
+        return found
+
+    def _left_out(
+        self, machine: tuple[Array, float, float], settings: Sequence[tuple[float, float, float]], parts: Parts
+    ) -> list[Array]:
+        """Decision values of left-out rows by one machine for all settings, each solve from the one before."""
+        codes, negative, positive = machine
+        weight = self.weight if parts is None else np.where(parts[0], self.weight, 0.0)
+        if not weight.any():
+            raise InputError("cv leaves no row to learn from: choose another.")
+        total = float(np.where(codes == 1, positive, negative) @ weight)
+        problem, w, found = None, np.zeros(self.features.k), []
+        for share, upsilon, theta in settings:
+            loss = BandLoss(ODMSettings(share * total, upsilon, theta), total, 1, negative, positive)
+            problem = PrimalProblem.over_rows(self.features, loss, self.X, codes, weight, CPU_COUNT)
+            with np.errstate(over="ignore", invalid="ignore"):
+                solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS)
+            w = solution.x
+            if parts is not None:
+                found.append(self.features.scores(self.X, w))
+                continue
+            assert solution.sums is not None
+            pairs = problem.leverages(w, inverse_factor(solution.sums.curvature + np.eye(problem.k)))
+            found.append(left_out(loss, pairs[0], pairs[1], codes, weight).scores)
+        return found
+
+    def _accuracy(self, values: list[Array], parts: Parts) -> float:
+        if len(values) == 1:
+            right = (values[0] > 0) == (self.y > 0)
+        else:
+            right = np.stack(values).argmax(axis=0) == self.y
+        share = self.weight if parts is None else np.where(parts[1], self.weight, 0.0)
+        if not share.any():
+            raise InputError("cv leaves no row to validate by: choose fewer folds, or a larger share.")
+        return float(share[right].sum() / share.sum())
+
+
+def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, *, leaves_one: bool) -> TrialRows:
+    """A sample as the kernel of ``choice`` sees it, over ``count`` landmarks at most."""
+    held = data.held
+    rest = held.y, held.weight, held.class_weights, held.kept
+    if choice.kernel == "linear":
+        features = FeatureMap(
+            data.features, choice.bias, None if choice.scale is None else choice.scaling(data.statistics())
+        )
+        if leaves_one and features.k > EXACT_FEATURES:
+            raise InputError(
+                f"{features.k} features are too many to leave out row by row; choose cv=5, or a validation part."
+            )
+        return TrialRows(features, held.X, *rest)
+    seen = data.seen_by(choice)
+    data.cluster.require(
+        data.rows * count * 12, 1, f"A trial of {data.rows} rows by {count} landmarks", "Use more memory."
+    )
+    with single_threaded_blas:
+        pool = seen.pivots(count, "uniform")
+        landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=min(count, data.rows))
+        values = _features(landmarks, seen.scaled)
+    return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
+
+
+def _features(landmarks: Landmarks, rows: Array | SparseRows) -> Array:
+    """``L⁻¹ k`` of every row, (n, r), in the rows' dtype."""
+    out = np.empty((rows.shape[0], len(landmarks)), rows.dtype)
+    _ = landmarks.panels, landmarks._packed  # before threads ask for them
+
+    def block(start: int) -> None:
+        out[start : start + BLOCK] = landmarks.features(np.ascontiguousarray(rows[start : start + BLOCK]))
+
+    run_threads(block, range(0, len(out), BLOCK), CPU_COUNT)
+    return out

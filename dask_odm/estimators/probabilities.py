@@ -1,0 +1,80 @@
+"""Classifiers that know how probable each class of a row is, by a link that was fitted to leave-one-out scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import map_blocks
+from dask_odm.estimators.faces import StoreClassifier
+from dask_odm.estimators.inputs.kinds import is_xarray
+from dask_odm.solvers.log_odds import log_probabilities, probabilities
+from dask_odm.typing import Array
+
+
+class NoProbabilitiesError(InputError, AttributeError):
+    """The model was fitted without what probabilities need."""
+
+
+class ProbabilisticClassifier(StoreClassifier):
+    """A classifier with `predict_proba` where it has a ``probability_link_``, which ``loo`` asks for."""
+
+    @property
+    def predict_proba(self) -> Callable[[Any], Any]:
+        """Probability of every class: ``predict_proba(X)``, (n, n_classes), float64.
+
+        It takes and returns what `decision_function` does; of an xarray object a DataArray named "probability". The
+        log-odds of two classes rise piecewise linearly with the decision value, are 0 where that is 0, and were fitted
+        to leave-one-out decision values of the training rows (``probability_link_``): the more probable class is the
+        one that `predict` gives. More classes are each against the rest as probable as one link for all of them says,
+        and the sum is made 1; again the most probable class is the one that `predict` gives. With ``class_weight`` or
+        ``sample_weight`` they are those of rows drawn by these.
+
+        Raises
+        ------
+        NoProbabilitiesError
+            The model was fitted without leave-one-out scores; an AttributeError, and an InputError.
+        InputError
+            As `decision_function`.
+        """
+        self._require_link("predict_proba")
+        return self._predict_proba
+
+    @property
+    def predict_log_proba(self) -> Callable[[Any], Any]:
+        """Logarithms of what `predict_proba` gives, exact where these are next to 0: ``predict_log_proba(X)``."""
+        self._require_link("predict_log_proba")
+        return self._predict_log_proba
+
+    def _require_link(self, name: str) -> None:
+        fitted = hasattr(self, "classes_")
+        if not (hasattr(self, "probability_link_") if fitted else self.loo):
+            raise NoProbabilitiesError(
+                f"{name} needs leave-one-out scores, which this {type(self).__name__} is fitted without; fit it with "
+                "loo=True, and more than two classes with multi_class='ovr'."
+            )
+
+    def _predict_proba(self, X: Any) -> Any:
+        return self._linked(X, probabilities, "probability")
+
+    def _predict_log_proba(self, X: Any) -> Any:
+        return self._linked(X, log_probabilities, "log_probability")
+
+    def _linked(self, X: Any, function: Callable[..., Array], name: str) -> Any:
+        """A function of the link and the decision values of rows, one column a class."""
+        check_is_fitted(self)
+        scores = self._values(self._resolve(X))
+        if isinstance(scores, np.ndarray):
+            found: Any = function(scores, self.probability_link_)
+        else:
+            columns = len(self.classes_)
+            found = map_blocks(function, scores, np.float64, self.probability_link_, columns=columns)
+        if not is_xarray(X):
+            return found
+        from dask_odm.estimators.inputs.labelled import like_classes
+
+        return like_classes(X, found, name, self.classes_, self._features())

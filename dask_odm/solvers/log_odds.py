@@ -1,0 +1,165 @@
+"""From decision values to probabilities: log-odds that rise, piecewise linear, through zero at zero.
+
+Platt's sigmoid (*Probabilistic outputs for support vector machines*, 1999) is linear log-odds ``A f + B``; a ``B``
+other than 0 lets the more probable class be another than the one on whose side of zero a row lies. Here the line passes
+through zero, and bends there and at quantiles of either side's decision values instead, with slopes that stay
+positive: more probable means further on, and above one half means predicted. The slopes minimise the cross-entropy of
+Platt's smoothed targets, by Newton's method within bounds, as Lin, Lin and Weng (*A note on Platt's probabilistic
+outputs*, 2007) do for his two numbers.
+
+A link is an array (2, p) of points: decision values that ascend, and the log-odds there. Beyond its ends the first and
+the last line go on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_odm.typing import Array
+
+PIECES = 4  # lines on either side of zero, at most
+ROWS_PER_PIECE = 100
+MOST_ROWS = 1 << 18  # that a link is fitted to, taken evenly
+LEAST_SLOPE = 1e-2  # of log-odds, where decision values have a mean square of 1
+LEAST_LENGTH = 1e-6  # of a line
+STEPS = 100
+ENOUGH = 1e-10  # the largest gradient that is left
+DECREASE = 1e-4  # share of what the gradient promises that a step must gain
+ABOVE_HALF = float(np.nextafter(0.5, 1.0))
+
+
+def fit_link(scores: Array, positive: Array, weight: Array) -> Array:
+    """The link (2, p) that suits decision values (n,) which rows of the ``positive`` class (n,), bool, had.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n,)
+        Of rows that the model did not learn from, or by leave-one-out.
+    positive : bool ndarray of shape (n,)
+    weight : ndarray of shape (n,)
+        Positive; weight 2 equals a repeated row. Those of a mean below 1 are taken as shares of so many rows.
+    """
+    stride = -(-len(scores) // MOST_ROWS)
+    scores, positive, weight = scores[::stride], positive[::stride], weight[::stride]
+    weight = weight * max(1.0, 1.0 / float(weight.mean()))
+    unit = float(np.sqrt(np.average(scores**2, weights=weight))) or 1.0
+    scores = scores / unit
+    knots = np.concatenate([-_knots(-scores, weight)[::-1], [0.0], _knots(scores, weight)])
+    slopes = _fitted_slopes(_lengths(scores, knots), _smoothed(positive, weight), weight)
+    ends = np.concatenate([[knots[0] - 1.0], knots, [knots[-1] + 1.0]])
+    rises = slopes * np.diff(ends)
+    logits = np.concatenate([[0.0], np.cumsum(rises)])
+    return np.stack([ends * unit, logits - logits[np.searchsorted(ends, 0.0)]])
+
+
+def log_odds(link: Array, scores: Array) -> Array:
+    """The link's log-odds at ``scores``, of their shape, float64."""
+    x, z = link
+    piece = np.clip(np.searchsorted(x, scores) - 1, 0, len(x) - 2)
+    slopes = np.diff(z) / np.diff(x)
+    found: Array = z[piece] + slopes[piece] * (scores.astype(np.float64) - x[piece])
+    return np.where(scores > 0, np.maximum(found, 0.0), np.minimum(found, 0.0))
+
+
+def probabilities(scores: Array, link: Array) -> Array:
+    """Probabilities of two classes, float64 (n, 2), of ``scores`` (n,); or of more, (n, classes), one score a class.
+
+    Of two classes that on whose side of zero a row is exceeds ½. Of more, each against the rest is as probable as the
+    link says, and the sum is made 1: the class of the largest score is the most probable.
+    """
+    if scores.ndim == 2:
+        return _normalised(scores, link)
+    odds = np.exp(-np.abs(log_odds(link, scores)))
+    winning, losing = np.maximum(1.0 / (1.0 + odds), ABOVE_HALF), odds / (1.0 + odds)
+    return _by_class(scores, winning, losing)
+
+
+def log_probabilities(scores: Array, link: Array) -> Array:
+    """Logarithms of `probabilities`, of their shape; of two classes exact for those next to 0."""
+    if scores.ndim == 2:
+        return np.log(np.maximum(_normalised(scores, link), np.finfo(np.float64).tiny))
+    far = -np.abs(log_odds(link, scores))
+    winning = -np.log1p(np.exp(far))
+    return _by_class(scores, winning, far + winning)
+
+
+def _normalised(scores: Array, link: Array) -> Array:
+    z = log_odds(link, scores)
+    far = np.exp(-np.abs(z))
+    found: Array = np.where(z > 0, 1.0, far) / (1.0 + far)
+    found /= np.maximum(found.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    rows, winner = np.arange(len(found)), scores.argmax(axis=1)
+    lost = found.argmax(axis=1) != winner  # to a class that rounding made equal
+    found[rows[lost], winner[lost]] = np.nextafter(found[lost].max(axis=1), 1.0)
+    return found
+
+
+def _by_class(scores: Array, winning: Array, losing: Array) -> Array:
+    upper = scores > 0
+    return np.stack([np.where(upper, losing, winning), np.where(upper, winning, losing)], axis=1)
+
+
+def is_link(points: Array) -> bool:
+    """Whether an array is a link: finite, rising, through zero at zero."""
+    if points.ndim != 2 or points.shape[0] != 2 or points.shape[1] < 3 or not np.isfinite(points).all():
+        return False
+    at = np.flatnonzero(points[0] == 0)
+    return bool((np.diff(points) > 0).all() and len(at) == 1 and points[1, at[0]] == 0)
+
+
+def _knots(scores: Array, weight: Array) -> Array:
+    """Where the line bends among the positive ones of ``scores``: ascending quantiles."""
+    order = np.argsort(scores, kind="stable")[np.count_nonzero(scores <= 0) :]
+    above, sums = scores[order], np.cumsum(weight[order])
+    pieces = min(PIECES, round(sums[-1]) // ROWS_PER_PIECE) if len(sums) else 0
+    if pieces < 2:
+        return np.empty(0)
+    found = above[np.searchsorted(sums, sums[-1] * np.arange(1, pieces) / pieces)]
+    return np.asarray(found[np.diff(found, prepend=0.0) > LEAST_LENGTH])
+
+
+def _lengths(scores: Array, knots: Array) -> Array:
+    """How far each row goes along every line from zero to its score, (n, pieces): signed as the score is."""
+    low, high = np.concatenate([[-np.inf], knots]), np.concatenate([knots, [np.inf]])
+    up = np.clip(scores[:, None], np.maximum(low, 0.0), np.maximum(high, 0.0)) - np.maximum(low, 0.0)
+    down = np.clip(scores[:, None], np.minimum(low, 0.0), np.minimum(high, 0.0)) - np.minimum(high, 0.0)
+    found: Array = up + down
+    return found
+
+
+def _smoothed(positive: Array, weight: Array) -> Array:
+    """Platt's targets: of n rows of a class, one more is taken to be wrong by half."""
+    above, below = float(weight[positive].sum()), float(weight[~positive].sum())
+    return np.where(positive, (above + 1.0) / (above + 2.0), 1.0 / (below + 2.0))
+
+
+def _fitted_slopes(lengths: Array, target: Array, weight: Array) -> Array:
+    """Slopes (p,) of least cross-entropy, none below `LEAST_SLOPE`: projected Newton (Bertsekas, 1982)."""
+    shares, slopes = weight / weight.sum(), np.ones(lengths.shape[1])
+
+    def value(at: Array) -> float:
+        z = lengths @ at
+        return float(shares @ (np.logaddexp(0.0, z) - target * z))
+
+    now = value(slopes)
+    for _ in range(STEPS):
+        p = 1.0 / (1.0 + np.exp(-np.clip(lengths @ slopes, -700.0, 700.0)))
+        gradient = lengths.T @ (shares * (p - target))
+        free = (slopes > LEAST_SLOPE) | (gradient < 0)
+        if np.abs(gradient[free]).max(initial=0.0) < ENOUGH:
+            break
+        inner = lengths[:, free]
+        hessian = (inner * (shares * p * (1.0 - p))[:, None]).T @ inner
+        hessian.flat[:: len(hessian) + 1] += ENOUGH
+        step, length = np.zeros(len(slopes)), 1.0
+        step[free] = -np.linalg.solve(hessian, gradient[free])
+        while length > ENOUGH:
+            after = np.maximum(slopes + length * step, LEAST_SLOPE)
+            then = value(after)
+            if then <= now + DECREASE * float(gradient @ (after - slopes)):
+                break
+            length *= 0.5
+        else:
+            break
+        slopes, now = after, then
+    return slopes

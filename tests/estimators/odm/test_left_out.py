@@ -1,0 +1,129 @@
+"""Leave-one-out in closed form against all refits, its identities, merged rows, weights, stores, refusals."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+
+from dask_odm import ODMClassifier, load_model
+from dask_odm.errors import InputError
+from small_problems import blobs
+from small_stores import store_of
+
+N = 60
+EXACT = {"solver": "exact", "gamma": 0.5}
+ALL_ROWS = {"solver": "landmark", "gamma": 0.5, "n_landmarks": N, "landmarks": "uniform"}  # no other, whoever is out
+LINEAR = {"kernel": "linear"}
+WAYS = [LINEAR, EXACT, ALL_ROWS, {**LINEAR, "fit_intercept": False, "upsilon": 0.0}]
+
+
+def model_of(**settings):
+    return ODMClassifier(**{"lam": 100.0, "theta": 0.1, "tol": 1e-9, "random_state": 0, "loo": True, **settings})
+
+
+def refits(X, y, settings, weight=None):
+    """Decision values of every row by the model that was fitted without one of it, its loss of each row the same."""
+    weight, found = np.ones(len(y)) if weight is None else weight, np.empty(len(y))
+    for i in range(len(y)):
+        left = weight.copy()
+        left[i] = max(0.0, weight[i] - 1.0)  # weight 2 is a row that is there twice
+        lam = 100.0 * left.sum() / weight.sum()  # the loss is divided by the sum of the weights
+        model = model_of(**settings, lam=lam).set_params(loo=False)
+        found[i] = model.fit(X, y, left).decision_function(X[i : i + 1])[0]
+    return found
+
+
+@pytest.mark.parametrize("settings", WAYS, ids=str)
+def test_decision_values_are_near_those_of_all_refits(settings):
+    X, y = blobs(N, 3, seed=1)
+    model = model_of(**settings).fit(X, y)
+    expected = refits(X, y, settings)
+    moved = np.abs(expected - model.decision_function(X)).mean()
+    assert np.abs(model.loo_decision_function_ - expected).mean() < 0.2 * moved
+    assert model.loo_score_ == pytest.approx(((expected > 0) == (y > 0)).mean(), abs=1.5 / N)
+    assert model.loo_score_ == ((model.loo_decision_function_ > 0) == (y > 0)).mean()
+
+
+def test_is_exact_where_no_row_can_change_sides():
+    """Without a band and with υ = 1 the loss is quadratic: every refit is found, with weights and copies."""
+    X, y = blobs(40, 3, seed=2)
+    X, y = np.concatenate([X, X[:5]]), np.concatenate([y, y[:5]])
+    weight = np.linspace(0.5, 2.0, len(y))
+    for settings in ({**EXACT, "theta": 0.0, "upsilon": 1.0}, {**LINEAR, "theta": 0.0, "upsilon": 1.0}):
+        model = model_of(**settings).fit(X, y, weight)
+        np.testing.assert_allclose(model.loo_decision_function_, refits(X, y, settings, weight), atol=1e-5)
+        assert len(model.loo_decision_function_) == 45
+        right = (model.loo_decision_function_ > 0) == (y > 0)
+        assert model.loo_score_ == pytest.approx(np.average(right, weights=weight))
+
+
+def test_ways_agree_on_one_model():
+    X, y = blobs(N, 3, seed=1)
+    exact, landmarks = (model_of(**settings).fit(X, y) for settings in (EXACT, ALL_ROWS))
+    np.testing.assert_allclose(exact.loo_decision_function_, landmarks.loo_decision_function_, atol=1e-5)
+    assert exact.loo_parameters_ == pytest.approx(landmarks.loo_parameters_, rel=1e-5)
+
+
+def test_parameters_are_the_trace_of_the_smoother():
+    """Σ h c = tr (G + KᵀCK)⁻¹ KᵀCK: of the linear model with a quadratic loss that of ridge regression."""
+    X, y = blobs(N, 3, seed=1)
+    model = model_of(**LINEAR, upsilon=1.0).set_params(theta=0.0).fit(X, y)
+    squares = np.linalg.svd(np.column_stack([X, np.ones(N)]), compute_uv=False) ** 2 * 100.0 / N
+    assert model.loo_parameters_ == pytest.approx((squares / (1.0 + squares)).sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("settings", [LINEAR, ALL_ROWS, EXACT], ids=str)
+@pytest.mark.parametrize("limit", ["1GB", 0], ids=["read", "streamed"])
+def test_store_gives_what_memory_gives(settings, limit, tmp_path):
+    """Rows without label or weight take no part, and have no value."""
+    X, y = blobs(N, 3, seed=1)
+    weight = np.where(np.arange(N) % 7 == 3, 0.0, 1.0 + np.arange(N) % 2)
+    labels = [None if i == 10 else label for i, label in enumerate(y.tolist())]
+    store = store_of(tmp_path / "rows.zarr", X, labels, weight=weight, chunk_rows=17)
+    known = np.arange(N) != 10
+    with dask.config.set({"dask_odm.read-into-memory": limit}):
+        stored = model_of(**settings).fit(store)
+    inside = model_of(**settings).fit(X[known], y[known], weight[known])
+    values = stored.loo_decision_function_
+    assert np.isnan(values).tolist() == ((weight == 0) | ~known).tolist()
+    assert stored.loo_score_ == pytest.approx(inside.loo_score_)
+    np.testing.assert_allclose(values[known], inside.loo_decision_function_, atol=1e-4)
+
+
+def test_a_fit_that_does_not_ask_for_it_forgets_it():
+    X, y = blobs(N, 3, seed=1)
+    model = model_of().fit(X, y)
+    assert hasattr(model, "loo_score_")
+    assert not hasattr(model.set_params(loo=False).fit(X, y), "loo_decision_function_")
+
+
+def test_a_file_holds_the_score_alone(tmp_path):
+    X, y = blobs(N, 3, seed=1)
+    model = model_of(**LINEAR).fit(X, y)
+    model.save(tmp_path / "model.zarr")
+    loaded = load_model(tmp_path / "model.zarr")
+    assert loaded.loo_score_ == model.loo_score_
+    assert not hasattr(loaded, "loo_decision_function_")
+
+
+def test_every_value_of_a_path_has_its_own():
+    X, y = blobs(N, 3, seed=1)
+    for found in model_of(**LINEAR).lam_path(X, y, lams=[1.0, 100.0]):
+        alone = model_of(**LINEAR, lam=found.lam).fit(X, y)
+        np.testing.assert_allclose(found.loo_decision_function_, alone.loo_decision_function_, atol=1e-6)
+
+
+def test_warns_where_it_is_too_hopeful():
+    X, y = blobs(N, 3, seed=1)
+    with pytest.warns(UserWarning, match="effective parameters for 60 rows"):
+        model_of(solver="exact", gamma=50.0, lam=1e4).fit(X, y)
+
+
+def test_refuses_what_has_no_closed_form():
+    X, y = blobs(N, 3, seed=1)
+    with pytest.raises(InputError, match=r"loo=True .*'newton', 'landmark' or 'exact'"):
+        model_of(solver="sodm").fit(X, y)
+    wide = np.random.default_rng(0).standard_normal((20, 2100))
+    with pytest.raises(InputError, match="2101 are too many"):
+        model_of(**LINEAR).fit(wide, y[:20])

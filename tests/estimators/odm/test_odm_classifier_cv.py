@@ -1,0 +1,167 @@
+"""The search: what it finds and records, resuming, folds, stores, many classes, and the command."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dask_odm import ODMClassifier, ODMClassifierCV, load_model
+from dask_odm.cli import main
+from dask_odm.data.rows.targets import fold_of
+from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.odm import search_recipe
+from dask_odm.events import Progress
+from small_problems import blobs
+from small_stores import store_of
+
+GRID = {"gammas": [0.1, 1.0, 10.0], "lams": [100.0, 1e3], "upsilons": [0.2], "thetas": [0.1, 0.3]}
+
+
+def rings(n=300, seed=0):
+    """Two noisy rings: γ matters."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    angle, radius = rng.uniform(0, 2 * np.pi, n), 1.0 + y + 0.25 * rng.standard_normal(n)
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), y
+
+
+X, Y = rings()
+
+
+def search_of(**settings):
+    return ODMClassifierCV(**{"random_state": 0, **GRID, **settings})
+
+
+def without_clock(results):
+    return {name: value for name, value in results.items() if not name.endswith("time")}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return search_of().fit(X, Y)
+
+
+def test_the_model_is_that_of_the_settings_found(model):
+    plain = ODMClassifier(scale="minmax", random_state=0, **model.best_params_).fit(X, Y)
+    np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
+    assert model.score(*rings(2000, seed=1)) > 0.95
+
+
+def test_results_are_as_scikit_learn_has_them(model):
+    results = model.cv_results_
+    count = len(results["params"])
+    assert {len(column) for column in results.values()} == {count}
+    assert sorted(results["rank_test_score"]) == list(range(1, count + 1))
+    assert results["rank_test_score"][model.best_index_] == 1
+    assert results["params"][model.best_index_] == model.best_params_
+    assert results["mean_test_score"][model.best_index_] == model.best_score_
+    assert set(results["iter"]) == {0, 1}
+    assert set(results["param_gamma"]) <= {0.1, 1.0, 10.0}
+    np.testing.assert_allclose(results["param_lam"][:2], [100.0, 1e3])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_a_trial_says_what_a_fit_says(kernel):
+    """With all rows, and each a landmark, trial and fit are the same problem; solved to other gaps."""
+    few, labels = X[:100], Y[:100]
+    model = search_of(kernel=kernel).fit(few, labels)
+    for params, score in zip(model.cv_results_["params"], model.cv_results_["mean_test_score"], strict=True):
+        fit = ODMClassifier(kernel, scale="minmax", random_state=0, loo=True, **params).fit(few, labels)
+        assert score == pytest.approx(fit.loo_score_, abs=0.031)
+
+
+def test_folds_are_those_of_refits():
+    model = search_of(cv=3, gammas=[1.0], lams=[100.0], thetas=[0.3]).fit(X[:100], Y[:100])
+    folds = fold_of(0, 100, 3, np.random.RandomState(0).randint(2**31 - 1))
+    for k in range(3):
+        inside = folds == k
+        plain = ODMClassifier(gamma=1.0, lam=100.0 * (~inside).mean(), theta=0.3, scale=None)
+        low, high = X[:100].min(axis=0), X[:100].max(axis=0)
+        scaled = (X[:100] - low) / (high - low)
+        expected = plain.fit(scaled[~inside], Y[:100][~inside]).score(scaled[inside], Y[:100][inside])
+        assert model.cv_results_[f"split{k}_test_score"][0] == pytest.approx(expected, abs=0.031)
+    part = search_of(cv=0.3).fit(X, Y)
+    assert "split0_test_score" in part.cv_results_
+    assert "split1_test_score" not in part.cv_results_
+
+
+def test_defaults_suit_the_data():
+    found = ODMClassifierCV(random_state=0, thetas=[0.3], upsilons=[0.2], lams=GRID["lams"]).fit(X, Y)
+    assert found.score(*rings(2000, seed=1)) > 0.95
+
+
+def test_store_gives_what_memory_gives(model, tmp_path):
+    store = store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        streamed = search_of().fit(store)
+    assert streamed.best_params_ == pytest.approx(model.best_params_)
+    np.testing.assert_allclose(streamed.cv_results_["mean_test_score"], model.cv_results_["mean_test_score"], atol=0.01)
+
+
+class StoppedError(Exception):
+    """Stands for a kill."""
+
+
+def test_goes_on_after_a_kill(model, tmp_path):
+    path, heard = tmp_path / "search.zarr", []
+
+    def stop(event):
+        heard.append(event)
+        if isinstance(event, Progress) and event.phase == "search" and event.done >= 6:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        search_of(checkpoint=path, callbacks=[stop]).fit(X, Y)
+    assert max(event.total for event in heard if isinstance(event, Progress)) > 6
+    again = search_of(checkpoint=path, resume=True).fit(X, Y)
+    expected = without_clock(model.cv_results_)
+    for name, column in without_clock(again.cv_results_).items():
+        np.testing.assert_array_equal(column, expected[name], err_msg=name)
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    with pytest.raises(StoreError, match="is of another fit"):
+        search_of(checkpoint=path, resume=True, thetas=[0.5]).fit(X, Y)
+
+
+def test_large_data_are_tried_whole(monkeypatch):
+    monkeypatch.setattr(search_recipe, "ROWS", (100, 140))
+    found = search_of().fit(*rings(600))
+    assert set(found.cv_results_["iter"]) == {0, 1, 2}
+    assert set(found.cv_results_["n_resources"]) == {100, 140, 600}
+    assert found.best_score_ == found.loo_score_
+
+
+def test_many_classes_are_searched_for_together():
+    Z, y = blobs(150, 2, seed=3)
+    labels = np.where(np.arange(150) % 3 == 0, "c", np.where(y > 0, "b", "a"))
+    Z = Z + 4.0 * (labels == "c")[:, None] * [1.0, -1.0]
+    found = search_of(class_weight="balanced").fit(Z, labels)
+    assert found.best_score_ > 0.8
+    assert found.score(Z, labels) > 0.8
+    assert found.decision_function(Z).shape == (150, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gammas": [0.0]}, "'gamma' parameter"),
+        ({"thetas": [1.0]}, "'theta' parameter"),
+        ({"lams": []}, "lams must be a sequence"),
+        ({"cv": 1}, "'cv' parameter of ODMClassifierCV"),
+        ({"cv": 1e-9}, "cv leaves no row"),
+    ],
+)
+def test_refuses(settings, message):
+    with pytest.raises(InputError, match=message):
+        search_of(**settings).fit(X, Y)
+
+
+def test_from_the_shell(tmp_path):
+    store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
+    grid = [f"--{name}={','.join(map(str, values))}" for name, values in GRID.items()]
+    asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    assert "of left-out rows right" in result.stdout
+    assert load_model(tmp_path / "model.zarr").best_params_["gamma"] in GRID["gammas"]
