@@ -13,6 +13,7 @@ import fuzz_readers
 import kernel_tiles
 import landmark_store
 import landmarks
+import left_out
 import linear_rivals
 import linear_store
 import many_classes
@@ -300,3 +301,11 @@ def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(fit["gap"] <= 1e-3 for fit in found["fits"])
     assert found["fits"][-1]["rounds"] > 16
     assert found["bare_round"] > 0
+
+
+@pytest.mark.parametrize("what", ["folds", "probabilities", "search"])
+def test_left_out_measures(capsys: pytest.CaptureFixture[str], data_dir: Path, what: str) -> None:
+    assert left_out.main([what, "svmguide1", "--rows", "400", "--data", str(data_dir)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == 400
+    assert abs(found.get("loo", 0.0) - found.get("folds", 0.0)) < 0.02
