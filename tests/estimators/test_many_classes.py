@@ -102,7 +102,20 @@ def test_descent_over_wide_sparse_rows_agrees_with_newton(rows, upsilon):
     assert model.history_[-1]["objective"] == pytest.approx(plain.history_[-1]["objective"])
 
 
-def test_the_largest_tile_of_pairs_leaves_the_rest_one_by_one(rows, monkeypatch):
+def test_auto_learns_pairs_exactly_where_all_rows_are_too_many(rows, monkeypatch):
+    X, y = rows
+    monkeypatch.setattr("dask_odm.estimators.odm.recipes.EXACT_WORK", 0)
+    for settings, labels, solver in (
+        ({}, y, "exact"),
+        ({}, y == "ant", "landmark"),
+        ({"n_landmarks": 9}, y, "landmark"),
+    ):
+        assert ODMClassifier(**settings).fit(X, labels).history_[0]["solver"] == solver
+    monkeypatch.setattr("dask_odm.estimators.odm.pairs_recipe.PAIRS_WORK", 0)
+    assert ODMClassifier().fit(X, y).history_[0]["solver"] == "landmark"
+
+
+def test_pairs_of_many_rows_are_learned_one_by_one(rows, monkeypatch):
     X, y = rows
     at_once = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
     monkeypatch.setattr("dask_odm.estimators.odm.pairs_recipe.PAIR_ROWS", 50)

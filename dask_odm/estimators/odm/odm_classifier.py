@@ -23,9 +23,10 @@ from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.trained import Trained
+from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
-from dask_odm.estimators.odm.recipes import RECIPES, choose_solver, is_linear
+from dask_odm.estimators.odm.recipes import RECIPES, choose_for_machines, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
@@ -76,6 +77,7 @@ class ODMClassifier(ProbabilisticClassifier):
         sodm      partitions are asked for: ``n_partitions``, ``stop_at`` above 1, ``early_stop``
         landmark  landmarks are asked for: ``n_landmarks``, ``landmarks``, ``certify``
         exact     the kernel is precomputed; or rows² · (features + 16) is at most 2³³, and a ``memory_limit`` allows it
+        exact     the pairs of more than two classes have few rows, and are in memory
         landmark  all else
         ========= ==================================================================================================
     tol : float, default=1e-3
@@ -382,6 +384,11 @@ class ODMClassifier(ProbabilisticClassifier):
         if self.multi_class is None:
             return "ovr" if self.kernel == "linear" or self.loo else "ovo"
         return super()._scheme
+
+    def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        if self.solver == "auto" and len(data.class_weights) > 2:
+            choice = choose_for_machines(choice, data, fit, self._scheme)
+        return super()._trained(choice, data, fit)
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(self.solver, fit, rows, features)

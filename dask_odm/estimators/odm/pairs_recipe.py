@@ -30,6 +30,8 @@ from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.pair_newton import PairSolution, solve_pair
 from dask_odm.typing import Array
 
+PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some seconds
+PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no limit is set
 PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 
@@ -64,12 +66,25 @@ SUITED = Together(train_pairs, suits)
 
 def _require(data: MemoryData, counts: Sequence[int]) -> None:
     """Raise MemoryLimitError unless the kernel matrices and the model fit this process."""
+    what = f"The kernel matrices of pairs of up to {sum(sorted(counts)[-2:])} rows"
+    advice = "Use more memory, multi_class='ovr', or solver='landmark'."
+    data.cluster.require(_needed(data, counts), 1, what, advice)
+
+
+def _needed(data: MemoryData, counts: Sequence[int]) -> int:
+    """Bytes of the kernel matrices and the model."""
     largest = sum(sorted(counts)[-2:])
     matrices = 8 * (sum(n * n for n in counts) + CPU_COUNT * 4 * largest**2 + data.rows * data.features)
     coefficients = 16 * len(counts) * (len(counts) - 1) // 2 * data.rows
-    what = f"The kernel matrices of pairs of up to {largest} rows"
-    advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(matrices + coefficients, 1, what, advice)
+    return matrices + coefficients
+
+
+def are_quick(data: TrainingData, fit: ODMFit) -> bool:
+    """Whether exact pairs take little time and memory, for data that they suit."""
+    assert isinstance(data, MemoryData)
+    room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
+    fits = _needed(data, np.bincount(data.held.y.astype(np.int64)).tolist()) <= room
+    return fits and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
 
 
 @dataclass(frozen=True, eq=False)

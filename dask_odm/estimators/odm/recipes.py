@@ -9,11 +9,15 @@ from typing import Any
 
 from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
+from dask_odm.estimators.fitting.machines import Scheme
 from dask_odm.estimators.fitting.recipe import Choice, Recipe, StoreShape
+from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.exact_recipe import train_exact
 from dask_odm.estimators.odm.landmark_recipe import AT_LANDMARKS, WHOLE_VALUES, landmark_values, train_landmark
 from dask_odm.estimators.odm.newton_recipe import train_newton
 from dask_odm.estimators.odm.pairs_recipe import SUITED as PAIRS_AT_ONCE
+from dask_odm.estimators.odm.pairs_recipe import are_quick
+from dask_odm.estimators.odm.pairs_recipe import suits as pairs_suit
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.sparse_recipe import SUITED as SPARSE_AT_ONCE
 from dask_odm.estimators.odm.svrg_recipe import train_csvrg, train_dsvrg, train_svrg
@@ -122,6 +126,19 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
             "loo to False."
         )
     return Choice(name, why, RECIPES[name])
+
+
+def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, scheme: Scheme) -> Choice[ODMFit]:
+    """What "auto" takes for machines of many classes: exact ones of pairs in place of landmarks, where these are quick.
+
+    A pair has few of the rows, so that pairs are learned exactly where the whole is too large for that.
+    """
+    asked = fit.n_landmarks is not None or fit.landmarks != "support" or fit.certify
+    if choice.solver != "landmark" or asked or not pairs_suit(data, fit, scheme) or not are_quick(data, fit):
+        return choice
+    why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
+    logger.info("solver='exact': %s", why)
+    return Choice("exact", why, RECIPES["exact"])
 
 
 def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
