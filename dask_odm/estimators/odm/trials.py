@@ -17,7 +17,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.targets import fold_of, uniform_of
+from dask_odm.data.rows.targets import folds_of, uniforms_of
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.memory_data import MemoryData
@@ -58,11 +58,10 @@ class Splits:
         if isinstance(self.cv, tuple):
             inside, outside = (np.isin(numbers, each) for each in self.cv[k])
             return inside, outside
-        rows = int(numbers.max()) + 1
         if isinstance(self.cv, int):
-            outside = fold_of(0, rows, self.cv, self.seed)[numbers] == k
+            outside = folds_of(numbers, self.cv, self.seed) == k
         else:
-            outside = uniform_of(0, rows, self.seed)[numbers] < self.cv
+            outside = uniforms_of(numbers, self.seed) < self.cv
         return ~outside, outside
 
 
