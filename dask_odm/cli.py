@@ -1,4 +1,5 @@
-"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, bench, demo.
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, warmup, bench,
+demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
 stderr. A command that cannot go on says why in one line and exits with 2, one that is interrupted, by Ctrl-C or
@@ -297,6 +298,21 @@ def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, pictur
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")
+
+
+@main.command()
+@json_option
+def warmup(as_json: bool) -> None:
+    """Compile all loops now, as an image or a cluster wants it; a minute or two, or seconds if it was done before.
+
+    They are kept where NUMBA_CACHE_DIR says, else beside the package or in the user's cache, for later processes on
+    machines with the same processor.
+    """
+    from dask_odm.warmup import warm_up_all
+
+    with _progress():
+        seconds = warm_up_all()
+    _emit(as_json, {"seconds": seconds}, f"all loops are compiled, {seconds:.1f} s")
 
 
 @main.command()

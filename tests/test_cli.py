@@ -27,7 +27,9 @@ from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.events import IterationFinished, LevelFinished
 
-COMMANDS = ("ingest", "info", "verify", "fit", "search", "predict", "evaluate", "cluster", "retire", "bench", "demo")
+COMMANDS = (
+    "ingest", "info", "verify", "fit", "search", "predict", "evaluate", "cluster", "retire", "warmup", "bench", "demo",
+)  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 
 

@@ -40,10 +40,11 @@ MAY_IMPORT["cli_options"] = MAY_IMPORT["diagnostics"]
 MAY_IMPORT["cli_output"] = BASE | {"diagnostics"}
 MAY_IMPORT["cli_bench"] = MAY_IMPORT["cli_options"] | {"diagnostics", "cli_output"}
 MAY_IMPORT["cli_cluster"] = BASE | {"engine", "diagnostics", "cli_output"}
+MAY_IMPORT["warmup"] = MAY_IMPORT["estimators"] | {"estimators"}
 MAY_IMPORT["cli_words"] = set()
 MAY_IMPORT["cli_rows"] = BASE | {"data", "estimators"}
 MAY_IMPORT["cli_resume"] = BASE | {"data", "persistence"}
-_PARTS = {"cli_options", "cli_output", "cli_cluster", "cli_bench", "cli_words", "cli_rows", "cli_resume"}
+_PARTS = {"cli_options", "cli_output", "cli_cluster", "cli_bench", "cli_words", "cli_rows", "cli_resume", "warmup"}
 MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo"} | _PARTS
 REGISTRY = "dask_odm.estimators.registry"  # names and homes of estimators: dask_odm itself may import it
 

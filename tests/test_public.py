@@ -49,3 +49,14 @@ def test_version_is_the_installed_one() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'dask_odm' has no attribute 'ODMRegressor'"):
         _ = dask_odm.ODMRegressor
+
+
+def test_an_estimator_is_imported_without_what_a_fit_may_never_need() -> None:
+    """Dask's cluster, Numba, zarr and xarray take longer to load than a small fit."""
+    heavy = {"distributed", "numba", "xarray", "zarr", "dask.array", "pyarrow.parquet", "matplotlib", "tqdm"}
+    code = (
+        "import sys; from dask_odm import ODMClassifier; from dask_odm.engine.cluster import active_client\n"
+        f"assert active_client() is None; print(*sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psutil
@@ -22,31 +24,58 @@ from dask.callbacks import Callback as Callbacks
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
-from distributed import Client, Future, Security, get_client  # noqa: F401  (others take Security from here)
-from distributed.scheduler import NoValidWorkerError
-from distributed.system import MEMORY_LIMIT
 
 import dask_odm.data.rows.stored  # noqa: F401  (part of what tasks import, and so of the baseline)
-from dask_odm.engine.watch import Watch, cluster_errors, warn_of_settings
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.solvers.dual import warm_up
 
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dask_odm.engine.watch import Watch
+
 logger = logging.getLogger("dask_odm")
 TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # the nanny sets it, and every array read then pays for its pages anew
 USABLE = 0.65  # of a worker's limit: it pauses at 0.8, and the allocator takes its share
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
+# As Dask's workers look for their own limit: of control groups' versions 1 and 2.
+CGROUP_LIMITS = (
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    "/sys/fs/cgroup/memory/memory.soft_limit_in_bytes",
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory.high",
+    "/sys/fs/cgroup/memory.low",
+)
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
 LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
 
 
 def active_client() -> Client | None:
-    """The current Dask client, or None."""
+    """The current Dask client, or None; `distributed`, which takes long to load, is not loaded for the answer."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
     try:
-        return get_client()
+        found: Client = distributed.get_client()
+        return found
     except ValueError:
         return None
+
+
+def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
+    """What looks after a cluster; it loads `distributed`, as whoever has a client did before."""
+    from dask_odm.engine.watch import Watch
+
+    return Watch(client, preferring)
+
+
+def cluster_errors() -> AbstractContextManager[None]:
+    """As `dask_odm.engine.watch.cluster_errors`."""
+    from dask_odm.engine import watch
+
+    return watch.cluster_errors()
 
 
 def baseline_bytes() -> int:
@@ -99,13 +128,15 @@ class Cluster:
     @classmethod
     def local(cls, memory_limit: int | str | None = None) -> Cluster:
         """Threads of this process, and ``memory_limit`` or half of the memory that is free."""
-        free = int(min(psutil.virtual_memory().available, MEMORY_LIMIT) * LOCAL_SHARE)
+        free = int(min(psutil.virtual_memory().available, memory_limit_of_system()) * LOCAL_SHARE)
         memory = free if memory_limit is None else parse_limit(memory_limit)
         return cls(None, 1, CPU_COUNT, memory, memory)
 
     @classmethod
     def _of_client(cls, client: Client, limit: int | None) -> Cluster:
-        watch = Watch(client)
+        from dask_odm.engine.watch import warn_of_settings
+
+        watch = _watch(client)
         with cluster_errors():
             # asked for anew: what the client remembers may lack the workers
             workers = watch.identity()["workers"]
@@ -124,7 +155,7 @@ class Cluster:
                 logger.info(
                     "%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM_THRESHOLD
                 )
-        smallest = min(worker["memory_limit"] or MEMORY_LIMIT for worker in workers.values())
+        smallest = min(worker["memory_limit"] or memory_limit_of_system() for worker in workers.values())
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
         return cls(client, len(workers), threads, int(USABLE * smallest) - baseline, smallest)
@@ -180,8 +211,13 @@ class Cluster:
         try:
             yield
         except BaseException:
-            self._cancel([Future(key, self.client) for key in keys])
+            self._cancel_keys(keys)
             raise
+
+    def _cancel_keys(self, keys: Sequence[str]) -> None:
+        from distributed import Future
+
+        self._cancel([Future(key, self.client) for key in keys])
 
     def _cancel(self, tasks: Sequence[Any]) -> None:
         if self.client is not None:
@@ -203,7 +239,7 @@ class Cluster:
         with cluster_errors(), self._sending([task.key for task in tasks]):
             futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
-            watch = Watch(self.client)
+            watch = _watch(self.client)
             for future in watch.completed(futures):
                 (result,) = watch.wait(self.client.gather, [future])
                 yield number[future], result
@@ -239,11 +275,16 @@ class Cluster:
             start = (futures[-1],) if start else ()
         return futures
 
+    def ask_workers(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """``function(*arguments)`` of every worker, outside of its tasks."""
+        assert self.client is not None
+        return _watch(self.client).ask_workers(function, *arguments)
+
     def places(self) -> list[str]:
         """Addresses of the workers that are there now, in a fixed order."""
         assert self.client is not None
         with cluster_errors():
-            return sorted(Watch(self.client).identity()["workers"])
+            return sorted(_watch(self.client).identity()["workers"])
 
     def submit(self, key: str, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
         """Future of ``function(*arguments)``, which prefers the worker at ``place``; futures among them are awaited.
@@ -269,9 +310,11 @@ class Cluster:
         ClusterError
             As for `results`.
         """
+        from distributed.scheduler import NoValidWorkerError
+
         assert self.client is not None
         with cluster_errors(), self.cancelled_on_error(futures):
-            watch = Watch(self.client, keys)
+            watch = _watch(self.client, keys)
             while True:
                 for _ in watch.completed(futures):
                     pass
@@ -316,6 +359,20 @@ def return_free_memory() -> None:
     trim = getattr(_LIBC, "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@cache
+def memory_limit_of_system() -> int:
+    """Bytes that this process may use, by the machine, its control group and its own limit."""
+    limits = [int(psutil.virtual_memory().total)]
+    for path in CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # "max" is none
+            limits.append(int(Path(path).read_text()))
+    with suppress(ImportError, AttributeError):  # other systems have no such module
+        import resource
+
+        limits.append(resource.getrlimit(resource.RLIMIT_RSS)[1])
+    return min(limit for limit in limits if limit > 0)
 
 
 def parse_limit(limit: int | str) -> int:

@@ -18,7 +18,9 @@ from typing import Any
 
 import dask
 from dask.utils import parse_timedelta
-from distributed import Client, as_completed
+from distributed import Client as Client  # others take it from here
+from distributed import Security as Security
+from distributed import as_completed
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 from distributed.deploy.spec import SpecCluster

@@ -22,8 +22,8 @@ from typing import Any
 import dask
 from dask.utils import parse_timedelta
 
-from dask_odm.engine.cluster import Client, Security, active_client, parse_limit  # type: ignore[attr-defined]
-from dask_odm.engine.watch import Watch, cluster_errors, runs_tasks
+from dask_odm.engine.cluster import active_client, parse_limit
+from dask_odm.engine.watch import Client, Security, Watch, cluster_errors, runs_tasks
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
 SILENCE = "60s"

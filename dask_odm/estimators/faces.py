@@ -11,7 +11,6 @@ from dask.base import compute
 from dask.system import CPU_COUNT
 from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
@@ -214,6 +213,8 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, features=self._features()))
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
+        from sklearn.metrics import r2_score  # which takes long to load
+
         values = as_input_error(lambda: np.asarray(y, dtype=np.float64))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))

@@ -1,11 +1,120 @@
-"""How every hot loop is compiled: without the interpreter lock, kept on disk, free to reorder sums."""
+"""How every hot loop is compiled: without the interpreter lock, kept on disk, free to reorder sums.
+
+Numba is imported with the first call of a loop: it takes as long to load as a small fit. What a loop calls are loops
+themselves; they are made before it is compiled.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
 from typing import Any
 
-import numba
+from dask_odm.typing import Array
 
-compiled: Any = numba.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
-# a helper whose constant arguments must be known to the compiler where it is called
-inlined: Any = numba.njit(nogil=True, fastmath=True, error_model="numpy", forceinline=True)
+logger = logging.getLogger("dask_odm")
+_FAST = {"nogil": True, "fastmath": True, "error_model": "numpy"}
+COMPILING = (
+    "dask_odm compiles its loops for this machine, once: some seconds, now and where others are first used "
+    "('dask-odm warmup' does all of it beforehand)"
+)
+_lock = threading.RLock()
+_told = False
+
+
+class Loop:
+    """A function that Numba compiles when it is first called.
+
+    Parameters
+    ----------
+    function : callable
+        Whatever loops it calls it knows by its module's names.
+    options : keyword arguments
+        Of `numba.njit`.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        update_wrapper(self, function)
+        self._function, self._options, self._made = function, options, None
+
+    def __call__(self, *arguments: Any) -> Any:
+        made = self._made
+        return (self.made() if made is None else made)(*arguments)
+
+    def __reduce__(self) -> str:
+        return self._function.__qualname__  # a name of its module, as a function has
+
+    def made(self) -> Any:
+        """Numba's function; the loops that it calls take their place in its module."""
+        with _lock:
+            if self._made is None:
+                import numba
+
+                _listen_once()
+                self._made = numba.njit(**self._options)(self._function)
+                names: dict[str, Any] = self._function.__globals__
+                for name in self._function.__code__.co_names:
+                    if isinstance(names.get(name), Loop):
+                        names[name] = names[name].made()
+            return self._made
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """A loop that is called from Python."""
+    return Loop(function, cache=True, **_FAST)
+
+
+def compiled_in_order(function: Callable[..., Any]) -> Any:
+    """A loop whose sums keep their order."""
+    return Loop(function, cache=True, nogil=True)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A helper of loops whose constant arguments must be known to the compiler where it is called."""
+    return Loop(function, forceinline=True, **_FAST)
+
+
+def _listen_once() -> None:
+    """Say once in a process that a loop is compiled, not only loaded: in the log, and on a terminal."""
+    from numba.core import event
+
+    class Told(event.Listener):
+        def on_start(self, event: Any) -> None:
+            global _told
+            if not _told:
+                _told = True
+                _tell()
+
+        def on_end(self, event: Any) -> None:
+            """Nothing."""
+
+    if not _listeners:
+        _listeners.append(Told())
+        event.register("numba:compile", _listeners[0])
+
+
+_listeners: list[Any] = []
+
+
+def _tell() -> None:
+    logger.info(COMPILING)
+    # no event: listeners belong to the thread of a fit, and any thread may be the first to call a loop
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"{COMPILING} …\n")
+        sys.stderr.flush()
+
+
+def frozen(array: Array) -> Array:
+    """A read-only view, or the array if it is so already.
+
+    A loop is compiled once more, for seconds, for rows that may not be written, as memory maps and what came from
+    another process are. Where its rows are always frozen it is compiled once.
+    """
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view

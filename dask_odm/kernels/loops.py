@@ -23,7 +23,7 @@ RUN_ROWS = 64  # rows whose products with a column are added up before they go t
 WHOLE = 32  # the multiple that columns are computed in, so that vector registers are full
 FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
-STORE, FORWARD, BACKWARD, STORED = 0, 1, 2, 4  # what to do with entries; STORED: they are read, not computed
+COMPUTED, FORWARD, BACKWARD, STORED = 0, 1, 2, 4  # what to do with entries; STORED: they are read, not computed
 
 LOG2 = 0.6931471805599453
 # 2**f on [-1/2, 1/2]: Taylor polynomials, log(2)**k / k!. The first term left out is below half a unit
@@ -224,10 +224,35 @@ def _dealt(rows: Any) -> Any:
 
 
 @cache
-def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
-    """The loop for packed rows of a width that ``step`` divides, of float32 if ``narrow``.
+def store_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
+    """The loop that makes a tile of packed rows of a width that ``step`` divides, of float32 if ``narrow``.
 
     Entries are ``2**(left_i · right_j) + bias`` or, if ``manhattan``, ``2**−Σ_k |left_ik − right_jk| + bias``.
+    """
+
+    @compiled
+    def store(left: Any, right: Any, n: int, m: int, bias: Any, tile: Any) -> None:
+        """``tile`` (n, m) of left (n, width) and right (panels, width, columns): all flat."""
+        size, width, last = COLUMNS, left.size // max(n, 1), n - 1
+        entries = np.zeros(4 * size, left.dtype)
+        # a panel is computed for all rows while it is in the cache
+        for begin in range(0, m, size):
+            end = min(m, begin + size)
+            panel, columns = right[begin * width : (begin + size) * width], _whole(end - begin)
+            for i in range(0, n, 4):
+                r1, r2, r3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+                _logarithms(entries, left, i, r1, r2, r3, width, panel, columns, step, manhattan)
+                for r in range(min(4, n - i)):
+                    at = (i + r) * m
+                    _store(entries[r * size : (r + 1) * size], tile[at + begin : at + end], bias, narrow)
+
+    return store
+
+
+@cache
+def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
+    """The loop of products with tiles of the entries that `store_loop` makes, computed meanwhile or stored.
+
     It is one function, since compiled closures could not be cached on disk for the next process. The same function
     handles computed and stored entries, so that products have the same bits either way.
     """
@@ -246,9 +271,9 @@ def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
         by_row: Any,
         by_column: Any,
     ) -> None:
-        """Of left (n, width) and right (panels, width, columns), and ``tile`` (n, m): all flat.
+        """Of left (n, width) and right (panels, width, columns), or of a stored ``tile`` (n, m): all flat.
 
-        FORWARD: ``by_row += K v``. BACKWARD: ``by_column += K.T u``. STORE: into ``tile``.
+        FORWARD: ``by_row += K v``. BACKWARD: ``by_column += K.T u``.
         """
         stored, size, width = mode & STORED != 0, COLUMNS, left.size // max(n, 1)
         task, zero = mode & ~STORED, left.dtype.type(0)
@@ -269,11 +294,6 @@ def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
                         at0, at1, at2, at3 = r0 * m, r1 * m, r2 * m, r3 * m
                     else:
                         _logarithms(entries, left, r0, r1, r2, r3, width, panel, columns, step, manhattan)
-                        if task == STORE:
-                            for r in range(some):
-                                at = rows[i + r] * m
-                                _store(entries[r * size : (r + 1) * size], tile[at + begin : at + end], bias, narrow)
-                            continue
                         if narrow:
                             exp2_float32(entries[: 3 * size + columns], bias)
                         else:

@@ -1,6 +1,7 @@
 """Kernels of the distance between two rows: the Gaussian radial basis function (RBF) and the Laplacian.
 
-Both compute their tiles in `loops.tile_loop`, where a distance stays in the cache until it has become a kernel value.
+Both compute their tiles in `loops.store_loop`, or with products in `loops.tile_loop`, where a distance stays in the
+cache until it has become a kernel value.
 For many features `RBF` uses BLAS, which is faster there.
 """
 
@@ -13,7 +14,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.kernels.base import Kernel, Packed, run_loop
-from dask_odm.kernels.loops import COLUMNS, LOG2, STORE, STORED, exp2_float32, exp2_float64, padded, step_of, tile_loop
+from dask_odm.kernels.loops import (
+    COLUMNS,
+    COMPUTED,
+    LOG2,
+    STORED,
+    exp2_float32,
+    exp2_float64,
+    padded,
+    step_of,
+    store_loop,
+    tile_loop,
+)
 from dask_odm.typing import Array
 
 WIDE = 128  # the fewest features for which BLAS makes RBF tiles sooner than the loop
@@ -60,7 +72,10 @@ class _Radial(Kernel):
         if not self._by_loop(left.d):
             return super().tile_packed(left, right, out)
         out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
-        self._run(STORE, left, right, out.reshape(-1), None, None, None, None)
+        width, dtype = left.width, left.values.dtype
+        store = store_loop(step_of(width), self._manhattan, dtype == np.float32)
+        sides = left.matrix.reshape(-1), right.values, len(left), len(right)
+        store(*sides, dtype.type(self.bias), out.reshape(-1))
         return out
 
     def products(
@@ -75,11 +90,9 @@ class _Radial(Kernel):
         if not self._by_loop(left.d):
             super().products(left, right, u, v, by_row, by_column)
             return
-        self._run(STORE, left, right, None, u, v, by_row, by_column)
-
-    def _run(self, mode: int, left: Packed, right: Packed, tile: Array | None, *vectors: Array | None) -> None:
         loop, shape = self._loop(left.width, left.values.dtype), (len(left), len(right))
-        run_loop(loop, mode, left.matrix.reshape(-1), right.values, shape, self.bias, tile, *vectors)
+        sides, vectors = (left.matrix.reshape(-1), right.values), (u, v, by_row, by_column)
+        run_loop(loop, COMPUTED, *sides, shape, self.bias, None, *vectors)
 
     def multiply(
         self, tile: Array, d: int, u: Array | None, v: Array | None, by_row: Array | None, by_column: Array | None

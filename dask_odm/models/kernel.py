@@ -79,7 +79,14 @@ class KernelModel:
             out[rows] = class_scores(self._of_machines(X[rows], threads), self.pairs).T
         return out
 
-    def _of_machines(self, X: Any, threads: int) -> Array:
+    def are_finite(self, X: Any) -> bool:
+        """Whether the scores of raw rows are finite.
+
+        It takes the loop that a fit used for tiles: the one of `values` would be compiled for this, in a first fit.
+        """
+        return bool(np.isfinite(self._of_machines(X, 1, by_tiles=True).astype(X.dtype)).all())
+
+    def _of_machines(self, X: Any, threads: int, by_tiles: bool = False) -> Array:
         """Scores of the machines, float64 (machines, n)."""
         n, dtype = X.shape[0], np.result_type(X.dtype, self.support.dtype)
         values = np.empty((len(self.coefficients), n))
@@ -92,14 +99,14 @@ class KernelModel:
                     rows = slice(start, start + TILE_ROWS)
                     block = X[rows].toarray() if issparse(X) else X[rows]
                     left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
-                    self._add(left, right, coefficients, values[:, rows])
+                    self._add(left, right, coefficients, values[:, rows], by_tiles)
 
                 run_threads(add, starts, threads, "predict")
         return values
 
-    def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array) -> None:
+    def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array, by_tiles: bool) -> None:
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
-        if len(self.coefficients) == 1:
+        if len(self.coefficients) == 1 and not by_tiles:
             self.kernel.forward(left, right, coefficients[0], values[0])
         else:
             self._add_used(self.kernel.tile_packed(left, right), coefficients, values)

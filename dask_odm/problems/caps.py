@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from dask_odm.kernels.jit import compiled_in_order
 from dask_odm.typing import Array
 
 MOST_ROUNDS = 200  # of Newton on the projection's factor: it ends after a few, each caps a row more at least
@@ -68,7 +68,7 @@ def cut_scores(scores: Array, weight: Array | None, mass: float) -> Cut:
     return cut_at(threshold, below, float(weight[scores == threshold].sum()), mass)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled_in_order
 def cap_factor(logs: Array, log_caps: Array, start: float) -> float:
     """log c with ``Σ min(cap_i, c · p_i) = 1``: the projection in relative entropy of p onto capped vectors.
 
@@ -108,7 +108,7 @@ def cap_factor(logs: Array, log_caps: Array, start: float) -> float:
     return log_c
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled_in_order
 def _log_sum(logs: Array) -> float:
     top = logs.max()
     total = 0.0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from dask_odm.kernels.jit import frozen
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import block_rows
 from dask_odm.problems.row_passes import RowBlock
@@ -70,7 +71,7 @@ class HullQuery:
             for X, rows in self._dense_pieces(block) if not issparse(block.X) else ():
                 sums = np.zeros((2, self.features.d + 1))
                 numbers = self.positive, np.array(self.class_weights, dtype=np.float64), *self._affine
-                square = add_totals(X, block.y[rows], block.weight[rows], *numbers, sums)
+                square = add_totals(frozen(X), block.y[rows], block.weight[rows], *numbers, sums)
                 found += Totals(sums[:, -1], sums[:, :-1], square)
             for X, sign, weight in self.pieces([block]) if issparse(block.X) else ():
                 of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]

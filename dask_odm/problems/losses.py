@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
+from dask_odm.kernels.jit import frozen
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal_loops import double_sums, line_slopes, row_losses, small_sums
 from dask_odm.problems.span_loops import span_sums
@@ -138,11 +139,13 @@ class BandLoss(FusedLoss):
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
         dual, curvature = np.empty_like(scores), np.empty_like(scores)
-        total = row_losses(scores, y, weight, self.positive, self.stiffness, self.band, dual, curvature)
+        total = row_losses(scores, y, frozen(weight), self.positive, self.stiffness, self.band, dual, curvature)
         return total, dual, curvature
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        return np.asarray(line_slopes(scores, change, y, weight, self.positive, self.stiffness, self.band, steps))
+        return np.asarray(
+            line_slopes(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, steps)
+        )
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
         """Two bits a row: outside the band; and below it, or as stiff above it."""
@@ -165,7 +168,7 @@ class BandLoss(FusedLoss):
         curvature: Array | None,
         hessian_stride: int,
     ) -> float:
-        rows = X, y, weight, w, intercept, self.positive, self.stiffness, self.band
+        rows = frozen(X), y, frozen(weight), w, intercept, self.positive, self.stiffness, self.band
         if curvature is None:
             return float(double_sums(*rows, dual_image))
         return float(small_sums(*rows, dual_image, curvature, hessian_stride))
@@ -173,7 +176,8 @@ class BandLoss(FusedLoss):
     def span_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
-        return float(span_sums(K, y, weight, a, self.positive, self.stiffness, self.band, dual_image, curvature, total))
+        rows = K, y, frozen(weight), a, self.positive, self.stiffness, self.band
+        return float(span_sums(*rows, dual_image, curvature, total))
 
 
 @dataclass(frozen=True)

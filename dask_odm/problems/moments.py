@@ -17,6 +17,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
+from dask_odm.kernels.jit import frozen
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import Affine
 from dask_odm.problems.kernel_features import span_bytes
@@ -162,7 +163,7 @@ class MomentQuery:
         for i in range(self.n_shards):
             rows = order[bounds[i] : bounds[i + 1]]
             if rows.size or self.shard_of is None:
-                add_moments(piece.X, piece.y, piece.weight, rows, near, self.y_origin, some, total[i])
+                add_moments(frozen(piece.X), piece.y, piece.weight, rows, near, self.y_origin, some, total[i])
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""

@@ -72,9 +72,17 @@ def block_rows(d: int, X: Any) -> int:
     return rows if d <= MOST_FEATURES else max(rows, d // 2)  # sums of d² cost as much as the rows of a block
 
 
-def group_count(k: int) -> int:
-    """The most groups of rows in memory; depends on the number of weights alone."""
-    return MOST_GROUPS if k > EXACT_FEATURES else max(2, min(MOST_GROUPS, PARTIAL_BYTES // (8 * k * k)))
+def group_count(k: int, *, full: bool = False) -> int:
+    """The most groups of rows in memory; depends on the number of weights alone.
+
+    Sums have k² entries up to `EXACT_FEATURES` weights, or if they are ``full`` whatever the number.
+    """
+    return groups_of_sums(8 * k * k) if full or k <= EXACT_FEATURES else MOST_GROUPS
+
+
+def groups_of_sums(nbytes: int) -> int:
+    """The most groups whose sums, of so many bytes each, are held until they are added up."""
+    return max(2, min(MOST_GROUPS, PARTIAL_BYTES // max(1, nbytes)))
 
 
 @dataclass(frozen=True, eq=False)

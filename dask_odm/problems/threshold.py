@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.kernels.jit import compiled, frozen
 from dask_odm.problems.caps import cut_at
 from dask_odm.typing import Array
 
@@ -190,7 +190,7 @@ class Tally:
     def add(self, X: Array, codes: Array, weight: Array, positive: int, class_weights: Sequence[float]) -> None:
         """Rows ``X`` (n, d) with codes (n,) and weights (n,), or none: all 1; codes below zero take no part."""
         weights = np.array(class_weights, dtype=np.float64)
-        deal_rows(X, codes, weight, positive, weights, self.u, self.shift, self._edges, self._sums, self._ends)
+        deal_rows(frozen(X), codes, weight, positive, weights, self.u, self.shift, self._edges, self._sums, self._ends)
 
     def total(self) -> Looked:
         """All of it, in scaled features."""

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import compiled, inlined
+from dask_odm.kernels.jit import compiled, frozen, inlined
 from dask_odm.typing import Array
 
 LOCALS = ("perceptron", "pa", "pa1", "pa2", "odm")
@@ -78,13 +78,6 @@ class LocalRule:
             arrays = X.indptr, X.indices, X.data
             return np.array(walk_sparse(*map(frozen, (*arrays, y, weight)), w, X.shape[1], kind, self.numbers, seen))
         return np.array(walk_dense(*map(frozen, (X, y, weight)), w, kind, self.numbers, seen))
-
-
-def frozen(array: Array) -> Array:
-    """A read-only view: the loops are compiled once, not once more for arrays that may be written."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 @inlined
@@ -212,4 +205,4 @@ def mark_nonzero(X: Array, present: Array) -> int:
 def warm_up_passes(dtype: np.dtype[Any], rule: LocalRule) -> None:
     """Compile, or load what was compiled, for dense rows of ``dtype``."""
     rule.walk(np.zeros((1, 1), dtype), np.ones(1), np.empty(0), np.zeros(1), 0)
-    mark_nonzero(np.zeros((1, 1), dtype), np.zeros(1, np.bool_))
+    mark_nonzero(frozen(np.zeros((1, 1), dtype)), np.zeros(1, np.bool_))

@@ -23,11 +23,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numba
 import numpy as np
 
+from dask_odm.kernels.jit import compiled_in_order
 from dask_odm.problems.caps import cap_factor
 from dask_odm.problems.hulls import HullProblem
 from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap, settle_overlap
@@ -35,7 +34,6 @@ from dask_odm.solvers.overlap import Verdict
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
-compiled_loop: Any = numba.njit(nogil=True, cache=True)
 SWEEPS = 16  # over all coordinates, between two looks at the bounds
 FIRST_CAUTION = 0.5  # with it the steps are as long as those of a quadratic problem may be: τσ times coupling² is 1
 RISEN = 1.5  # times the last ub, from which steps are held to be too long
@@ -309,7 +307,7 @@ def hadamard(columns: Array, signs: Array) -> None:
     columns /= math.sqrt(d)
 
 
-@compiled_loop
+@compiled_in_order
 def take_steps(
     S: Array, w: Array, logs: Array, e: Array, before: Array, p: Array, factors: Array, log_weight: Array,
     first_negative: int, drawn: Array, block: int, numbers: Array,
@@ -340,7 +338,7 @@ def take_steps(
                     e[i] = np.exp(logs[i] + log_weight[i])
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled_in_order
 def normalise(logs: Array, e: Array, log_weight: Array) -> None:
     """Make e = exp(logs + log_weight) sum to one."""
     top = (logs + log_weight).max()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.kernels.jit import compiled, frozen
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
@@ -89,7 +89,8 @@ def walk_rows(
     """Take the steps of ``rows`` (scaled X, codes, weights) of n in all, in that ``order``; ``w`` changes in place."""
     stiffness = n * loss.stiffness
     take_steps(
-        *rows, order, w, snapshot, step * dual_image, loss.positive, stiffness, loss.band, features.constant, step
+        *map(frozen, rows), order, w, snapshot, step * dual_image, loss.positive, stiffness, loss.band,
+        features.constant, step,
     )  # fmt: skip
 
 
@@ -139,7 +140,7 @@ class ArraySteps:
     def stiffest(self) -> float:
         loss, bias = self._loss, self._features.bias
         parts = self._dense(np.arange(self.n))
-        return max(float(stiffest_row(*rows, loss.positive, loss.stiffness, bias)) for rows, _ in parts)
+        return max(float(stiffest_row(*map(frozen, rows), loss.positive, loss.stiffness, bias)) for rows, _ in parts)
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
         return dual_image, 0.0

@@ -21,7 +21,6 @@ import numpy as np
 from dask_odm.data.store.files import reserve
 from dask_odm.data.store.whole_files import load_array, map_array
 from dask_odm.engine.cluster import Cluster, return_free_memory
-from dask_odm.engine.watch import Watch
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.kernels.sums import tree_sum
@@ -231,7 +230,7 @@ def cluster_products(kernel: Kernel, folder: str, cluster: Cluster) -> Iterator[
     finally:
         assert cluster.client is not None
         with suppress(Exception):  # of a cluster that is lost
-            Watch(cluster.client).ask_workers(forget, folder)
+            cluster.ask_workers(forget, folder)
 
 
 def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: Callable[[Array], None]) -> None:

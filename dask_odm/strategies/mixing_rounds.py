@@ -25,6 +25,7 @@ from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
+from dask_odm.kernels.jit import frozen
 from dask_odm.solvers.online_passes import LocalRule, mark_nonzero, warm_up_passes
 from dask_odm.solvers.parameter_mixing import Centre, Mixture, Moments
 from dask_odm.typing import Array
@@ -263,7 +264,7 @@ def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> Cont
             if issparse(X):
                 found[X.indices[X.data != 0]] = True
             else:
-                mark_nonzero(X, found)
+                mark_nonzero(frozen(X), found)
         present[: group.shards.features] += found
     return Contents(present, rows)
 

@@ -29,6 +29,7 @@ from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import InputError
+from dask_odm.kernels.jit import frozen
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import BLOCK_BYTES, PrimalSums, Query
@@ -168,8 +169,8 @@ def stiffest_in(job: RingJob, k: int) -> float:
     """Largest ``c ‖φ‖²`` of partition k."""
     loss, bias = job.loss, job.features.bias
     try:
-        blocks = Pieces(job, k).blocks()
-        return max(float(stiffest_row(b.X, b.y, b.weight, loss.positive, loss.stiffness, bias)) for b in blocks)
+        parts = (map(frozen, (b.X, b.y, b.weight)) for b in Pieces(job, k).blocks())
+        return max(float(stiffest_row(*rows, loss.positive, loss.stiffness, bias)) for rows in parts)
     finally:
         return_free_memory()
 

@@ -16,6 +16,7 @@ import landmarks
 import left_out
 import linear_rivals
 import linear_store
+import many_classes
 import mdd_rivals
 import mixing_shards
 import numpy as np
@@ -28,6 +29,7 @@ import ring
 import saddle_rivals
 import saddle_store
 from fuzz_cases import make_case
+from sklearn.datasets import load_iris
 
 
 def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> None:
@@ -36,6 +38,15 @@ def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> 
     assert row["accuracy"] > 0.95
     assert row["svc_accuracy"] > 0.95
     assert row["fit"] > 0
+
+
+def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    X, y = load_iris(return_X_y=True)
+    monkeypatch.setattr(many_classes, "load", lambda name: (X[::2], y[::2], X[1::2], y[1::2]))
+    many_classes.main(["satimage", "news20", "--repeat", "1"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 6
+    assert all(float(line[42:].split()[0]) > 0.5 for line in lines)
 
 
 def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from charts import Document, documents_of, render, template
-from pods import Job, Machine, Pod, can_bind_loopback, confining_user, until
+from pods import TICK, Job, Machine, Pod, can_bind_loopback, confining_user, until
 
 from dask_odm import ingest as store_to_store
 from dask_odm import load_model
@@ -87,6 +88,7 @@ def kill_in_a_step(machine: Machine, job: Job, scheduler: Pod) -> int:
     kills = 0
     while len(job.pods) == 1 and job.is_running():
         done, kills = steps_done(machine, job), kills + 1
+        time.sleep(2 * TICK)  # the step that follows the checkpoint just seen has begun by then, most likely
         scheduler.kill()
         until(lambda done=done: len(job.pods) > 1 or not job.is_running() or steps_done(machine, job) > done + 1,
               "the job to fail or go on", lambda: job.pods[-1].log)  # fmt: skip

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.typing import Array
 
 _ROWS = 4096  # compared at a time
+_CACHED = 1 << 15  # words that are hashed at a time
 
 
-@numba.njit(nogil=True, cache=True)
 def _hash_rows(words: Array, odd: Array, out: Array) -> None:
-    for i in range(words.shape[0]):
-        row = words[i]
-        total = out[i]
-        for j in range(row.size):
-            mixed = (np.uint64(row[j]) + np.uint64(j)) * odd[j]
-            total = (total ^ (mixed >> np.uint64(31)) ^ mixed) * np.uint64(0x9E3779B97F4A7C15)
-        out[i] = total
+    """Add to ``out`` (n,) a hash of every row of ``words`` (n, d), modulo 2**64: every word is mixed by its column."""
+    columns, step = np.arange(words.shape[1], dtype=np.uint64), max(1, _CACHED // max(1, words.shape[1]))
+    for start in range(0, len(words), step):
+        mixed = words[start : start + step] + columns
+        mixed *= odd
+        mixed ^= mixed >> np.uint64(31)
+        mixed *= odd[::-1]
+        mixed ^= mixed >> np.uint64(29)
+        out[start : start + step] += mixed.sum(axis=1, dtype=np.uint64)
 
 
 def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numba
 import numpy as np
 
 from dask_odm.data.store.statistics import Statistics
@@ -14,14 +13,18 @@ from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
+CACHED = 1 << 15  # numbers that are scaled at a time
 
 
-@numba.njit(nogil=True, cache=True)  # NumPy would make two float64 copies
 def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
-    for i in range(X.shape[0]):
-        row, scaled = X[i], out[i]
-        for j in range(row.size):
-            scaled[j] = (row[j] - shift[j]) * factor[j]
+    """Some rows at a time, so that what is float64 meanwhile stays in the cache."""
+    step = max(1, CACHED // max(1, X.shape[1]))
+    buffer = np.empty((min(step, len(X)), X.shape[1]))
+    for start in range(0, len(X), step):
+        some = buffer[: min(step, len(X) - start)]
+        np.subtract(X[start : start + step], shift, out=some)
+        np.multiply(some, factor, out=some)
+        out[start : start + step] = some
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
 from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
-from dask_odm.problems.primal import block_rows, group_count
+from dask_odm.problems.primal import block_rows, group_count, groups_of_sums
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, ThreadPasses
 from dask_odm.problems.span import SpanProblem, SpanQuery
@@ -149,12 +149,14 @@ class MemoryData:
         """What one machine of several learns from."""
         return MemoryData(self.run, self.held.of_machine(targets), self.given, self)
 
-    def passes(self, weights: int) -> ThreadPasses:
+    def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
         held, step = self.held, block_rows(self.features, self.held.X)
-        return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, group_count(weights), CPU_COUNT)
+        most = group_count(weights, full=full)
+        return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
-        self.cluster.require(CPU_COUNT * (needed.sums + needed.work) + needed.row * self.rows, 1, what)
+        sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # threads' own, and those of all groups
+        self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
 
     def seen_by(self, choice: KernelChoice) -> MemoryKernelData:
         if choice.kernel == "precomputed":

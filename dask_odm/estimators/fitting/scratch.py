@@ -18,6 +18,7 @@ from uuid import uuid4
 import dask
 
 from dask_odm.data.store.files import FULL, reason, remove_folder
+from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.locks import FileLock, take_abandoned, take_lock
 from dask_odm.errors import InputError, StoreError
 
@@ -69,7 +70,9 @@ def _named(scratch: str | os.PathLike[str] | None) -> tuple[str, str]:
     It is named before it is made, and removed at the latest when the process ends: Ctrl-C may come at any moment.
     """
     parent = os.fspath(scratch or dask.config.get("temporary-directory", None) or tempfile.gettempdir())
-    folder = os.path.join(os.path.abspath(parent), f"dask-odm-{uuid4().hex[:12]}")
+    if is_address(location_of(parent)):
+        raise InputError(f"scratch folder '{parent}' cannot be used: it must be a folder that all workers see.")
+    folder = os.path.join(location_of(parent), f"dask-odm-{uuid4().hex[:12]}")
     _SCRATCH[folder] = None
     return parent, folder
 

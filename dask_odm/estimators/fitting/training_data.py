@@ -148,8 +148,11 @@ class TrainingData(Protocol):
         disk."""
         ...
 
-    def passes(self, weights: int) -> Passes:
-        """Passes over all rows, raw, for a problem in so many weights: of more, fewer sums are held at a time."""
+    def passes(self, weights: int, *, full: bool = False) -> Passes:
+        """Passes over all rows, raw, for a problem in so many weights: of more, fewer sums are held at a time.
+
+        ``full``: a sum has the square of that many entries, be they ever so many.
+        """
         ...
 
     def require_pass(self, needed: PassBytes, what: str) -> None:

@@ -228,7 +228,7 @@ def require_finite_values(model: Model) -> None:
     size = np.maximum(_dense(support.max(axis=1)), -_dense(support.min(axis=1)))
     rows = support[np.argsort(-size, kind="stable")[:EXTREME_ROWS]]
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = rows.shape[0] == 0 or np.isfinite(model.values(rows)).all()
+        finite = rows.shape[0] == 0 or model.are_finite(rows)
     if not finite:
         raise InputError(
             f"the kernel of rows as large as {size.max():.1e} overflows {support.dtype}: rescale the rows "

@@ -126,7 +126,8 @@ def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Arra
     query = MomentQuery(embedding, data.origin()[1], m, shard_of, numbers if m > 1 else None)
     what = f"Moments of {m} shards of {embedding.width} features" if m > 1 else f"Moments of {embedding.width} features"
     data.require_pass(query.pass_bytes(), what)
-    sums = data.passes(math.ceil(query.k * math.sqrt(m))).run(query, MomentQuery.sums, nbytes=8 * m * query.k * query.k)
+    passes = data.passes(math.ceil(query.k * math.sqrt(m)), full=True)
+    sums = passes.run(query, MomentQuery.sums, nbytes=8 * m * query.k * query.k)
     if not np.isfinite(sums).all():
         raise InputError(NOT_FINITE)
     empty = np.flatnonzero(~(sums[:, -1, -1] > 0))

@@ -29,11 +29,11 @@ from dask_odm.solvers.sparse_descent import SparseProblem, descend_machines
 
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Whether machines are learned so: of unscaled sparse rows, without start, path, checkpoint or leaving out."""
+    """Whether machines are learned so: of unscaled sparse rows, with no start, path, checkpoint or leaving out."""
     if scheme != "ovr" or not isinstance(data, MemoryData) or not issparse(data.held.X):
         return False
-    plain = fit.kernel.scale is None and not fit.lams and not fit.starts and fit.run.checkpoint is None and not fit.loo
-    return plain and data.features > EXACT_FEATURES
+    plain = fit.kernel.scale is None and not fit.loo and fit.run.checkpoint is None
+    return plain and not fit.lams and not fit.starts and data.features > EXACT_FEATURES
 
 
 def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dask_odm.data.store import locks
+from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.scratch import MARKER, lasting_folder, scratch_folder
 
 CLIENT = """
@@ -109,3 +110,8 @@ def test_two_of_one_process_live_side_by_side(parent):
         assert os.path.isdir(other)
         lasting = lasting_folder(str(parent))
     assert os.listdir(parent) == [os.path.basename(lasting)]
+
+
+def test_an_object_store_is_no_folder():
+    with pytest.raises(InputError, match="must be a folder that all workers see"), scratch_folder("s3://bucket/a"):
+        pass

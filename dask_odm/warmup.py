@@ -1,0 +1,74 @@
+"""`dask-odm warmup`: every loop is compiled now, and kept where later processes find it.
+
+Loops are made for number types, for dense and sparse rows, and for the few widths that rows are padded to: what an
+image is built with, or a cluster's workers do before their first task.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge
+from dask_odm.estimators.mdd.mdd_ridge import MDDRidge
+from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier
+from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
+from dask_odm.events import Progress, report
+from dask_odm.kernels.loops import FEATURES
+
+ROWS = 60
+MANY = 1100  # rows of a solve that does not take Cholesky alone
+Fit = Callable[[], Any]
+
+
+def warm_up_all() -> float:
+    """Compile every loop, or load it where that was done before; returns seconds, and reports `Progress`."""
+    began, fits = time.perf_counter(), _fits()
+    report(Progress("warmup", 0, len(fits), "fits"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fits that end early
+        for i, fit in enumerate(fits):
+            fit()
+            report(Progress("warmup", i + 1, len(fits), "fits"))
+    return time.perf_counter() - began
+
+
+def _fits() -> list[Fit]:
+    found: list[Fit] = []
+    for dtype in (np.float32, np.float64):
+        for width in range(3, 3 + FEATURES + 1):  # an RBF pads two columns to steps of up to `FEATURES`
+            found += [_fit(ODMClassifier(kernel), dtype, features=width - 2) for kernel in ("rbf", "laplacian")]
+        found += [_fit(ODMClassifier(), dtype, rows=MANY), _fit(ODMClassifier(n_partitions=4), dtype, rows=MANY)]
+        found += [_fit(ODMClassifier(n_landmarks=20, certify=True), dtype, rows=MANY)]
+        found += [
+            _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
+        ]
+        found += [_fit(SaddleSVC(solver=solver), dtype) for solver in ("mnp", "saddle", "gilbert")]
+        found += [_fit(SaddleSVC(solver="saddle", n_clients=2), dtype), _fit(SaddleSVC(kernel="rbf"), dtype)]
+        found += [_fit(MixingClassifier(local), dtype) for local in ("perceptron", "pa", "pa1", "odm")]
+        found += [_fit(MDDRidge(n_partitions=2), dtype), _fit(MDDKernelRidge(n_landmarks=10), dtype)]
+    wide = 2048  # features, of which newton forms no Hessian
+    found += [_fit(ODMClassifier("linear"), np.float64, features=wide)]
+    found += [_fit(model, np.float64, sparse=True) for model in (ODMClassifier("linear"), MixingClassifier())]
+    return found
+
+
+def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse: bool = False) -> Fit:
+    """A small fit and a prediction."""
+
+    def run() -> None:
+        rng = np.random.default_rng(0)
+        dense = rng.standard_normal((rows, features)).astype(dtype)
+        X: Any = csr_array(dense) if sparse else dense
+        y = np.sign(dense[:, 0] + 0.1 * rng.standard_normal(rows))
+        if "max_iter" in model.get_params():
+            model.set_params(max_iter=2)
+        model.fit(X, y).predict(X)
+
+    return run

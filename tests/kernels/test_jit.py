@@ -1,0 +1,50 @@
+"""Loops are compiled when first called, with the loops that they call; that is said once, in log and on terminal."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels import jit
+
+
+@jit.inlined
+def _twice(x):
+    return 2.0 * x
+
+
+def _plain(x):
+    for i in range(x.size):
+        x[i] = _twice(x[i])
+
+
+doubled = jit.Loop(_plain, nogil=True)
+
+
+def test_a_loop_is_made_with_the_loops_that_it_calls(monkeypatch, caplog):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(jit, "_told", False)
+    with caplog.at_level(logging.INFO, logger="dask_odm"):
+        for kind in (np.float64, np.float32):  # two specialisations, one word
+            x = np.arange(3.0).astype(kind)
+            doubled(x)
+            np.testing.assert_array_equal(x, [0.0, 2.0, 4.0])
+    assert caplog.messages == [jit.COMPILING]
+    assert terminal.getvalue() == f"{jit.COMPILING} …\n"
+    assert "dask-odm warmup" in jit.COMPILING
+
+
+def test_a_loop_travels_by_its_name():
+    from dask_odm.problems.caps import cap_factor
+
+    assert pickle.loads(pickle.dumps(cap_factor)) is cap_factor
+    assert cap_factor.__name__ == "cap_factor"
+    with pytest.raises(TypeError):
+        cap_factor()

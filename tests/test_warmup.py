@@ -1,0 +1,26 @@
+"""The command that compiles everything, tried with a few of its fits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from click.testing import CliRunner
+
+from dask_odm import ODMClassifier, SaddleSVC, warmup
+from dask_odm.cli import main
+from dask_odm.estimators.registry import ESTIMATORS
+
+
+def test_the_command_makes_every_fit(monkeypatch):
+    done = []
+    fits = [warmup._fit(ODMClassifier("linear"), np.float64), warmup._fit(SaddleSVC(), np.float64, sparse=False)]
+    monkeypatch.setattr(warmup, "_fits", lambda: [*fits, lambda: done.append(True)])
+    found = json.loads(CliRunner().invoke(main, ["warmup", "--json"], catch_exceptions=False).stdout)
+    assert found["seconds"] > 0
+    assert done == [True]
+
+
+def test_every_estimator_is_warmed_up():
+    named = {type(fit.__closure__[cell].cell_contents).__name__ for fit in warmup._fits() for cell in range(4)}
+    assert set(ESTIMATORS) <= named
