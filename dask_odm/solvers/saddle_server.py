@@ -144,15 +144,18 @@ def solve_by_clients(
         log.history, hulls.passes_made = list(resume.history), resume.passes
         hulls.recall(resume.memory)
     gap = relative_gap(state.upper, state.lower)
-    while state.upper > 0 and gap > tol and state.sweeps < max_iter and not (verdict and verdict.overlap):
+    while True:
+        # here, so that a run that goes on from its first look proves it too
+        if settle is not None and len(log.history) == 1 and state.lower == 0:
+            verdict, lower = settle()
+            state = replace(state, lower=lower)
+        if not (state.upper > 0 and gap > tol and state.sweeps < max_iter) or (verdict and verdict.overlap):
+            break
         state = server.looked(server.swept(state, min(SWEEPS, max_iter - state.sweeps)), tol)
         gap = relative_gap(state.upper, state.lower)
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=state.sweeps, **hulls.costs)
         state = replace(state, history=list(log.history))
         on_state(state)
-        if settle is not None and len(log.history) == 1 and state.lower == 0:
-            verdict, lower = settle()
-            state = replace(state, lower=lower)
     if not log.history:
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=0, **hulls.costs)
     log.settle()

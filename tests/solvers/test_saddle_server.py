@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_odm.solvers.gilbert import solve_gilbert
-from dask_odm.solvers.nearest_point import find_nearest_point
+from dask_odm.solvers.nearest_point import find_nearest_point, settle_overlap
 from dask_odm.solvers.saddle_point import SWEEPS, solve_saddle_point
 from dask_odm.solvers.saddle_server import PRODUCTS, ServerState, solve_by_clients
 from hull_problems import by_clients, hulls
@@ -86,6 +86,20 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits_and_costs(alpha, block_si
     np.testing.assert_array_equal(again.points, whole.points)
     for one, other in zip(again.history, whole.history, strict=True):
         assert one | {"seconds": 0} == other | {"seconds": 0}
+
+
+def test_hulls_that_overlap_are_found_out_by_a_run_that_goes_on_too():
+    X, y = np.random.default_rng(0).standard_normal((100, 4)), apart(100)[1]
+    kept: list[tuple[ServerState, list]] = []
+    parts, _ = by_clients(X, y, 0.5)
+    settings = {"tol": 1e-4, "max_iter": 2000, "settle": lambda: settle_overlap(hulls(X, y, 0.5))}
+    clients = parts.clients
+    solve_by_clients(parts, **settings, on_state=lambda state: kept.append((state, copy.deepcopy(clients.states))))
+    parts, _ = by_clients(X, y, 0.5)
+    parts.clients.states = kept[0][1]
+    again = solve_by_clients(parts, **settings, resume=kept[0][0])
+    assert again.verdict.overlap
+    assert len(again.history) == len(kept) == 1
 
 
 def test_a_step_of_whole_hulls_is_one_exchange_of_three_vectors():
