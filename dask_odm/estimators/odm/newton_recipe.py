@@ -31,6 +31,7 @@ from dask_odm.solvers.step_log import Record
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+HESSIAN_PER_ENTRY = 2000  # entries of a row's share of the Hessian that take as long as a row's entry in all products
 SPANNED = 2  # features for every row from which a model is sought in the span of the rows
 LEAST_FEATURES = 512  # with fewer, the Hessian costs little
 SHARPER = 0.1  # share of the tolerance that is reached in the span
@@ -43,12 +44,20 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     features = FeatureMap(data.features, fit.kernel.bias, scaling_asked_for(data, fit))
     passes = data.passes(features.k)
     problem = PrimalProblem(features, fit.loss(data), passes)
-    forms_hessian = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else None
+    forms_hessian = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else _forms_of_sparse(data, fit)
     if data.in_memory:
         data.cluster.require(problem.nbytes, 1, f"Newton over {features.k} weights")
     leaves_out = _forms_for_leaving_out(problem, data, fit, forms_hessian)
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
         return _solve_path(problem, features, data, fit, forms_hessian, leaves_out)
+
+
+def _forms_of_sparse(data: TrainingData, fit: ODMFit) -> bool | None:
+    """False where sparse rows in memory have so few entries that products with them cost less than a Hessian does."""
+    if fit.loo or not isinstance(data, MemoryData) or not issparse(data.held.X):
+        return None
+    entries = data.held.X.nnz / max(1, data.rows)
+    return False if data.features**2 > HESSIAN_PER_ENTRY * entries else None
 
 
 def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
