@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ class Commands(click.Group):
         def words(text: str) -> str:
             return shell_words(_one_line(text), option_names(self, ctx))
 
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _logged(words):
             warnings.showwarning = lambda message, *_, **__: click.echo(f"dask-odm: {words(str(message))}", err=True)
             try:
                 return super().invoke(ctx)
@@ -334,6 +334,18 @@ def _load(path: str) -> Any:
     from dask_odm.estimators.saving import load_model
 
     return load_model(path)
+
+
+@contextmanager
+def _logged(words: Callable[[str], str]) -> Iterator[None]:
+    """Show the package's warnings in its log as others are."""
+    handler, log = logging.Handler(logging.WARNING), logging.getLogger("dask_odm")
+    handler.emit = lambda record: click.echo(f"dask-odm: {words(record.getMessage())}", err=True)  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager

@@ -117,3 +117,11 @@ def test_the_weight_of_a_class_is_an_option(rows, tmp_path):
     run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", *weights)
     found = json.loads(run("info", tmp_path / "m.zarr", "--json").stdout)["parameters"]["class_weight"]
     assert str(found) in ("{'inside': 2.0, 'outside': 0.5}", "[['inside', 2.0], ['outside', 0.5]]")
+
+
+def test_what_is_logged_as_a_warning_speaks_to_a_shell_too(rows, tmp_path):
+    done = run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", "--stop-at", 4)
+    assert done.stderr == (
+        "dask-odm: --stop-at 4 changes nothing: 40 rows make one partition, and no tree. Give --n-partitions, or leave "
+        "--stop-at 4 out.\n"
+    )

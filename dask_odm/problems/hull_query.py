@@ -97,7 +97,7 @@ class HullQuery:
                 found.append(self.features.scores(self._features_of(block.X), w))
             else:
                 found.append(np.empty(block.X.shape[0]))
-                score_rows(self.features.unscaled(block.X), u, shift, found[-1])
+                score_rows(frozen(self.features.unscaled(block.X)), u, shift, found[-1])
         return found
 
     def dense(self, blocks: Iterable[RowBlock]) -> list[Array]:
@@ -123,7 +123,7 @@ class HullQuery:
         if issparse(X):
             total += self.features.weighted_sum(self._features_of(X[rows]), entries)
         else:
-            add_rows(self.features.unscaled(X), rows, entries, *self._affine, total)
+            add_rows(frozen(self.features.unscaled(X)), rows, entries, *self._affine, total)
 
     def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
         """Weights and sums of the rows by their scores, near the thresholds that ``look`` guesses."""

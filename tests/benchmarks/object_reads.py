@@ -2,8 +2,7 @@
 
 The server is that of the tests, on the loopback network, in a process of its own; ``--delay`` lets it wait before every
 answer, and ``--rate`` bounds what a connection gives, as a network does. Passes alternate, and of each kind the
-quickest counts. ``--s3fs`` reads the objects with s3fs, too, where it is installed. Helpers of the tests are to be on
-the path: ``PYTHONPATH=.:tests python tests/benchmarks/object_reads.py``.
+quickest counts. Helpers of the tests are to be on the path, as ``PYTHONPATH=.:tests`` puts them.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.store import objects
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from object_server import BUCKET, serving
@@ -55,24 +55,12 @@ def quickest(calls: dict[str, Callable[[], int]], repeat: int) -> dict[str, floa
     return best
 
 
-def s3fs_reads(url: str, store: Store, threads: int) -> Callable[[], int]:
-    """Bare reads of the same objects with s3fs, checksums left out."""
-    import s3fs
-
-    files = s3fs.S3FileSystem(endpoint_url=url)
-    keys = [f"{store.path.removeprefix('s3://')}/{store.layout.X.chunk_key(i)}" for i in range(store.n_chunks)]
-
-    def read() -> int:
-        with ThreadPoolExecutor(threads) as pool:
-            return sum(map(len, pool.map(files.cat_file, keys)))
-
-    return read
-
-
 def measure(
-    megabytes: int, threads: int, delay: float, repeat: int, *, rate: float | None = None, s3fs: bool = False
+    megabytes: int, threads: int, delay: float, repeat: int, *, rate: float | None = None, part: float | None = None
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, serving() as server:
+        if part is not None:
+            objects.PART_BYTES = int(part * (1 << 20))
         before = {name: os.environ.get(name) for name in server.environment}
         os.environ.update(server.environment)
         try:
@@ -81,8 +69,6 @@ def measure(
             if delay or rate:
                 server.fail("slow", match="GET", seconds=delay, **({} if rate is None else {"rate": rate * 1e6}))
             calls = {"disk": lambda: read_all(local, threads), "objects": lambda: read_all(remote, threads)}
-            if s3fs:
-                calls["s3fs"] = s3fs_reads(server.url, remote, threads)
             found = quickest(calls, repeat)
         finally:
             for name, value in before.items():
@@ -104,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before every answer")
     parser.add_argument("--rate", type=float, help="MB/s that a connection gives at most")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--s3fs", action="store_true", help="read with s3fs, too")
+    parser.add_argument("--part", type=float, help="MiB of a request; by default as the package has it")
     given = parser.parse_args(arguments)
     print(json.dumps(measure(**vars(given))))
 

@@ -28,6 +28,7 @@ import ridge_store
 import ring
 import saddle_rivals
 import saddle_store
+import small_data
 from fuzz_cases import make_case
 from sklearn.datasets import load_iris
 
@@ -309,3 +310,11 @@ def test_left_out_measures(capsys: pytest.CaptureFixture[str], data_dir: Path, w
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == 400
     assert abs(found.get("loo", 0.0) - found.get("folds", 0.0)) < 0.02
+
+
+def test_small_data_beside_its_rivals(capsys) -> None:
+    small_data.main(["--rows", "60", "--repeats", "1", "--scale", "0.01"])
+    lines = capsys.readouterr().out.splitlines()
+    assert "GF/s" in lines[0]
+    assert len(lines) == 4 + 4 + 4
+    assert all(line.count("|") == 8 for line in lines[2:])

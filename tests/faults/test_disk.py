@@ -158,7 +158,6 @@ def writers(large: Path, disk: Path) -> dict[str, tuple]:
     }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:next to nothing")  # labels are drawn at random
 @pytest.mark.parametrize("what", list(writers(Path(), Path())))
 def test_no_space_left(what, large, tmp_path, monkeypatch):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})

@@ -256,26 +256,34 @@ class Fold:
 
 def fold_of(first: int, n: int, of: int, seed: int) -> npt.NDArray[np.int64]:
     """The fold, in [0, of), of the rows numbered ``first`` to ``first + n - 1``, (n,)."""
-    return (_hash_of(first, n, seed) % np.uint64(of)).astype(np.int64)
+    return folds_of(np.arange(first, first + n), of, seed)
+
+
+def folds_of(numbers: Array, of: int, seed: int) -> npt.NDArray[np.int64]:
+    """The fold, in [0, of), of the rows of these ``numbers`` (n,)."""
+    return (_hash_of(numbers, seed) % np.uint64(of)).astype(np.int64)
 
 
 def uniform_of(first: int, n: int, seed: int) -> npt.NDArray[np.float64]:
     """A random number in [0, 1) for each of the rows numbered ``first`` to ``first + n - 1``, (n,)."""
-    return (_hash_of(first, n, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniforms_of(np.arange(first, first + n), seed)
+
+
+def uniforms_of(numbers: Array, seed: int) -> npt.NDArray[np.float64]:
+    """A random number in [0, 1) for each of the rows of these ``numbers`` (n,)."""
+    return (_hash_of(numbers, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
-    """Places, ascending, of ``count`` of the rows of ascending ``numbers``: those of the least `uniform_of`."""
-    first = int(numbers[0]) if len(numbers) else 0
-    draws = uniform_of(first, int(numbers[-1]) + 1 - first, seed)[numbers - first] if len(numbers) else np.empty(0)
-    chosen: npt.NDArray[np.int64] = np.sort(np.argsort(draws, kind="stable")[:count])
+    """Places, ascending, of ``count`` of the rows of these ``numbers``: those of the least `uniforms_of`."""
+    chosen: npt.NDArray[np.int64] = np.sort(np.argsort(uniforms_of(numbers, seed), kind="stable")[:count])
     return chosen
 
 
-def _hash_of(first: int, n: int, seed: int) -> npt.NDArray[np.uint64]:
+def _hash_of(numbers: Array, seed: int) -> npt.NDArray[np.uint64]:
     """SplitMix64 of the numbers of rows."""
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    x = np.arange(first, first + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key  # wrapping is meant
+    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key  # wrapping is meant
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

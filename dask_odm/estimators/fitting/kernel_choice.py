@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,14 @@ class KernelChoice:
             name = "a callable kernel" if callable(self.kernel) else "kernel='precomputed'"
             raise InputError(f"{name} needs rows in memory, not {what}; choose a kernel by its name.")
 
-    def scaling(self, statistics: Statistics) -> Scaling:
-        return Scaling.from_statistics(statistics, self.scale, centre=self.kernel in ("rbf", "laplacian"))
+    def scaling(self, statistics: Statistics, *, sparse: bool = False) -> Scaling:
+        """How rows are scaled; ``sparse`` ones of the linear kernel are not shifted to be standard.
+
+        It is what scikit-learn's ``with_mean=False`` does: zeros stay zeros. Other kernels see rows dense anyway.
+        """
+        found = Scaling.from_statistics(statistics, self.scale, centre=self.kernel in ("rbf", "laplacian"))
+        unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
+        return replace(found, shift=np.zeros_like(found.shift)) if unmoved else found
 
     def make(self, statistics: Statistics) -> Kernel:
         """The kernel on scaled rows."""

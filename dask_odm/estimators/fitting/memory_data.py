@@ -162,7 +162,8 @@ class MemoryData:
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics()
-        scaling, kernel = choice.scaling(statistics), choice.make(statistics)
+        scaling = choice.scaling(statistics, sparse=issparse(self.held.X))
+        kernel = choice.make(statistics)
         scaled = self.held.scaled(scaling)
         if isinstance(kernel, CallableKernel):
             kernel.check(scaled)

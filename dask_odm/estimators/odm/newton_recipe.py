@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from dask.system import CPU_COUNT
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
+from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
@@ -20,11 +24,16 @@ from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
+from dask_odm.problems.row_span import RowSpan, span_bytes
 from dask_odm.solvers.leave_one_out import linear_leverages
 from dask_odm.solvers.linear_newton import NewtonState, solve_newton
+from dask_odm.solvers.step_log import Record
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+SPANNED = 2  # features for every row from which a model is sought in the span of the rows
+LEAST_FEATURES = 512  # with fewer, the Hessian costs little
+SHARPER = 0.1  # share of the tolerance that is reached in the span
 
 
 def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
@@ -61,7 +70,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
         return None
     statistics = data.statistics()
     fit.kernel.make(statistics)  # for what it refuses
-    return fit.kernel.scaling(statistics)
+    return fit.kernel.scaling(statistics, sparse=isinstance(data, MemoryData) and issparse(data.held.X))
 
 
 def _solve_path(
@@ -73,13 +82,17 @@ def _solve_path(
     leaves_out: bool,
 ) -> Trained:
     """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
-    w, found = start_weights(features, fit), []
+    w, found, span = start_weights(features, fit), [], span_of_few_rows(features, data, fit)
     start, before = None, 1.0
     resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
     require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
     for lam in fit.lams or (fit.odm.lam,):
         problem = problem.with_lam(lam)
+        ahead: list[Record] = []
         with rescaling_advised():
+            if span is not None and resume is None:
+                w, ahead = _in_span(span, replace(fit, odm=replace(fit.odm, lam=lam)), data)
+                start = None
             solution = solve_newton(
                 problem,
                 w,
@@ -90,8 +103,10 @@ def _solve_path(
                 start=None if start is None else start.times(lam / before),
                 resume=resume,
                 on_state=save,
-                on_step=report_step,
+                on_step=lambda record, ahead=ahead: report_step(_after(ahead, record)),  # type: ignore[misc]
             )
+        history = [*ahead, *(_after(ahead, record) for record in solution.history)]
+        solution = replace(solution, history=history, steps=solution.steps + len(ahead))
         trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
         if leaves_out:
             pairs = linear_leverages(problem, solution.x)
@@ -99,6 +114,50 @@ def _solve_path(
         found.append(trained)
         w, start, before = solution.x, solution.sums, lam
     return replace(found[-1], path=tuple(found))
+
+
+def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:
+    """The span of rows in memory that are far fewer than features, to solve in; None where that is no gain.
+
+    Sparse rows are solved in the weights unless they are scaled: their products are cheap, while what scaling does to
+    rare features makes thousands of products needed.
+    """
+    few = SPANNED * data.rows <= features.k >= LEAST_FEATURES and data.rows <= EXACT_FEATURES
+    if not few or not isinstance(data, MemoryData) or fit.start is not None:
+        return None
+    X = data.held.X
+    sparse = bool(issparse(X))
+    if (sparse and features.scaling is None) or span_bytes(data.rows, features.d, sparse=sparse) > data.cluster.memory:
+        return None
+    return RowSpan.of(features, X)
+
+
+def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> tuple[Array, list[Record]]:
+    """Weights (k,) of the optimum over the span, and the steps to it: in float64, by Cholesky, from zero."""
+    assert isinstance(data, MemoryData)
+    rows, held = span.coordinates, data.held
+    features = FeatureMap(rows.shape[1], 0.0)
+    weights = held.block_weights
+    problem = PrimalProblem.over_rows(features, fit.loss(data), rows, held.codes, weights, CPU_COUNT)
+    found = solve_newton(
+        problem,
+        np.zeros(features.k),
+        tol=SHARPER * fit.solver.tol,  # rows in float32 do not have the digits of their Gram matrix
+        max_iter=fit.solver.max_iter,
+        exact=True,
+        double_precision=True,
+        on_step=report_step,
+    )
+    return span.weights(found.x), found.history
+
+
+def _after(ahead: Sequence[Record], record: Record) -> Record:
+    """A record of a run that follows another one."""
+    if not ahead:
+        return record
+    last = ahead[-1]
+    figures = {name: last[name] + record[name] for name in ("passes", "seconds")}
+    return record | figures | {"iteration": record["iteration"] + len(ahead)}
 
 
 def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:

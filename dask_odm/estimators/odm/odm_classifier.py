@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -32,6 +32,8 @@ from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
 
 
 class ODMClassifier(ProbabilisticClassifier):
@@ -117,7 +119,7 @@ class ODMClassifier(ProbabilisticClassifier):
     early_stop : bool, default=False
         End the tree at the first level whose merged starts had all converged.
     scale : {"minmax", "standard"} or None, default=None
-        Scaling of features, kept in the model.
+        Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     fit_intercept : bool, default=True
         Adds 1 to the kernel: a regularised intercept. The papers have none.
     class_weight : dict, "balanced" or None, default=None
@@ -353,11 +355,10 @@ class ODMClassifier(ProbabilisticClassifier):
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)
         if len(self.classes_) == 2 and learned_nothing(trained.history, float(self.lam)):
-            warnings.warn(
-                f"next to nothing was learned with lam={self.lam:g}: the objective is within 1 % of that of a model "
-                "that is zero. Choose a larger lam, such as 1e4, unless the features say nothing of the labels.",
-                UserWarning,
-                stacklevel=3,
+            logger.warning(
+                "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is "
+                "zero. Choose a larger lam, such as 1e4, unless the features say nothing of the labels.",
+                self.lam,
             )
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:

@@ -98,8 +98,8 @@ def _held_rows(name: str, data: TrainingData, fit: ODMFit) -> tuple[MemoryData, 
     held = require_in_memory(name, data)
     statistics = held.statistics()
     kernel = fit.kernel.make(statistics)
-    scaling = None if fit.kernel.scale is None else fit.kernel.scaling(statistics)
     X: Any = held.held.X
+    scaling = None if fit.kernel.scale is None else fit.kernel.scaling(statistics, sparse=bool(issparse(X)))
     if issparse(X):
         scaled: Any = SparseRows(X, scaling)
     else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -79,12 +78,10 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
     asked = [f"stop_at={fit.tree.stop_at}"] * (fit.tree.stop_at > 1) + ["early_stop=True"] * fit.tree.early_stop
     if parts == 1 and fit.n_partitions is None and asked:
         change = "change" if len(asked) > 1 else "changes"
-        warnings.warn(
-            f"{' and '.join(asked)} {change} nothing: {rows} rows make one partition, and no tree. Give n_partitions "
-            f"(--n-partitions), or leave {' and '.join(asked)} out.",
-            UserWarning,
-            stacklevel=10,
-        )
+        logger.warning(
+            "%s %s nothing: %d rows make one partition, and no tree. Give n_partitions (--n-partitions), or leave "
+            "%s out.", " and ".join(asked), change, rows, " and ".join(asked)
+        )  # fmt: skip
 
 
 def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -> Regroup | None:

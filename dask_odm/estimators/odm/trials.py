@@ -17,7 +17,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.targets import fold_of, uniform_of
+from dask_odm.data.rows.targets import folds_of, uniforms_of
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.memory_data import MemoryData
@@ -58,11 +58,10 @@ class Splits:
         if isinstance(self.cv, tuple):
             inside, outside = (np.isin(numbers, each) for each in self.cv[k])
             return inside, outside
-        rows = int(numbers.max()) + 1
         if isinstance(self.cv, int):
-            outside = fold_of(0, rows, self.cv, self.seed)[numbers] == k
+            outside = folds_of(numbers, self.cv, self.seed) == k
         else:
-            outside = uniform_of(0, rows, self.seed)[numbers] < self.cv
+            outside = uniforms_of(numbers, self.seed) < self.cv
         return ~outside, outside
 
 
@@ -95,10 +94,14 @@ class TrialRows:
         """Of every machine, which rows are positive, int8, and what a negative and a positive one weighs."""
         if len(self.class_weights) == 2:
             return [((self.y > 0).astype(np.int8), *self.class_weights)]
-        each = np.array(self.class_weights)[self.y.astype(np.int64)]
-        if not (each == each[0]).all():
-            object.__setattr__(self, "weight", self.weight * each)
         return [((self.y == code).astype(np.int8), 1.0, 1.0) for code in range(len(self.class_weights))]
+
+    @cached_property
+    def learned_weight(self) -> Array:
+        """What each row weighs where it is learned from, (n,), but for what a machine of two classes adds."""
+        if len(self.class_weights) == 2:
+            return self.weight
+        return self.weight * np.array(self.class_weights)[self.y.astype(np.int64)]
 
     def scores(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> Array:
         """Accuracy (m, splits) on left-out rows for each of (λ/M, υ, θ)."""
@@ -116,11 +119,11 @@ class TrialRows:
     ) -> list[Array]:
         """Decision values of left-out rows by one machine for all settings, each solve from the one before."""
         codes, negative, positive = machine
-        weight = self.weight if parts is None else np.where(parts[0], self.weight, 0.0)
+        weight = self.learned_weight if parts is None else np.where(parts[0], self.learned_weight, 0.0)
         if not weight.any():
             raise InputError("cv leaves no row to learn from: choose another.")
         total = float(np.where(codes == 1, positive, negative) @ weight)
-        problem, w, found = None, np.zeros(self.features.k), []
+        w, found = np.zeros(self.features.k), []
         for share, upsilon, theta in settings:
             loss = BandLoss(ODMSettings(share * total, upsilon, theta), total, 1, negative, positive)
             problem = PrimalProblem.over_rows(self.features, loss, self.X, codes, weight, CPU_COUNT)

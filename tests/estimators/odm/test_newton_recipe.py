@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 
 from dask_odm import ODMClassifier
 from dask_odm.errors import InputError
@@ -135,3 +136,35 @@ def test_same_rows_same_bits():
     X, y = blobs(20_000, 6, seed=4)
     first, second = (ODMClassifier("linear").fit(X, y) for _ in range(2))
     np.testing.assert_array_equal(first.coef_, second.coef_)
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_few_rows_of_many_features_are_solved_in_their_span(form):
+    """To the optimum that dual coordinates find, certified in the weights; a path, many classes and weights as well."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(60, 700)) * (rng.random((60, 700)) < 0.3)
+    y, weight = np.sign(X[:, 0] + X[:, 1] + 0.1), rng.uniform(0.5, 2.0, 60)
+    settings = {"kernel": "linear", "lam": 1e3, "scale": "standard", "tol": 1e-8}
+    found = ODMClassifier(**settings).fit(form(X), y, weight)
+    assert found.dual_gap_ <= 1e-8
+    assert found.coef_.shape == (1, 700)
+    iterations = [record["iteration"] for record in found.history_]
+    assert iterations == list(range(len(iterations)))
+    dual = ODMClassifier(**settings, solver="sodm").fit(form(X), y, weight)
+    np.testing.assert_allclose(found.coef_, dual.coef_, atol=1e-6)
+    first, second = ODMClassifier(**settings).lam_path(form(X), y, lams=[1.0, 1e3], sample_weight=weight)
+    np.testing.assert_allclose(second.coef_, found.coef_, atol=1e-5)
+    assert first.dual_gap_ <= 1e-8
+
+
+@pytest.mark.filterwarnings("ignore:solver=.* has no use for", "ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("solver", ["newton", "sodm", "svrg", "dsvrg"])
+def test_sparse_rows_are_made_standard_without_a_shift(rows, solver):
+    """As by `StandardScaler(with_mean=False)`, whatever solves: their zeros stay zeros."""
+    X, y = rows
+    factor = StandardScaler(with_mean=False).fit(X).scale_
+    settings = {**ODM, "solver": solver, "tol": 1e-8, "max_iter": 4000, "random_state": 0}
+    sparse = ODMClassifier("linear", scale="standard", **settings).fit(csr_array(X), y)
+    plain = ODMClassifier("linear", **settings).fit(X / factor, y)
+    np.testing.assert_allclose(sparse.coef_ * factor, plain.coef_, atol=1e-3 * np.abs(plain.coef_).max())
+    np.testing.assert_allclose(sparse.decision_function(X), plain.decision_function(X / factor), atol=1e-2)

@@ -268,7 +268,7 @@ def test_the_comparison_writes_its_plot(tmp_path, monkeypatch, capsys):
 
 
 @ALL
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("scale", [None, "minmax"])
 def test_sparse_rows_are_learned_as_dense_ones(rows, solver, scale):
     X, y = np.where(np.abs(rows[0]) < 1.0, 0.0, rows[0]), rows[1]
     weight = np.random.default_rng(0).integers(1, 3, 400)
