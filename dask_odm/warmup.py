@@ -18,6 +18,7 @@ from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge
 from dask_odm.estimators.mdd.mdd_ridge import MDDRidge
 from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm.odm_classifier_cv import ODMClassifierCV
 from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
 from dask_odm.kernels.loops import FEATURES
@@ -50,7 +51,7 @@ def _fits() -> list[Fit]:
         found += [
             _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
         ]
-        found += [_fit(ODMClassifier(), dtype, classes=3)]
+        found += [_fit(ODMClassifier(), dtype, classes=3), _fit(ODMClassifierCV("linear"), dtype)]
         found += [_fit(ODMClassifier("linear"), dtype, features=WIDE, sparse=True, classes=3)]
         found += [_fit(SaddleSVC(solver=solver), dtype) for solver in ("mnp", "saddle", "gilbert")]
         found += [_fit(SaddleSVC(solver="saddle", n_clients=2), dtype), _fit(SaddleSVC(kernel="rbf"), dtype)]
