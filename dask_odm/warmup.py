@@ -18,11 +18,13 @@ from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge
 from dask_odm.estimators.mdd.mdd_ridge import MDDRidge
 from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm.odm_classifier_cv import ODMClassifierCV
 from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
 from dask_odm.kernels.loops import FEATURES
 
 ROWS = 60
+WIDE = 2049  # features of text, that machines of many classes learn from in their own way
 MANY = 1100  # rows of a solve that does not take Cholesky alone
 Fit = Callable[[], Any]
 
@@ -49,6 +51,8 @@ def _fits() -> list[Fit]:
         found += [
             _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
         ]
+        found += [_fit(ODMClassifier(), dtype, classes=3), _fit(ODMClassifierCV("linear"), dtype)]
+        found += [_fit(ODMClassifier("linear"), dtype, features=WIDE, sparse=True, classes=3)]
         found += [_fit(SaddleSVC(solver=solver), dtype) for solver in ("mnp", "saddle", "gilbert")]
         found += [_fit(SaddleSVC(solver="saddle", n_clients=2), dtype), _fit(SaddleSVC(kernel="rbf"), dtype)]
         found += [_fit(MixingClassifier(local), dtype) for local in ("perceptron", "pa", "pa1", "odm")]
@@ -59,14 +63,15 @@ def _fits() -> list[Fit]:
     return found
 
 
-def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse: bool = False) -> Fit:
+def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse: bool = False, classes: int = 2) -> Fit:
     """A small fit and a prediction."""
 
     def run() -> None:
         rng = np.random.default_rng(0)
         dense = rng.standard_normal((rows, features)).astype(dtype)
         X: Any = csr_array(dense) if sparse else dense
-        y = np.sign(dense[:, 0] + 0.1 * rng.standard_normal(rows))
+        scores = dense[:, 0] + 0.1 * rng.standard_normal(rows)
+        y = np.sign(scores) if classes == 2 else np.argsort(np.argsort(scores)) * classes // rows
         if "max_iter" in model.get_params():
             model.set_params(max_iter=2)
         model.fit(X, y).predict(X)
