@@ -51,7 +51,6 @@ def rows(values: np.ndarray) -> Callable[[Path], Any]:
 
 FAULTS = [
     Fault("One class", **of_store(labelled(np.ones(ROWS)))),
-    Fault("Three classes", **of_store(labelled(np.arange(ROWS) % 3))),
     Fault("No labels", **of_store(labelled(None))),
     Fault("All weights zero", **of_store(labelled(Y, np.zeros(ROWS)))),
     Fault(
@@ -107,6 +106,10 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
     "call",
     [
         pytest.param(lambda: raises("One class", lambda: ODMClassifier().fit(X, np.ones(ROWS))), id="one class"),
+        pytest.param(
+            lambda: raises("Several labels a row", lambda: ODMClassifier().fit(X, np.column_stack([Y, 1 - Y]))),
+            id="several labels",
+        ),
         pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
         pytest.param(lambda: raises("Lengths that differ", lambda: ODMClassifier().fit(X[:-1], Y)), id="lengths"),
         pytest.param(lambda: raises("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)), id="nan"),
@@ -163,7 +166,7 @@ def test_what_reduced_hulls_are_not_made_of(row, call):
 def test_a_refused_fit_leaves_the_model_as_it_was():
     model = ODMClassifier(random_state=0).fit(X, Y)
     before = model.decision_function(X)
-    raises("Three classes", lambda: model.fit(X, np.arange(ROWS) % 3))
+    raises("One class", lambda: model.fit(X, np.ones(ROWS)))
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 

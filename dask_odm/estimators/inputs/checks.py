@@ -128,8 +128,6 @@ def _require_labels_of_classes(y: Array) -> None:
         return
     if kind != "binary":
         check_classification_targets(y)
-        if kind != "multiclass":
-            raise ValueError(f"y must hold one label a row. The type of the target is {kind}.")
 
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
