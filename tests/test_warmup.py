@@ -23,4 +23,5 @@ def test_the_command_makes_every_fit(monkeypatch):
 
 def test_every_estimator_is_warmed_up():
     named = {type(fit.__closure__[cell].cell_contents).__name__ for fit in warmup._fits() for cell in range(4)}
-    assert set(ESTIMATORS) <= named
+    # tests register families of their own, which are no part of the package
+    assert {name for name, entry in ESTIMATORS.items() if entry.module.startswith("dask_odm.")} <= named

@@ -106,7 +106,9 @@ class KernelModel:
 
     def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array, by_tiles: bool) -> None:
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
-        if len(self.coefficients) == 1 and not by_tiles:
+        if by_tiles:  # of all machines: nothing times an infinite kernel value is no number either
+            values += coefficients @ self.kernel.tile_packed(left, right).T
+        elif len(self.coefficients) == 1:
             self.kernel.forward(left, right, coefficients[0], values[0])
         else:
             self._add_used(self.kernel.tile_packed(left, right), coefficients, values)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from collections.abc import Iterator
 
 import dask
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from distributed import Client
 
 from dask_odm import ODMClassifier, ingest, load_model, open_store
 from dask_odm.cli import main
@@ -29,8 +32,20 @@ STEPS = {"kernel": "linear", "solver": "svrg", "max_iter": 6, "tol": 1e-300, "ra
 
 @pytest.fixture(scope="module", autouse=True)
 def server(object_server: ObjectServer) -> ObjectServer:
-    """Its settings are there before workers start, which take them over."""
     return object_server
+
+
+@pytest.fixture(scope="module")
+def client(server: ObjectServer, start_workers) -> Iterator[Client]:
+    """Workers that reach the server: they may be forked off a process that began before its settings were there."""
+
+    def take_over(settings: dict[str, str]) -> None:
+        os.environ.update(settings)
+        dask.config.set({"dask_odm.object-store-patience": "2s"})
+
+    with start_workers(2) as client:
+        client.run(take_over, server.environment)
+        yield client
 
 
 def put_store(place: str) -> Store:
