@@ -12,7 +12,8 @@ from dask_odm.kernels.jit import compiled
 from dask_odm.typing import Array
 
 TILE = 4  # columns whose products are summed at a time: sixteen sums stay in registers
-SUMMED = 512  # rows that are turned at a time, and summed over in the rows' type
+SUMMED = 256  # rows that are turned at a time, and summed over in the rows' type
+WIDTH = SUMMED + 8  # of what they are turned in: columns a power of two apart would share lines of the cache
 
 
 @compiled
@@ -31,7 +32,7 @@ def add_moments(
         Those that are meant.
     origin, y_origin : ndarrays of shapes (d,) and (t,)
         The former in the type of ``some``.
-    some : ndarray of shape (k, SUMMED), k ≥ d + t + 1 a multiple of `TILE`
+    some : ndarray of shape (k, WIDTH), k ≥ d + t + 1 a multiple of `TILE`
         To work in; 0 below its first d + t + 1 rows.
     total : float64 ndarray of shape (k, k)
     """

@@ -21,7 +21,7 @@ from dask_odm.kernels.jit import frozen
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import Affine
 from dask_odm.problems.kernel_features import span_bytes
-from dask_odm.problems.moment_loops import SUMMED, TILE, add_moments
+from dask_odm.problems.moment_loops import TILE, WIDTH, add_moments
 from dask_odm.problems.row_passes import PassBytes, RowBlock
 from dask_odm.typing import Array
 
@@ -157,7 +157,7 @@ class MomentQuery:
         """Add the moments of some rows, by compiled loops: their lower blocks alone."""
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
-        some = buffers.setdefault(dtype, np.zeros((total.shape[1], SUMMED), dtype))
+        some = buffers.setdefault(dtype, np.zeros((total.shape[1], WIDTH), dtype))
         # a difference from an origin of the rows' own type is exact but for its last digit
         near = self.embedding.origin.astype(dtype, copy=False)
         for i in range(self.n_shards):
