@@ -133,12 +133,15 @@ def measure(name: str, data: tuple[Any, Any, Any, Any], repeat: int, few: int) -
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", nargs="*", default=list(FEATURES), choices=list(FEATURES))
+    parser.add_argument("sets", nargs="*", help=f"Some of {', '.join(FEATURES)}; by default all.")
     parser.add_argument("--repeat", type=int, default=3)
     asked = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     print(HEAD)
-    for name in asked.sets:
+    unknown = [name for name in asked.sets if name not in FEATURES]
+    if unknown:
+        parser.error(f"no data set {unknown[0]!r} is known; choose from {', '.join(FEATURES)}")
+    for name in asked.sets or FEATURES:
         measure(name, load(name), asked.repeat, 500)
 
 
