@@ -183,12 +183,12 @@ def verify(path: str, as_json: bool) -> None:
 @place_options
 @overwrite_option
 @json_option
-def fit(store: str, model: str, estimator: str, workplace: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
+def fit(store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
     """Learn from a STORE and write the MODEL.
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
     """
-    _learn(store, model, estimator, workplace, overwrite, as_json, given)
+    _learn(store, model, estimator, runs_on, overwrite, as_json, given)
 
 
 @main.command(cls=SearchCommand)
@@ -197,23 +197,23 @@ def fit(store: str, model: str, estimator: str, workplace: Place, overwrite: boo
 @place_options
 @overwrite_option
 @json_option
-def search(store: str, model: str, workplace: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
+def search(store: str, model: str, runs_on: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
     """Find settings for a STORE, and write the MODEL that was learned with the best of them.
 
     Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV.
     """
-    _learn(store, model, SEARCHER, workplace, overwrite, as_json, given)
+    _learn(store, model, SEARCHER, runs_on, overwrite, as_json, given)
 
 
 def _learn(
-    store: str, model: str, estimator: str, workplace: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
+    store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
 ) -> None:
     """What `fit` and `search` do."""
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.facts import model_facts, search_facts
     from dask_odm.events import listen
 
-    where, target = workplace.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
+    where, target = runs_on.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     source, started = Store.open(store), time.perf_counter()
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
@@ -246,7 +246,7 @@ def _learn(
 @click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels; of classifiers.")
 @overwrite_option
 @json_option
-def predict(model: str, source: str, out: str, rows: RowOptions, workplace: Place, scores: bool, overwrite: bool,
+def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, scores: bool, overwrite: bool,
             as_json: bool) -> None:  # fmt: skip
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
@@ -262,7 +262,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, workplace: Plac
     started = time.perf_counter()
     with _progress():
         loaded = _load(model)
-        with workplace.opened(), rows.store_of(source, loaded, labels=False) as store:
+        with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
             count = write_predictions(loaded, store, out, scores=scores, overwrite=overwrite)
     if out == STDOUT:
         return
@@ -278,7 +278,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, workplace: Plac
 @place_options
 @click.option("--pictures", metavar="FOLDER", help="Draw ROC and reliability into the folder, as far as there are any.")
 @json_option
-def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, pictures: str | None, as_json: bool) -> None:
+def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures: str | None, as_json: bool) -> None:
     """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
 
     Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
@@ -293,7 +293,7 @@ def evaluate(model: str, source: str, rows: RowOptions, workplace: Place, pictur
     started = time.perf_counter()
     with _progress():
         loaded = _load(model)
-        with workplace.opened(), rows.store_of(source, loaded, labels=True) as store:
+        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}

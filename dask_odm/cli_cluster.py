@@ -131,12 +131,12 @@ _PLACE_OPTIONS = (
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say where a command works; it gets them as one argument, ``workplace``."""
+    """Options that say where a command works; it gets them as one argument, ``runs_on``."""
 
     @wraps(command)
     def run(*args: Any, joining: Joining, **given: Any) -> Any:
         place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory")))
-        return command(*args, workplace=place, **given)
+        return command(*args, runs_on=place, **given)
 
     found: Any = run
     for option in reversed(_PLACE_OPTIONS):

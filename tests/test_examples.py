@@ -27,7 +27,7 @@ def of_kind(suffix: str) -> list[str]:
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch) -> Path:
+def work_folder(tmp_path, monkeypatch) -> Path:
     """An empty folder to work in, and another for temporary files."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "work").mkdir()
@@ -38,9 +38,9 @@ def workplace(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def left_behind(workplace: Path) -> list[str]:
+def left_behind(work_folder: Path) -> list[str]:
     """What is in the folder of work or that of temporary files."""
-    return sorted(str(p.relative_to(workplace)) for each in ("work", "tmp") for p in (workplace / each).rglob("*"))
+    return sorted(str(p.relative_to(work_folder)) for each in ("work", "tmp") for p in (work_folder / each).rglob("*"))
 
 
 def test_every_file_of_the_folder_is_of_a_kind_that_is_run() -> None:
@@ -49,7 +49,7 @@ def test_every_file_of_the_folder_is_of_a_kind_that_is_run() -> None:
 
 
 @pytest.mark.parametrize("name", of_kind(".py"))
-def test_script(name, workplace, capsys, monkeypatch) -> None:
+def test_script(name, work_folder, capsys, monkeypatch) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     before = set(FILES)
@@ -59,7 +59,7 @@ def test_script(name, workplace, capsys, monkeypatch) -> None:
     said = capsys.readouterr()
     assert said.out.strip()
     assert said.err == ""
-    assert left_behind(workplace) == []
+    assert left_behind(work_folder) == []
     assert {path.name for path in EXAMPLES.iterdir()} - {"__pycache__"} == before
 
 
@@ -74,7 +74,7 @@ def test_figures_of_the_paper_are_drawn(figure, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("name", of_kind(".sh"))
-def test_shell_script(name, workplace) -> None:
+def test_shell_script(name, work_folder) -> None:
     if shutil.which("sh") is None or shutil.which("awk") is None:
         pytest.skip("this machine has no sh or no awk")
     command = Path(sys.executable).with_name("dask-odm")
@@ -91,12 +91,12 @@ def test_shell_script(name, workplace) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
-    assert left_behind(workplace) == []
+    assert left_behind(work_folder) == []
 
 
 @pytest.mark.parametrize("name", of_kind(".ipynb"))
-def test_notebook(name, workplace) -> None:
-    notebook = run_notebook(EXAMPLES / name, workplace / "work")
+def test_notebook(name, work_folder) -> None:
+    notebook = run_notebook(EXAMPLES / name, work_folder / "work")
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert "100%" in shown(notebook, "stderr")

@@ -60,7 +60,7 @@ class Clients:
     def _calm(self, family: Family, on_workers: bool) -> float:
         """Seconds of a fit that nobody kills; touches of its checkpoint are counted too."""
         if (family.name, on_workers) not in self._usual:
-            work, count = _workplace(self.folder), self.folder / "count"
+            work, count = _work_folder(self.folder), self.folder / "count"
 
             def counted() -> str:
                 touches = Touches("c.zarr", -1)
@@ -84,7 +84,7 @@ class Clients:
         on_workers = where and not family.in_memory
         usual = self._calm(family, on_workers)
         for _ in range(6):
-            work = _workplace(self.folder)
+            work = _work_folder(self.folder)
             moment = int(rng.integers(1, self._writes[family.name] + 1)) if at_write else 0
             after = float(rng.uniform(0, usual))
             killed = self._kill_once(family, work, moment, after, on_workers)
@@ -122,7 +122,7 @@ class Clients:
             process.end()
 
 
-def _workplace(folder: Path) -> Path:
+def _work_folder(folder: Path) -> Path:
     work = fresh(folder / "work")
     (work / "scratch").mkdir()
     return work
@@ -170,10 +170,10 @@ class Schedulers:
         (family,) = parts(number, ON_WORKERS)
         expected = self.things.model_digest(family)
         if family.name not in self._usual:
-            self._usual[family.name] = self._fit(family, _workplace(self.folder), None)[1]
+            self._usual[family.name] = self._fit(family, _work_folder(self.folder), None)[1]
         usual = self._usual[family.name]
         for _ in range(6):
-            work, after = _workplace(self.folder), float(rng.uniform(0, usual))
+            work, after = _work_folder(self.folder), float(rng.uniform(0, usual))
             answer, _, killed = self._fit(family, work, after)
             outcome = judge(answer, expected, f"scheduler killed after {after:.2f} s, {family.name}")
             outcome = with_leftovers(outcome, left_in(work / "scratch"))
