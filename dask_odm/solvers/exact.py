@@ -33,6 +33,7 @@ from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.dense import mended
+from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.pcg import Woodbury, nystrom_features
@@ -57,8 +58,10 @@ class ExactLimits:
 
     Parameters
     ----------
+    whole_rows : int
+        The most rows whose matrix is held whole, and solved by Cholesky alone.
     dense_rows : int
-        The most rows that are solved by Cholesky alone, to rounding.
+        Of these, the most that are solved in float64 by Cholesky alone where nothing else got there.
     direct_rows : int
         The most active rows that Cholesky may take over where conjugate gradients are slow.
     products : int
@@ -69,6 +72,7 @@ class ExactLimits:
         The largest gap after `TRIED` steps that does not call for smaller λ first.
     """
 
+    whole_rows: int = 2048
     dense_rows: int = 1024
     direct_rows: int = 4096
     products: int = 400
@@ -115,17 +119,6 @@ class ExactState:
         return self.double_since >= 0
 
 
-@dataclass(frozen=True, eq=False)
-class ExactSolution:
-    """Coefficients and scores (n,), P, D and their relative gap, and one record a step."""
-
-    coefficients: Array
-    scores: Array
-    point: Point
-    converged: bool
-    history: list[Record]
-
-
 def landmark_count(n: int) -> int:
     """Rows that the preconditioner of ``n`` rows is made of."""
     return min(LANDMARKS, n // 12 + 64, n)
@@ -137,7 +130,8 @@ def solver_bytes(n: int, d: int, itemsize: int) -> int:
         return 5 * 8 * n * n
     r = landmark_count(n)
     m = min(n, LIMITS.direct_rows)
-    return 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 8 * m * (m + 2 * d) + 40 * 8 * n
+    whole = gram_bytes(n) if n <= LIMITS.whole_rows else 0  # before, and gone again
+    return max(whole, 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 8 * m * (m + 2 * d) + 40 * 8 * n)
 
 
 def solve_exact(
@@ -176,6 +170,13 @@ def solve_exact(
         Called with the record and with the state of every step.
     """
     with single_threaded_blas:
+        if products.n <= limits.whole_rows and resume is None:
+            found = _solve_whole(losses, products, settings, start, threads)
+            if found.converged:
+                for record in found.history:
+                    on_step(record)
+                return found
+            start = found.coefficients
         if products.n <= limits.dense_rows:
             return _solve_dense(losses, products, settings, on_step)
         run = _ExactRun(losses, products, settings, threads, certify, limits)
@@ -401,6 +402,14 @@ class _ExactRun:
             return mended(solved, lambda: np.finfo(float).eps * len(face) * max(1.0, largest))
         except LinAlgError as error:
             raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
+
+
+def _solve_whole(
+    losses: RowLosses, products: Products, settings: SolverSettings, start: Array | None, threads: int
+) -> ExactSolution:
+    """Few rows, their matrix whole; not converged where that has too few digits."""
+    X = products.rows(np.arange(products.n))
+    return solve_rows(losses, products.kernel, X, settings, start=start, threads=threads)
 
 
 def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings, on_step: OnStep) -> ExactSolution:
