@@ -195,9 +195,11 @@ class FacePreconditioner:
         cells = cells_of(self._products, np.random.default_rng([self._seed, 1]))
         return CellBlocks(self._products, self._features, cells, self._threads)
 
-    def on(self, face: Array, stiffness: Array, *, near: bool) -> Callable[[Array], Array]:
-        """``(I + √c K √c)⁻¹`` on the rows ``face`` where ``stiffness`` c (n,) is not zero; ``near``: with cells."""
-        if near:
-            return self._blocks.on(face, stiffness)
+    def by_landmarks(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
+        """About ``(I + √c K √c)⁻¹`` on the rows ``face``, where ``stiffness`` c (n,) is not zero."""
         self.woodbury.follow(stiffness)
         return self.woodbury.on(face)
+
+    def by_cells(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
+        """The same with what landmarks leave of K within cells."""
+        return self._blocks.on(face, stiffness)

@@ -34,6 +34,7 @@ from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
 from dask_odm.solvers.dense import mended
+from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.step_log import OnStep, Record, step_record
@@ -59,8 +60,10 @@ class ExactLimits:
 
     Parameters
     ----------
+    whole_rows : int
+        The most rows whose matrix is held whole, and solved by Cholesky alone.
     dense_rows : int
-        The most rows that are solved by Cholesky alone, to rounding.
+        Of these, the most that are solved in float64 by Cholesky alone where nothing else got there.
     direct_rows : int
         The most active rows that Cholesky may take over where conjugate gradients are slow.
     products : int
@@ -71,6 +74,7 @@ class ExactLimits:
         The largest gap after `TRIED` steps that does not call for smaller λ first.
     """
 
+    whole_rows: int = 2048
     dense_rows: int = 1024
     direct_rows: int = 4096
     products: int = 400
@@ -120,18 +124,6 @@ class ExactState:
         return self.double_since >= 0
 
 
-@dataclass(frozen=True, eq=False)
-class ExactSolution:
-    """Coefficients and scores (n,), P, D and their relative gap, one record a step; ``near`` as of `ExactState`."""
-
-    coefficients: Array
-    scores: Array
-    point: Point
-    converged: bool
-    history: list[Record]
-    near: bool = False
-
-
 def landmark_count(n: int) -> int:
     """Rows that the preconditioner of ``n`` rows is made of."""
     return min(LANDMARKS, n // 12 + 64, n)
@@ -143,8 +135,9 @@ def solver_bytes(n: int, d: int, itemsize: int) -> int:
         return 5 * 8 * n * n
     r = landmark_count(n)
     m = min(n, LIMITS.direct_rows)
+    whole = gram_bytes(n) if n <= LIMITS.whole_rows else 0  # before, and gone again
     preconditioner = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + cell_bytes(n, r, d)
-    return preconditioner + 8 * m * (m + 2 * d) + 40 * 8 * n
+    return max(whole, preconditioner + 8 * m * (m + 2 * d) + 40 * 8 * n)
 
 
 def solve_exact(
@@ -183,6 +176,13 @@ def solve_exact(
         Called with the record and with the state of every step.
     """
     with single_threaded_blas:
+        if products.n <= limits.whole_rows and resume is None:
+            found = _solve_whole(losses, products, settings, start, threads)
+            if found.converged:
+                for record in found.history:
+                    on_step(record)
+                return found
+            start = found.coefficients
         if products.n <= limits.dense_rows:
             return _solve_dense(losses, products, settings, on_step)
         run = _ExactRun(losses, products, settings, threads, certify, limits)
@@ -221,24 +221,25 @@ class _ExactRun:
         if resume is not None:
             woodbury.go_on(resume.inner, resume.stiffness)
             return resume
-        a, near = self._rough(rng) if start is None else (start, False)
+        a = self._rough(rng) if start is None else start
         share = float(np.count_nonzero(a) / n)
-        state = ExactState(a, scores_of(self.products, a), woodbury.inner, woodbury.stiffness, near=near)
+        state = ExactState(a, scores_of(self.products, a), woodbury.inner, woodbury.stiffness)
         if self.products.dtype == np.float64:
             state = replace(state, double_since=0)
         return self._recorded(replace(state, passes=share * (2 - share)))
 
-    def _rough(self, rng: np.random.Generator) -> tuple[Array, bool]:
-        """The solution of a few of the rows, as coefficients of all, and whether it wanted cells."""
+    def _rough(self, rng: np.random.Generator) -> Array:
+        """The solution of a few of the rows, as coefficients of all."""
         n = self.products.n
         index = np.sort(rng.choice(n, n // SUBSET, replace=False))
         losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
         settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
         some = Subset(self.products, index)
         a = np.zeros(n)
-        found = solve_exact(losses, some, settings, threads=self.threads, certify=False, limits=self.limits)
-        a[index] = found.coefficients
-        return a, found.near
+        a[index] = solve_exact(
+            losses, some, settings, threads=self.threads, certify=False, limits=self.limits
+        ).coefficients
+        return a
 
     def finished(self, state: ExactState) -> bool:
         """Whether the gap is small enough, the steps are used up, or float64 gets no further."""
@@ -256,8 +257,7 @@ class _ExactRun:
     def solution(self, state: ExactState) -> ExactSolution:
         last = state.history[-1]
         point = Point(last["objective"], state.bound, last["gap"])
-        reached = point.gap <= self.settings.tol
-        return ExactSolution(state.coefficients, state.scores, point, reached, state.history, state.near)
+        return ExactSolution(state.coefficients, state.scores, point, point.gap <= self.settings.tol, state.history)
 
     def _recorded(self, state: ExactState) -> ExactState:
         """The state with one record more, held against the kernel in float64 where it would be the last."""
@@ -353,7 +353,7 @@ class _ExactRun:
         rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
         after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
         used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
-        return np.stack([new, after]), used / products.n**2, count > SLOW
+        return np.stack([new, after]), used / products.n**2, count >= SLOW
 
     def _solve(self, state: ExactState, face: Array, stiffness: Array, residual: Array) -> tuple[Array, Array, int]:
         """``(K_SS + D_S)⁻¹ residual``, its scores on S and the products it took."""
@@ -373,14 +373,20 @@ class _ExactRun:
             Kx = Kx + length * applied
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
-        exactness = state.exactness * (CLOSE if state.near else 1.0)
-        enough = exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        b, least, direct = root * residual, 2.0 * primal * enough, len(face) <= self.limits.direct_rows
-        most = self.limits.products
+        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
+        b, direct, most = root * residual, len(face) <= self.limits.direct_rows, self.limits.products
         if direct:
             most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
-        precondition = self.preconditioner.on(face, stiffness, near=state.near)
-        x, count = conjugate_gradients(apply, b, precondition, least=least, most=most, on_step=follow)
+        x, count, near, least = np.zeros(len(face)), 0, state.near, 2.0 * primal * enough
+        if not near:
+            precondition = self.preconditioner.by_landmarks(face, stiffness)
+            x, count = conjugate_gradients(apply, b, precondition, least=least, most=min(SLOW, most), on_step=follow)
+            near = count == SLOW
+        if near:
+            least, precondition = CLOSE * least, self.preconditioner.by_cells(face, stiffness)
+            left = b - x - root * Kx
+            more, others = conjugate_gradients(apply, left, precondition, least=least, most=most, on_step=follow)
+            x, count = x + more, count + others
         left = b - x - root * Kx
         if direct and float(left @ left) > 2.0 * least:  # more than rounding
             x, left = self._solve_direct(face, root, b)
@@ -409,6 +415,14 @@ class _ExactRun:
             return mended(solved, lambda: np.finfo(float).eps * len(face) * max(1.0, largest))
         except LinAlgError as error:
             raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
+
+
+def _solve_whole(
+    losses: RowLosses, products: Products, settings: SolverSettings, start: Array | None, threads: int
+) -> ExactSolution:
+    """Few rows, their matrix whole; not converged where that has too few digits."""
+    X = products.rows(np.arange(products.n))
+    return solve_rows(losses, products.kernel, X, settings, start=start, threads=threads)
 
 
 def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings, on_step: OnStep) -> ExactSolution:
