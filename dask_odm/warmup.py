@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from dask_odm.data.rows.scaling import FEW, Scaling
 from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge
 from dask_odm.estimators.mdd.mdd_ridge import MDDRidge
 from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier
@@ -48,6 +50,7 @@ def _fits() -> list[Fit]:
             found += [_fit(ODMClassifier(kernel), dtype, features=width - 2) for kernel in ("rbf", "laplacian")]
         found += [_fit(ODMClassifier(), dtype, rows=MANY), _fit(ODMClassifier(n_partitions=4), dtype, rows=MANY)]
         found += [_fit(ODMClassifier(n_landmarks=20, certify=True), dtype, rows=MANY)]
+        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((FEW + 1, 1), dtype))]
         found += [
             _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
         ]

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal_loops import double_sums, line_slopes, row_losses, small_sums
 from dask_odm.problems.span_loops import span_sums

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_odm.jit import compiled
 from dask_odm.kernels.blocks import Gram
-from dask_odm.kernels.jit import compiled
 from dask_odm.problems.odm import KernelProblem
 from dask_odm.typing import Array
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.dense import mended

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 
+from dask_odm.jit import compiled
 from dask_odm.kernels.blocks import Gram
-from dask_odm.kernels.jit import compiled
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.odm import KernelProblem
