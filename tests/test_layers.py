@@ -53,7 +53,7 @@ REGISTRY = "dask_odm.estimators.registry"  # names and homes of estimators: dask
 SHARED_BY_FAMILIES = ("base", "registry", "inputs", "fitting")
 MAY_REPEAT = {"base", "store", "odm", "datasets"}  # the base of a package, and a module named as its package is
 NUMERIC_UNITS = {"kernels", "problems", "solvers"}
-NUMERIC_LIBRARIES = {"numpy", "scipy", "numba", "threadpoolctl"}
+NUMERIC_LIBRARIES = {"numpy", "scipy", "numba", "llvmlite", "threadpoolctl"}
 
 LEAN = (
     "dask_odm.typing",

@@ -121,16 +121,16 @@ def _codes_in_memory(data: MemoryData, fit: MixingFit) -> tuple[list[Any], Array
         return names, codes[data.held.kept]
     X: Any = data.held.X
     column = X[:, [fit.shard_feature]].toarray().ravel() if issparse(X) else X[:, fit.shard_feature]
-    values, codes = np.unique(column, return_inverse=True)
-    return _names_of_values(values), codes
+    values = np.unique(column)
+    return _names_of_values(values), np.searchsorted(values, column)
 
 
 def _codes_of(shard: Array, rows: int) -> tuple[list[Any], Array]:
     if len(shard) != rows:
         raise InputError(f"shard must hold one label for each of the {rows} rows. Got {len(shard)} labels instead.")
-    values, codes = as_input_error(lambda: np.unique(shard, return_inverse=True))
+    values = as_input_error(lambda: np.unique(shard))
     _require_several(len(values))
-    return values.tolist(), codes.astype(np.int32)
+    return values.tolist(), np.searchsorted(values, shard).astype(np.int32)
 
 
 def _names_of_values(values: Array) -> list[Any]:
