@@ -7,8 +7,6 @@ import numpy as np
 from dask_odm.kernels.jit import compiled
 from dask_odm.typing import Array
 
-RUN = 16  # rows that a sweep visits one after the other
-
 
 @compiled
 def entry_scores(
@@ -77,7 +75,7 @@ def segment_gaps(
         below, above = low - m, m - high
         for t in range(steps.size):
             s = y * (start[i] + steps[t] * (stop[i] - start[i]))
-            if s > 0.0:  # of a row above the band only rounding, or a dual variable of another model, is there
+            if s > 0.0:
                 out[t] += 0.5 * c * (below - s / c) ** 2 if below > 0.0 else 0.5 * s * s / c - s * below
                 out[t] += 0.5 * over * max(above, 0.0) ** 2
             else:
@@ -96,29 +94,28 @@ def sweep_entries(
 ) -> None:  # fmt: skip
     """Move the dual variable of every row once to where the dual is largest; ``w`` follows.
 
-    ``order`` has the numbers of runs of `RUN` rows. ``w`` (k,) may have a weight of the constant feature last, whose
-    value is ``constant``, else 0. ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
+    Rows are visited in the ``order`` (n,) given. ``w`` (k,) may have a weight of the constant feature last, whose value
+    is ``constant``, else 0. ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
     """
     low, high, upsilon = band[0], band[1], band[2]
     last = w.size - 1
-    for run in order:
-        for i in range(run * RUN, min(codes.size, (run + 1) * RUN)):
-            start, stop, c, norm = indptr[i], indptr[i + 1], stiffness[i], norms[i]
-            score = constant * w[last]
+    for i in order:
+        start, stop, c, norm = indptr[i], indptr[i + 1], stiffness[i], norms[i]
+        score = constant * w[last]
+        for t in range(start, stop):
+            score += data[t] * w[indices[t]]
+        y = 1.0 if codes[i] == positive else -1.0
+        g, new = y * (score - norm * dual[i]), 0.0
+        if g < low:
+            new = c * (low - g) / (1.0 + norm * c)
+        elif g > high:
+            new = upsilon * c * (high - g) / (1.0 + norm * upsilon * c)
+        change = y * new - dual[i]
+        if change != 0.0:
+            dual[i] = y * new
             for t in range(start, stop):
-                score += data[t] * w[indices[t]]
-            y = 1.0 if codes[i] == positive else -1.0
-            g, new = y * (score - norm * dual[i]), 0.0
-            if g < low:
-                new = c * (low - g) / (1.0 + norm * c)
-            elif g > high:
-                new = upsilon * c * (high - g) / (1.0 + norm * upsilon * c)
-            change = y * new - dual[i]
-            if change != 0.0:
-                dual[i] = y * new
-                for t in range(start, stop):
-                    w[indices[t]] += change * data[t]
-                w[last] += constant * change
+                w[indices[t]] += change * data[t]
+            w[last] += constant * change
 
 
 @compiled

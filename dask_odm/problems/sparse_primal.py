@@ -53,7 +53,7 @@ def as_sparse(X: Any, threads: int = 1) -> Any:
         return X
     X, n = frozen(X), len(X)
     bounds = list(pairwise(np.linspace(0, n, min(n, 4 * threads) + 1).astype(int)))
-    indptr = np.zeros(n + 1, np.int64)
+    indptr = np.zeros(n + 1, np.int32 if X.size <= np.iinfo(np.int32).max else np.int64)  # as SciPy has it
     run_threads(lambda part: entry_counts(X[slice(*part)], indptr[1:][slice(*part)]), bounds, threads)
     np.cumsum(indptr, out=indptr)
     data, indices = np.empty(indptr[-1], X.dtype), np.empty(indptr[-1], np.int32)
@@ -87,11 +87,6 @@ class SparsePrimal:
     def with_lam(self, lam: float) -> SparsePrimal:
         """The problem over the same rows for another λ."""
         return replace(self, loss=self.loss.with_lam(lam))
-
-    def at(self, order: Array) -> SparsePrimal:
-        """The problem over the rows at ``order``."""
-        weight = self.weight[order] if self.weight.size else self.weight
-        return replace(self, X=self.X[order], y=self.y[order], weight=weight)
 
     def norms(self) -> Array:
         """‖φ‖² of every row, unscaled, (n,)."""

@@ -1,10 +1,8 @@
 """Dual coordinate descent over sparse rows, of one linear machine: for text, whose rows have few features in common.
 
-A sweep visits every row once and moves its dual variable to where the dual is largest, as
-`dask_odm.solvers.sparse_descent` does for many machines at once. Rows are put in random order once, and visited by runs
-of neighbours, in another random order every time: single rows take twice as long to fetch. The gap is looked at after
-every `SWEEPS`; it ends where the gap is small enough, or no longer falls quickly: rows that have much in common are not
-for coordinate descent.
+A sweep visits every row once in random order, and moves its dual variable to where the dual is largest, as
+`dask_odm.solvers.sparse_descent` does for many machines at once. The gap is looked at after every `SWEEPS`; it ends
+where the gap is small enough, or no longer falls quickly: rows that have much in common are not for coordinate descent.
 
 Source: Hsieh, Chang, Lin, Keerthi and Sundararajan, *A dual coordinate descent method for large-scale linear SVM*, ICML
 2008.
@@ -16,7 +14,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_odm.problems.sparse_loops import RUN
 from dask_odm.problems.sparse_primal import SparsePrimal
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.newton import PrimalSolution
@@ -32,12 +29,11 @@ def descend_rows(
 ) -> PrimalSolution[None]:
     """Minimise P from zero, by up to ``settings.max_iter`` sweeps over unscaled rows."""
     log, rng, n = StepLog(on_step), np.random.default_rng(settings.seed), len(problem.y)
-    problem = problem.at(rng.permutation(n))
     norms, stiffness = problem.norms(), problem.loss.row_stiffness(problem.y, problem.weight)
     w, dual, sweeps, gap = np.zeros(problem.features.k), np.zeros(n), 0, np.inf
     while True:
         for _ in range(min(SWEEPS, settings.max_iter - sweeps)):
-            problem.sweep(stiffness, norms, rng.permutation(-(-n // RUN)), w, dual)
+            problem.sweep(stiffness, norms, rng.permutation(n), w, dual)
             sweeps += 1
         before, scores = gap, problem.scores(w)
         primal = 0.5 * float(w @ w) + problem.losses(scores)[0]

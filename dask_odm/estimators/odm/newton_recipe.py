@@ -91,15 +91,18 @@ def _solve_path(
     require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
     double = fit.run.dtype == "float64" or (thin is not None and data.dtype == np.float64)
     for lam in fit.lams or (fit.odm.lam,):
-        problem, ahead, solution = problem.with_lam(lam), None, None
+        problem = problem.with_lam(lam)
+        ahead: PrimalSolution[Any] | None = None
         with rescaling_advised():
             if span is not None and resume is None:
                 ahead = _in_span(span, replace(fit, odm=replace(fit.odm, lam=lam)), data)
             elif thin is not None:
-                ahead = solution = solve_thin(thin.with_lam(lam), w, fit)
+                ahead = solve_thin(thin.with_lam(lam), w, fit)
             if ahead is not None:
                 w, start = ahead.x, None
-            if solution is None or not solution.converged:
+            if ahead is not None and ahead.converged:
+                solution = ahead
+            else:
                 solution = solve_newton(
                     problem,
                     w,
@@ -153,7 +156,7 @@ def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[A
         double_precision=True,
         on_step=report_step,
     )
-    return replace(found, x=span.weights(found.x), sums=None)
+    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows themselves say so
 
 
 def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:
