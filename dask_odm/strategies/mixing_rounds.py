@@ -120,7 +120,7 @@ class ShardsInMemory:
         return self.scaling is None or not issparse(self.X) or not self.scaling.shift.any()
 
     def _rows(self, rows: Array) -> Any:
-        X = self.X[rows]
+        X = self.X[rows] if issparse(self.X) else self.X.take(rows, axis=0)  # four times as fast as by brackets
         if self.scaling is None or not self._is_scaled:
             return X
         if not issparse(X):
