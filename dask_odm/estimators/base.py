@@ -53,7 +53,7 @@ from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolv
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.events import CheckpointOpened, Event, listen
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.problems.sparse_loops import entry_hessian
 from dask_odm.typing import Array
 

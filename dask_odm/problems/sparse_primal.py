@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss

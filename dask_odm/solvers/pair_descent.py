@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled, inlined
+from dask_odm.jit import compiled, inlined
 from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.step_log import Record, step_record
 from dask_odm.typing import Array
