@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import Affine
 from dask_odm.problems.kernel_features import span_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +14,8 @@ from dask_odm.typing import Array
 
 T = TypeVar("T")
 BLOCK = 512  # rows and columns of a large matrix that a thread takes at a time
+WHOLE = 1024  # LAPACK factors up to so many rows alone: threads gain nothing
+COLUMNS, ROWS = 128, 256  # of the blocks of a larger one
 GROWTH = 100.0  # each ridge is so many times the one before
 
 
@@ -51,6 +54,44 @@ def solve_positive(A: Array, b: Array, first_ridge: float) -> Array:
             return None
 
     return mended(attempt, lambda: first_ridge)
+
+
+def factored(A: Array, threads: int = 1) -> bool:
+    """Overwrite the lower half of ``A`` (n, n), float32 or float64, by its Cholesky factor; whether there is one.
+
+    The upper half is left in disorder. Column by column of blocks, each the product of all before it, so that entries
+    are written once; no bit depends on the number of ``threads``.
+    """
+    n, single = len(A), A.dtype == np.float32
+    potrf, trtri = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
+    if n <= WHOLE:
+        # the transpose is as Fortran has it: factored where it lies
+        return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
+    inverse, sound = np.empty((0, 0)), True
+
+    def update(start: int, k: int, end: int) -> None:
+        nonlocal inverse, sound
+        part = A[start : end if start == k else min(n, start + ROWS), k:end]
+        if k:
+            part -= A[start : start + len(part), :k] @ A[k:end, :k].T
+        if start == k:
+            corner, info = potrf(part, lower=1)
+            sound = not info and bool(np.isfinite(corner.diagonal()).all())
+            part[...], inverse = corner, np.ascontiguousarray(trtri(corner, lower=1)[0].T)
+
+    def finish(start: int, k: int, end: int) -> None:
+        part = A[start : min(n, start + ROWS), k:end]
+        part[...] = part @ inverse
+
+    with single_threaded_blas:
+        for k in range(0, n, COLUMNS):
+            end = min(n, k + COLUMNS)
+            starts = range(end, n, ROWS)
+            run_threads(partial(update, k=k, end=end), [k, *starts], threads)
+            if not sound:
+                return False
+            run_threads(partial(finish, k=k, end=end), starts, threads)
+    return True
 
 
 def factor_in_place(A: Array, threads: int = 1) -> bool:

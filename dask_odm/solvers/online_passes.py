@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import compiled, frozen, inlined
+from dask_odm.jit import compiled, frozen, inlined
 from dask_odm.typing import Array
 
 LOCALS = ("perceptron", "pa", "pa1", "pa2", "odm")

@@ -25,7 +25,7 @@ from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.solvers.online_passes import LocalRule, mark_nonzero, warm_up_passes
 from dask_odm.solvers.parameter_mixing import Centre, Mixture, Moments
 from dask_odm.typing import Array

@@ -14,7 +14,8 @@ from dask_odm.problems.products import RowProducts
 from dask_odm.solvers import exact
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.exact import ExactLimits, ExactSolution, ExactState, solve_exact
+from dask_odm.solvers.exact import ExactLimits, ExactState, solve_exact
+from dask_odm.solvers.gram_newton import ExactSolution
 from dask_odm.solvers.pcg import Woodbury
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
@@ -24,7 +25,7 @@ N = 300
 
 
 # small problems go the way of large ones, whose rough start is solved by Cholesky
-FEW = ExactLimits(dense_rows=100)
+FEW = ExactLimits(whole_rows=0, dense_rows=100)
 
 
 def solve(p: SmallProblem, tol: float = 1e-6, **options) -> ExactSolution:

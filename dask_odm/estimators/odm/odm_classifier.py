@@ -357,8 +357,11 @@ class ODMClassifier(ProbabilisticClassifier):
         if len(self.classes_) == 2 and learned_nothing(trained.history, float(self.lam)):
             logger.warning(
                 "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is "
-                "zero. Choose a larger lam, such as 1e4, unless the features say nothing of the labels.",
+                "zero. %s",
                 self.lam,
+                "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
+                if self.lam < 1e4
+                else "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them.",
             )
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:

@@ -1,0 +1,298 @@
+"""Newton on the primal with a Gram matrix that is held whole: the exact machine of up to a few thousand rows.
+
+The loss is piecewise quadratic, so a step solves ``(K_SS + D_S) a_S = t_S`` over the rows S outside the band (see
+`dask_odm.solvers.exact`), here by Cholesky, in the dtype of the matrix. That may be float32: a step is solved as a
+correction of the coefficients at hand, so that what rounding costs shrinks with the steps; where the gap is small
+enough, the scores are found anew by ``certify``, in float64, and steps go on from these until the gap holds there too
+(iterative refinement).
+
+Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.given import CallableKernel
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.problems.bounds import scaled_dual
+from dask_odm.problems.odm import Point, RowLosses
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.dense import factored
+from dask_odm.solvers.line_search import least_row_step
+from dask_odm.solvers.step_log import OnStep, Record, StepLog
+from dask_odm.typing import Array
+
+SUBSET = 4  # the start is the solution of one row in so many
+FEW = 400  # fewer rows start from zero
+TO_ROUNDING = 256  # rows that float64 takes no longer for
+ROUNDING = 1e-14  # a gap that is as good as none
+ROUGH = 0.03  # the gap that the start is solved to
+PART = 512  # rows of a product that a thread takes at a time
+IMPROVED = 0.5  # share of a certified gap that the next one may be: else rounding is in the way
+TINY = np.finfo(float).tiny
+
+Image = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSolution:
+    """Coefficients and scores (n,), P, D and their relative gap, and one record a step."""
+
+    coefficients: Array
+    scores: Array
+    point: Point
+    converged: bool
+    history: list[Record]
+
+
+def gram_bytes(n: int, itemsize: int = 4) -> int:
+    """Peak bytes of a solve: the matrix, and as much for the system of a step."""
+    return 2 * itemsize * n * n + 40 * 8 * n
+
+
+def gram_of(kernel: Kernel, X: Array, dtype: Any, threads: int = 1) -> Array:
+    """The Gram matrix of the rows ``X`` (n, d) as a ``dtype``, (n, n)."""
+    rows = X if isinstance(kernel, CallableKernel) else X.astype(dtype, copy=False)
+    out, left, right = np.empty((len(X), len(X)), dtype), kernel.pack_left(rows), kernel.pack_right(rows)
+
+    def fill(start: int) -> None:
+        part = slice(start, min(start + PART, len(X)))
+        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+            if rows.dtype == out.dtype:
+                kernel.tile_packed(left[part], right, out[part])
+            else:
+                out[part] = kernel.tile_packed(left[part], right)
+
+    with single_threaded_blas:
+        run_threads(fill, range(0, len(X), PART), threads)
+    return out
+
+
+def scores_in_float64(kernel: Kernel, X: Array, a: Array, threads: int = 1) -> Array:
+    """``K a`` (n,) with kernel values in float64, none kept: what certifies a gap."""
+    rows, support = X.astype(np.float64, copy=False), np.flatnonzero(a)
+    left, right = kernel.pack_left(rows), kernel.pack_right(rows[support])
+    weights, out = a[support], np.zeros(len(X))
+
+    def score(start: int) -> None:
+        part = slice(start, min(start + PART, len(X)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            out[part] = kernel.tile_packed(left[part], right) @ weights
+
+    with single_threaded_blas:
+        if len(support):
+            run_threads(score, range(0, len(X), PART), threads)
+    return out
+
+
+def solve_rows(
+    losses: RowLosses,
+    kernel: Kernel,
+    X: Array,
+    settings: SolverSettings,
+    *,
+    start: Array | None = None,
+    threads: int = 1,
+) -> ExactSolution:
+    """As `solve_gram`, with the Gram matrix of the rows ``X`` (n, d), certified for the kernel in float64.
+
+    That of up to `TO_ROUNDING` rows is in float64, and solved to rounding; that of more in float32.
+    """
+    if len(X) <= TO_ROUNDING:
+        K = gram_of(kernel, X, np.float64)
+        found = solve_gram(losses, K, replace(settings, tol=min(settings.tol, ROUNDING)), start=start)
+        return replace(found, converged=found.point.gap <= settings.tol)
+    K = gram_of(kernel, X, np.float32, threads)
+
+    def certify(a: Array) -> Array:
+        return scores_in_float64(kernel, X, a, threads)
+
+    return solve_gram(losses, K, settings, certify=certify, start=start, threads=threads)
+
+
+def solve_gram(
+    losses: RowLosses,
+    K: Array,
+    settings: SolverSettings,
+    *,
+    certify: Image | None = None,
+    start: Array | None = None,
+    threads: int = 1,
+    on_step: OnStep = lambda record: None,
+) -> ExactSolution:
+    """Minimise P over all rows until the relative gap is at most ``settings.tol``.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    K : float32 or float64 ndarray of shape (n, n)
+        The Gram matrix, C-contiguous.
+    settings : SolverSettings
+        ``max_iter`` bounds the steps; the seed chooses the rows of the start.
+    certify : callable, optional
+        ``K a`` (n,) of coefficients (n,) for the kernel in float64: the gap that ends the solve is of these scores.
+        Without it the gap is that of ``K`` itself.
+    start : ndarray of shape (n,), optional
+        Coefficients to start from.
+    threads : int
+        No bit depends on their number.
+    on_step : callable
+        Told of every record.
+
+    Returns
+    -------
+    ExactSolution
+        Not converged where ``max_iter`` steps, or the digits of the matrix, were too few.
+    """
+    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+        run = _GramRun(losses, K, settings, threads, StepLog(on_step))
+        if start is None:
+            start = run.rough()
+        return run.solved(start, certify)
+
+
+class _GramRun:
+    """One solve: the coefficients ``a``, their scores, and the factor of the last system while it is of use."""
+
+    def __init__(self, losses: RowLosses, K: Array, settings: SolverSettings, threads: int, log: StepLog) -> None:
+        self.losses, self.K, self.settings, self.threads, self.log = losses, K, settings, threads, log
+        self.stiffness, self.factor = np.zeros(0), np.zeros((0, 0), K.dtype)
+        self.space = np.empty(0, K.dtype)
+
+    def rough(self) -> Array:
+        """The solution of a few of the rows, as coefficients of all."""
+        n, a = len(self.losses.y), np.zeros(len(self.losses.y))
+        if n < FEW:
+            return a
+        index = np.sort(np.random.default_rng(self.settings.seed).choice(n, n // SUBSET, replace=False))
+        losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
+        settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
+        a[index] = solve_gram(losses, self.K[index[:, None], index], settings, threads=self.threads).coefficients
+        return a
+
+    def solved(self, a: Array, certify: Image | None) -> ExactSolution:
+        """Steps until the gap is small, then the certificate, and again where that is larger."""
+        tol, held = self.settings.tol, np.inf
+        self.a, self.scores, self.bound = a, self.image(a), 0.0
+        self.record(self.image)
+        while True:
+            self.descend()
+            if certify is not None:
+                self.scores, self.bound = certify(self.a), 0.0
+                self.record(certify)
+            gap = self.log.history[-1]["gap"]
+            if gap <= tol or not gap < IMPROVED * held or len(self.log.history) > self.settings.max_iter:
+                break
+            held = gap
+        self.log.settle()
+        last = self.log.history[-1]
+        point = Point(last["objective"], self.bound, last["gap"])
+        return ExactSolution(self.a, self.scores, point, gap <= tol, self.log.history)
+
+    def descend(self) -> None:
+        """Newton steps until the gap is small, or P falls no further."""
+        history, tol = self.log.history, self.settings.tol
+        while history[-1]["gap"] > tol and len(history) <= self.settings.max_iter:
+            if not self.step():
+                break
+            self.record(self.image)
+
+    def image(self, a: Array) -> Array:
+        """``K a``, float64 (n,); sums over a row are in the dtype of the matrix."""
+        out, v = np.zeros(len(a)), a.astype(self.K.dtype)
+
+        def multiply(first: int) -> None:
+            out[first : first + PART] = self.K[first : first + PART] @ v
+
+        if a.any():
+            run_threads(multiply, range(0, len(a), PART), self.threads if len(a) > 2 * PART else 1)
+        return out
+
+    def record(self, image: Image) -> None:
+        """A record of P and the gap at hand; ``image`` gives ``K`` times vectors in the scores' precision."""
+        primal = self.primal(self.a, self.scores)
+        self.bound = max(self.bound, self.dual(self.a, self.scores, image))
+        gap = float(max(0.0, primal - self.bound) / max(primal, TINY))
+        if not np.isfinite(primal):
+            gap = np.inf
+        self.log.add(gap, primal, float(len(self.log.history) + 1))
+
+    def primal(self, a: Array, scores: Array) -> float:
+        return 0.5 * float(a @ scores) + float(self.losses.losses(self.losses.y * scores).sum())
+
+    def dual(self, a: Array, scores: Array, image: Image) -> float:
+        """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
+        s, square = self.losses.y * a, float(a @ scores)
+        if self.losses.settings.upsilon == 0 and (s < 0).any():
+            s = np.maximum(s, 0.0)
+            square = float((self.losses.y * s) @ image(self.losses.y * s))
+        return scaled_dual(self.losses, s, square)
+
+    def step(self) -> bool:
+        """A step of Newton, or as much of it as P falls for; whether P falls."""
+        losses, a, scores = self.losses, self.a, self.scores
+        margins = losses.y * scores
+        stiffness = losses.curvature(margins)
+        face, leaving = np.flatnonzero(stiffness), np.where(stiffness == 0, a, 0.0)
+        staying = a - leaving
+        inside = scores - self.image(leaving) if leaving.any() else scores
+        target = losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
+        residual = (target - inside)[face] - a[face] / stiffness[face]
+        if not np.isfinite(residual).all() or not self.factorise(stiffness, face):
+            return False
+        new = staying
+        new[face] += self.correction(stiffness[face], residual)
+        after = scores + self.image(new - a)
+        before, primal = self.log.history[-1]["objective"], self.primal(new, after)
+        if not primal < before:
+            d, change = new - a, after - scores
+            self.bound = max(self.bound, self.dual(new, after, self.image))
+            length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
+            new, after = a + length * d, scores + length * change
+            primal = self.primal(new, after)
+        if not primal < before:
+            return False
+        self.a, self.scores = new, after
+        return True
+
+    def factorise(self, stiffness: Array, face: Array) -> bool:
+        """Factor ``1 + √c K √c`` over the face, unless it is that of the last step; whether it is positive definite."""
+        if np.array_equal(stiffness, self.stiffness):
+            return True
+        m, dtype = len(face), self.K.dtype
+        if self.space.size < m * m:
+            self.space = np.empty(m * m, dtype)
+        system, root = self.space[: m * m].reshape(m, m), np.sqrt(stiffness[face]).astype(dtype)
+        self.stiffness = np.zeros(0)
+        gather(self.K, face, root, system, self.threads)
+        if not factored(system, self.threads):
+            return False
+        self.stiffness, self.factor = stiffness, system
+        return True
+
+    def correction(self, stiffness: Array, residual: Array) -> Array:
+        """``(K_SS + D_S)⁻¹ residual``: scaled by √stiffness on both sides, the system is good for any λ."""
+        root = np.sqrt(stiffness)
+        solve = lapack.spotrs if self.factor.dtype == np.float32 else lapack.dpotrs
+        found: Array = root * solve(self.factor.T, root * residual, lower=0)[0]
+        return found
+
+
+def gather(K: Array, face: Array, root: Array, out: Array, threads: int) -> None:
+    """``out <- 1 + √c K √c`` over the face, whose √c is ``root`` (m,); above the diagonal it has the same."""
+
+    def fill(start: int) -> None:
+        part = slice(start, min(start + PART, len(face)))
+        np.take(K[face[part]], face, axis=1, out=out[part], mode="clip")
+        out[part] *= root
+        out[part] *= root[part, None]
+
+    run_threads(fill, range(0, len(face), PART), threads if len(face) > 2 * PART else 1)
+    out.reshape(-1)[:: len(face) + 1] += 1.0
