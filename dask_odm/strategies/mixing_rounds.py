@@ -278,7 +278,8 @@ def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) 
         for X, y, weight in group.shards.blocks(s):
             counted[s] += group.rule.walk(X, y, weight, ends[s], seen)
             seen += len(y)
-    return ends, Moments.of(ends, counted)
+    with np.errstate(over="ignore", invalid="ignore"):  # of this thread: who asked refuses weights that overflow
+        return ends, Moments.of(ends, counted)
 
 
 def mix_group(group: GroupOfShards, walked: Array, centre: Centre) -> Mixture:
