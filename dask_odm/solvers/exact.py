@@ -4,11 +4,12 @@ The loss is piecewise quadratic, so a step solves a ridge system over the rows S
 
     (K_SS + D_S) a_S = t_S,   a = 0 elsewhere,   D = ρ by side,   t_i = y_i (1 ∓ θ),
 
-by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`). A line search on P
-follows, so that P never rises. The step's accuracy is what the gap asks for: with residual r of the system, the
-gap that its inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the rows' dtype; where the gap so found is at
-most ``tol``, the scores are computed in float64 and it is held against these, and later steps correct them
-(iterative refinement). The dual bound is the best of all steps', each scaled to where D is largest.
+by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`), and where these leave
+much of a narrow kernel, by cells of neighbouring rows besides (`CellBlocks`). A line search on P follows, so that P
+never rises. The step's accuracy is what the gap asks for: with residual r of the system, the gap that its inexactness
+leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the rows' dtype; where the gap so found is at most ``tol``, the scores are
+computed in float64 and it is held against these, and later steps correct them (iterative refinement). The dual bound is
+the best of all steps', each scaled to where D is largest.
 
 Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand. Where the
 kernel is narrow and λ large, steps from afar put rows out of the band as fast as others enter it; the solutions for
@@ -25,18 +26,17 @@ import numpy as np
 from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
 from dask_odm.solvers.dense import mended
 from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
-from dask_odm.solvers.pcg import Woodbury, nystrom_features
 from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
@@ -44,6 +44,8 @@ LANDMARKS = 1024  # the most rows that the preconditioner is made of
 SUBSET = 4  # the start is the solution of one row in so many
 ROUGH = 0.03  # the gap that the start is solved to
 FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
+SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
+CLOSE = 0.01  # exactness with cells, where more of it costs few products and saves steps
 LITTLE = 0.01  # share of the gap: a step that gains less is poor
 EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
 ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
@@ -98,6 +100,8 @@ class ExactState:
         What the accuracy that the gap asks for is multiplied by.
     passes : float
         Kernel entries used so far, by those of the whole matrix.
+    near : bool
+        Whether systems are preconditioned by cells as well as by landmarks, these having been slow.
     double_since : int
         The step since which products have entries in float64, float32 having got no further; −1 before.
     history : list of dict
@@ -111,6 +115,7 @@ class ExactState:
     certified: float = 0.0
     exactness: float = 1.0
     passes: float = 0.0
+    near: bool = False
     double_since: int = -1
     history: list[Record] = field(default_factory=list)
 
@@ -131,7 +136,8 @@ def solver_bytes(n: int, d: int, itemsize: int) -> int:
     r = landmark_count(n)
     m = min(n, LIMITS.direct_rows)
     whole = gram_bytes(n) if n <= LIMITS.whole_rows else 0  # before, and gone again
-    return max(whole, 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 8 * m * (m + 2 * d) + 40 * 8 * n)
+    preconditioner = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + cell_bytes(n, r, d)
+    return max(whole, preconditioner + 8 * m * (m + 2 * d) + 40 * 8 * n)
 
 
 def solve_exact(
@@ -210,15 +216,14 @@ class _ExactRun:
         """Make the preconditioner, and the state to start from unless there is one to go on from."""
         n, rng = self.products.n, np.random.default_rng(self.settings.seed)
         index = np.sort(rng.choice(n, landmark_count(n), replace=False))
-        landmarks = Landmarks.of(self.products.kernel, self.products.rows(index), index)
-        features = nystrom_features(landmarks, self.products.rows, n, self.threads)
+        self.preconditioner = FacePreconditioner(self.products, index, self.settings.seed, self.threads)
+        woodbury = self.preconditioner.woodbury
         if resume is not None:
-            self.woodbury = Woodbury(features, self.threads, resume.inner, resume.stiffness)
+            woodbury.go_on(resume.inner, resume.stiffness)
             return resume
-        self.woodbury = Woodbury(features, self.threads)
         a = self._rough(rng) if start is None else start
         share = float(np.count_nonzero(a) / n)
-        state = ExactState(a, scores_of(self.products, a), self.woodbury.inner, self.woodbury.stiffness)
+        state = ExactState(a, scores_of(self.products, a), woodbury.inner, woodbury.stiffness)
         if self.products.dtype == np.float64:
             state = replace(state, double_since=0)
         return self._recorded(replace(state, passes=share * (2 - share)))
@@ -297,7 +302,7 @@ class _ExactRun:
         if self.leads and len(state.history) == TRIED + 1 and state.history[-1]["gap"] > self.limits.far:
             return self._led_up(state)
         here = np.stack([state.coefficients, state.scores])
-        new, passes = self._newton(state)
+        new, passes, slow = self._newton(state)
         there, last = new, state.history[-1]
         if not _primal(self.losses, new) < last["objective"]:
             d = new - here
@@ -311,11 +316,12 @@ class _ExactRun:
                 state,
                 coefficients=there[0],
                 scores=there[1],
-                inner=self.woodbury.inner,
-                stiffness=self.woodbury.stiffness,
+                inner=self.preconditioner.woodbury.inner,
+                stiffness=self.preconditioner.woodbury.stiffness,
                 bound=max(state.bound, self._dual(*new)),
                 exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
                 passes=state.passes + passes,
+                near=state.near or slow,
             )
         )
 
@@ -326,14 +332,14 @@ class _ExactRun:
             odm, settings = self.losses.settings, replace(self.settings, tol=max(ROUGH, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
             run = _ExactRun(losses, self.products, settings, self.threads, False, self.limits)
-            run.woodbury, run.leads = self.woodbury, False
+            run.preconditioner, run.leads = self.preconditioner, False
             led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
             while not run.finished(led):
                 led = run.step(led)
         return self._recorded(replace(led, bound=state.bound, exactness=NEAR, history=state.history))
 
-    def _newton(self, state: ExactState) -> tuple[Array, float]:
-        """Coefficients and scores of the Newton step (2, n), and the passes it took."""
+    def _newton(self, state: ExactState) -> tuple[Array, float, bool]:
+        """Coefficients and scores of the Newton step (2, n), the passes it took, and whether its system was slow."""
         losses, products, a, scores = self.losses, self.products, state.coefficients, state.scores
         margins = losses.y * scores
         stiffness = losses.curvature(margins)
@@ -347,13 +353,12 @@ class _ExactRun:
         rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
         after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
         used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
-        return np.stack([new, after]), used / products.n**2
+        return np.stack([new, after]), used / products.n**2, count >= SLOW
 
     def _solve(self, state: ExactState, face: Array, stiffness: Array, residual: Array) -> tuple[Array, Array, int]:
         """``(K_SS + D_S)⁻¹ residual``, its scores on S and the products it took."""
         if not len(face):
             return np.zeros(0), np.zeros(0), 0
-        self.woodbury.follow(stiffness)
         gram, root = self.products.face(face, double_precision=state.double), np.sqrt(stiffness[face])
 
         applied = Kx = np.zeros(len(face))
@@ -369,11 +374,19 @@ class _ExactRun:
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
         enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        b, least, direct = root * residual, 2.0 * primal * enough, len(face) <= self.limits.direct_rows
-        most = self.limits.products
+        b, direct, most = root * residual, len(face) <= self.limits.direct_rows, self.limits.products
         if direct:
             most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
-        x, count = conjugate_gradients(apply, b, self.woodbury.on(face), least=least, most=most, on_step=follow)
+        x, count, near, least = np.zeros(len(face)), 0, state.near, 2.0 * primal * enough
+        if not near:
+            precondition = self.preconditioner.by_landmarks(face, stiffness)
+            x, count = conjugate_gradients(apply, b, precondition, least=least, most=min(SLOW, most), on_step=follow)
+            near = count == SLOW
+        if near:
+            least, precondition = CLOSE * least, self.preconditioner.by_cells(face, stiffness)
+            left = b - x - root * Kx
+            more, others = conjugate_gradients(apply, left, precondition, least=least, most=most, on_step=follow)
+            x, count = x + more, count + others
         left = b - x - root * Kx
         if direct and float(left @ left) > 2.0 * least:  # more than rounding
             x, left = self._solve_direct(face, root, b)
