@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_odm.kernels.jit import compiled, emitted
+from dask_odm.jit import compiled, emitted
 from dask_odm.typing import Array
 
 SIDE = 8  # of the tiles: a power of two

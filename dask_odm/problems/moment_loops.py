@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.kernels.turning import turn_rows
 from dask_odm.typing import Array
 

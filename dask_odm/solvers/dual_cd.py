@@ -11,7 +11,7 @@ The dual value never falls.
 
 from __future__ import annotations
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.typing import Array
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import run_threads
 from dask_odm.typing import Array

@@ -38,7 +38,8 @@ class Loop:
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         update_wrapper(self, function)
-        self._function, self._options, self._made = function, options, None
+        self._function, self._options = function, options
+        self._made: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
         made = self._made
