@@ -120,7 +120,7 @@ class ShardsInMemory:
         return self.scaling is None or not issparse(self.X) or not self.scaling.shift.any()
 
     def _rows(self, rows: Array) -> Any:
-        X = self.X[rows]
+        X = self.X[rows] if issparse(self.X) else self.X.take(rows, axis=0)  # four times as fast as by brackets
         if self.scaling is None or not self._is_scaled:
             return X
         if not issparse(X):
@@ -278,7 +278,8 @@ def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) 
         for X, y, weight in group.shards.blocks(s):
             counted[s] += group.rule.walk(X, y, weight, ends[s], seen)
             seen += len(y)
-    return ends, Moments.of(ends, counted)
+    with np.errstate(over="ignore", invalid="ignore"):  # of this thread: who asked refuses weights that overflow
+        return ends, Moments.of(ends, counted)
 
 
 def mix_group(group: GroupOfShards, walked: Array, centre: Centre) -> Mixture:
