@@ -86,8 +86,12 @@ def compiled_in_order(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A helper of loops whose constant arguments must be known to the compiler where it is called."""
-    return Loop(function, forceinline=True, **_FAST)
+    """A helper of loops whose constant arguments must be known to the compiler where it is called.
+
+    Its code becomes part of the loop before that is compiled: compiled by itself and then taken in, it took twice as
+    long, for the same speed.
+    """
+    return Loop(function, inline="always", **_FAST)
 
 
 def emitted(function: Callable[..., Any]) -> Any:
