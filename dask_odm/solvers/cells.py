@@ -22,7 +22,7 @@ from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.products import Products
 from dask_odm.solvers.dense import mended
-from dask_odm.solvers.pcg import Woodbury, nystrom_features
+from dask_odm.solvers.pcg import Woodbury, gather_features, nystrom_features, spread_features
 from dask_odm.typing import Array
 
 CELL_ROWS = 512
@@ -81,12 +81,12 @@ def _widest(some: Array, rng: np.random.Generator) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The active rows of a cell: their places on the face, the factor of ``I + √c E √c``, √c and L."""
+    """The active rows of a cell, their places on the face, the factor of ``I + √c E √c``, and √c."""
 
+    rows: Array
     at: Array
     factor: Array
     root: Array
-    features: Array
 
     def solved(self, v: Array) -> Array:
         found: Array = lapack.dpotrs(self.factor, v, lower=1)[0]
@@ -119,9 +119,7 @@ class CellBlocks:
         inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(total for _, total in factored), lower=True)
         pairs = [zip(group, own, strict=True) for group, (own, _) in zip(groups, factored, strict=True)]
         root = np.sqrt(stiffness)
-        blocks = [
-            _Block(place[cell], factor, root[cell], self._features[cell]) for pair in pairs for cell, factor in pair
-        ]
+        blocks = [_Block(cell, place[cell], factor, root[cell]) for pair in pairs for cell, factor in pair]
         shares = [blocks[len(blocks) * g // GROUPS : len(blocks) * (g + 1) // GROUPS] for g in range(GROUPS)]
 
         def apply(v: Array) -> Array:
@@ -131,14 +129,16 @@ class CellBlocks:
                 total = np.zeros(self._features.shape[1])
                 for block in share:
                     out[block.at] = x = block.solved(v[block.at])
-                    total += (block.root * x).astype(np.float32) @ block.features
+                    gather_features(self._features, block.rows, block.root * x, total)
                 return total
 
-            inside = cho_solve(inner, sum(run_threads(gather, shares, self._threads))).astype(np.float32)
+            inside = cho_solve(inner, sum(run_threads(gather, shares, self._threads)))
 
             def spread(share: list[_Block]) -> None:
                 for block in share:
-                    out[block.at] -= block.solved(block.root * (block.features @ inside))
+                    model = np.empty(len(block.at))
+                    spread_features(self._features, block.rows, inside, model)
+                    out[block.at] -= block.solved(block.root * model)
 
             run_threads(spread, shares, self._threads)
             return out

@@ -70,18 +70,18 @@ class Woodbury:
 
             def gather(span: slice) -> Array:
                 out = np.zeros(len(self.inner))
-                _gather(self._features, face[span], w[span], out)
+                gather_features(self._features, face[span], w[span], out)
                 return out
 
             inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
-            run_threads(lambda s: _spread(self._features, face[s], inside, w[s]), spans, self._threads)
+            run_threads(lambda s: spread_features(self._features, face[s], inside, w[s]), spans, self._threads)
             return v - root * w
 
         return apply
 
 
 @compiled
-def _gather(features: Array, index: Array, v: Array, out: Array) -> None:
+def gather_features(features: Array, index: Array, v: Array, out: Array) -> None:
     """``out += features[index].T @ v`` in float64."""
     for i in range(index.size):
         row, x = features[index[i]], v[i]
@@ -90,7 +90,7 @@ def _gather(features: Array, index: Array, v: Array, out: Array) -> None:
 
 
 @compiled
-def _spread(features: Array, index: Array, c: Array, out: Array) -> None:
+def spread_features(features: Array, index: Array, c: Array, out: Array) -> None:
     """``out <- features[index] @ c`` in float64."""
     for i in range(index.size):
         row, total = features[index[i]], 0.0

@@ -102,13 +102,6 @@ def test_dense_is_the_matrix_and_symmetric_to_the_bit(n, budget):
     np.testing.assert_array_equal(K, K.T)
 
 
-def test_a_block_is_a_copy():
-    gram = Gram(RBF(), ArrayRows(rows(TILE_ROWS)), PLENTY)
-    before = gram.matvec(np.ones(TILE_ROWS))
-    gram.block(0)[:] = 0.0
-    np.testing.assert_array_equal(gram.matvec(np.ones(TILE_ROWS)), before)
-
-
 def test_an_error_while_reading_is_passed_on_and_does_no_harm():
     class Failing(ArrayRows):
         fail = True

@@ -25,7 +25,7 @@ PLENTY = Resources(1 << 30)
 def tiled(monkeypatch):
     """Any size takes the way of large ones."""
     monkeypatch.setattr(dual, "DENSE_ROWS", 10)
-    monkeypatch.setattr(dual, "solve_exact", partial(solve_exact, limits=ExactLimits(dense_rows=100)))
+    monkeypatch.setattr(dual, "solve_exact", partial(solve_exact, limits=ExactLimits(whole_rows=0, dense_rows=100)))
 
 
 def solve(p: SmallProblem, start=None, *, resources=PLENTY, certify=True, **settings) -> Solution:
@@ -197,6 +197,7 @@ def test_one_class_only_is_still_a_problem():
     assert (p.decision(solution.dual[0]) > 0).all()
 
 
+@pytest.mark.usefixtures("tiled")
 def test_budget_for_tiles_is_what_the_solver_leaves(monkeypatch):
     seen = []
 

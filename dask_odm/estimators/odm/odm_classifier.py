@@ -25,7 +25,7 @@ from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
+from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out, require_rest
 from dask_odm.estimators.odm.recipes import RECIPES, choose_for_machines, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
@@ -176,7 +176,7 @@ class ODMClassifier(ProbabilisticClassifier):
         Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
         of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
         settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
-        rows. A file does not hold it. Of more than two classes only with ``multi_class="ovr"``, as all of ``loo``.
+        rows. A file does not hold it. More than two classes need ``multi_class="ovr"`` or None, as all of ``loo``.
     loo_score_ : float
         Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
         time; folds, which may lose all of them, say less.
@@ -370,7 +370,7 @@ class ODMClassifier(ProbabilisticClassifier):
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
         plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
-        return super()._joined(plain) | (joined_left_out(machines) if self._scheme == "ovr" else {})
+        return super()._joined(plain) | joined_left_out(machines)
 
     def _starts(self) -> tuple[tuple[Array, float], ...]:
         """Weights and intercept of every machine to start from."""
@@ -389,6 +389,7 @@ class ODMClassifier(ProbabilisticClassifier):
         return super()._scheme
 
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        require_rest(loo=fit.loo, scheme=self._scheme, classes=len(data.class_weights))
         if self.solver == "auto" and len(data.class_weights) > 2:
             choice = choose_for_machines(choice, data, fit, self._scheme)
         return super()._trained(choice, data, fit)
