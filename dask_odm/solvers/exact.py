@@ -18,13 +18,14 @@ smaller λ, each the start of the next, are the way around that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.errors import InputError
+from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
@@ -32,8 +33,8 @@ from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.dense import mended
-from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
+from dask_odm.solvers.dense import factored, mended
+from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, gram_of, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.pcg import Woodbury, nystrom_features
@@ -43,10 +44,12 @@ from dask_odm.typing import Array
 LANDMARKS = 1024  # the most rows that the preconditioner is made of
 SUBSET = 4  # the start is the solution of one row in so many
 ROUGH = 0.03  # the gap that the start is solved to
-FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
+FORCING = 0.1  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
+ENOUGH = 0.3  # of the gap that is asked for; no step leaves less
 LITTLE = 0.01  # share of the gap: a step that gains less is poor
 EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
 ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
+REFINEMENTS = 20  # products that mend a factor in float32
 TRIED = 2  # steps after which a large gap calls for smaller λ first
 EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
 NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
@@ -58,8 +61,8 @@ class ExactLimits:
 
     Parameters
     ----------
-    whole_rows : int
-        The most rows whose matrix is held whole, and solved by Cholesky alone.
+    whole_rows, whole_numbers : int
+        The most rows, and numbers in them, whose matrix is held whole, and solved by Cholesky alone.
     dense_rows : int
         Of these, the most that are solved in float64 by Cholesky alone where nothing else got there.
     direct_rows : int
@@ -73,11 +76,16 @@ class ExactLimits:
     """
 
     whole_rows: int = 2048
+    whole_numbers: int = 1 << 22
     dense_rows: int = 1024
     direct_rows: int = 4096
     products: int = 400
     patience: int = 10
     far: float = 0.5
+
+    def are_whole(self, n: int, d: int) -> bool:
+        """Whether the matrix of ``n`` rows of ``d`` features is held whole."""
+        return n <= self.whole_rows and n * d <= self.whole_numbers
 
 
 LIMITS = ExactLimits()
@@ -100,6 +108,8 @@ class ExactState:
         Kernel entries used so far, by those of the whole matrix.
     double_since : int
         The step since which products have entries in float64, float32 having got no further; −1 before.
+    direct : bool
+        Whether systems go to Cholesky at once, the landmarks having been of too little use.
     history : list of dict
     """
 
@@ -112,6 +122,7 @@ class ExactState:
     exactness: float = 1.0
     passes: float = 0.0
     double_since: int = -1
+    direct: bool = False
     history: list[Record] = field(default_factory=list)
 
     @property
@@ -121,16 +132,16 @@ class ExactState:
 
 def landmark_count(n: int) -> int:
     """Rows that the preconditioner of ``n`` rows is made of."""
-    return min(LANDMARKS, n // 12 + 64, n)
+    return min(LANDMARKS, n // 32 + 64, n)
 
 
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
     """Peak bytes of a solve where it runs; rows, and what products take, aside."""
+    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0
     if n <= LIMITS.dense_rows:
-        return 5 * 8 * n * n
+        return max(whole, 5 * 8 * n * n)
     r = landmark_count(n)
     m = min(n, LIMITS.direct_rows)
-    whole = gram_bytes(n) if n <= LIMITS.whole_rows else 0  # before, and gone again
     return max(whole, 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 8 * m * (m + 2 * d) + 40 * 8 * n)
 
 
@@ -170,7 +181,7 @@ def solve_exact(
         Called with the record and with the state of every step.
     """
     with single_threaded_blas:
-        if products.n <= limits.whole_rows and resume is None:
+        if resume is None and limits.are_whole(products.n, products.rows(np.zeros(1, np.int64)).shape[1]):
             found = _solve_whole(losses, products, settings, start, threads)
             if found.converged:
                 for record in found.history:
@@ -203,8 +214,8 @@ class _ExactRun:
         limits: ExactLimits,
     ) -> None:
         self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
-        self.certify, self.limits, self.leads = certify, limits, True
-        self.began = time.perf_counter()
+        self.certify, self.limits, self.leads, self.direct = certify, limits, True, False
+        self.began, self.room = time.perf_counter(), Room()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Make the preconditioner, and the state to start from unless there is one to go on from."""
@@ -219,8 +230,6 @@ class _ExactRun:
         a = self._rough(rng) if start is None else start
         share = float(np.count_nonzero(a) / n)
         state = ExactState(a, scores_of(self.products, a), self.woodbury.inner, self.woodbury.stiffness)
-        if self.products.dtype == np.float64:
-            state = replace(state, double_since=0)
         return self._recorded(replace(state, passes=share * (2 - share)))
 
     def _rough(self, rng: np.random.Generator) -> Array:
@@ -315,6 +324,7 @@ class _ExactRun:
                 stiffness=self.woodbury.stiffness,
                 bound=max(state.bound, self._dual(*new)),
                 exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
+                direct=state.direct or self.direct,
                 passes=state.passes + passes,
             )
         )
@@ -368,17 +378,39 @@ class _ExactRun:
             Kx = Kx + length * applied
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
-        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        b, least, direct = root * residual, 2.0 * primal * enough, len(face) <= self.limits.direct_rows
+        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, ENOUGH * tol)
+        b, least, m = root * residual, 2.0 * primal * enough, len(face)
+        able, count, total = m <= self.limits.direct_rows, 0, 0
+        for precondition, most in self._preconditioners(face, root, able, state.direct):
+            Kx = np.zeros(m)
+            x, count = conjugate_gradients(apply, b, precondition, least=least, most=most, on_step=follow)
+            left, total = b - x - root * Kx, total + count
+            if not able or float(left @ left) <= 2.0 * least:  # more is not rounding
+                return root * x, Kx, total
+        x, left = self._solve_direct(face, root, b)
+        return root * x, left / root, total + 1
+
+    def _preconditioners(
+        self, face: Array, root: Array, able: bool, direct: bool
+    ) -> Iterator[tuple[Callable[[Array], Array], int]]:
+        """What conjugate gradients may be preconditioned by, in turn, and the most products of each."""
         most = self.limits.products
-        if direct:
-            most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
-        x, count = conjugate_gradients(apply, b, self.woodbury.on(face), least=least, most=most, on_step=follow)
-        left = b - x - root * Kx
-        if direct and float(left @ left) > 2.0 * least:  # more than rounding
-            x, left = self._solve_direct(face, root, b)
-            return root * x, left / root, count + 1
-        return root * x, Kx, count
+        if not (able and direct):
+            yield self.woodbury.on(face), min(most, 1 + len(face) // ROWS_PER_PRODUCT) if able else most
+        self.direct = True
+        factor = self._factor(face, root)
+        if factor is not None:
+            yield lambda v: lapack.spotrs(factor.T, v, lower=0)[0].astype(np.float64), REFINEMENTS
+
+    def _factor(self, face: Array, root: Array) -> Array | None:
+        """The Cholesky factor of ``1 + √c K_SS √c`` in float32, if there is one."""
+        system = self.room.take((len(face), len(face)), np.dtype(np.float32))
+        gram_of(self.products.kernel, self.products.rows(face), system, self.threads)
+        narrow = root.astype(np.float32)
+        system *= narrow
+        system *= narrow[:, None]
+        system.reshape(-1)[:: len(face) + 1] += 1.0
+        return system if factored(system, self.threads) else None
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
         """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
@@ -386,7 +418,7 @@ class _ExactRun:
 
         def solved(ridge: float) -> tuple[Array, Array] | None:
             nonlocal largest
-            system = self.products.kernel.tile(X, X)
+            system = self.products.kernel.tile(X, X, self.room.take((len(X), len(X)), X.dtype))
             system *= root
             system *= root[:, None]
             largest = float(np.abs(system.diagonal()).max())

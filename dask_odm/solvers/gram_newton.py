@@ -11,14 +11,15 @@ Starts from the solution of a quarter of the rows, found in the same way, where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
 
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.given import CallableKernel
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
@@ -36,7 +37,10 @@ ROUNDING = 1e-14  # a gap that is as good as none
 ROUGH = 0.03  # the gap that the start is solved to
 PART = 512  # rows of a product that a thread takes at a time
 IMPROVED = 0.5  # share of a certified gap that the next one may be: else rounding is in the way
+KEPT_BYTES = 20 << 20  # the most of a buffer that stays for the next solve
+KEPT_ROOMS = 2
 TINY = np.finfo(float).tiny
+_rooms: list[Room] = []
 
 Image = Callable[[Array], Array]
 
@@ -52,15 +56,29 @@ class ExactSolution:
     history: list[Record]
 
 
-def gram_bytes(n: int, itemsize: int = 4) -> int:
-    """Peak bytes of a solve: the matrix, and as much for the system of a step."""
-    return 2 * itemsize * n * n + 40 * 8 * n
+@contextmanager
+def _room() -> Iterator[Room]:
+    """Memory that nobody else uses meanwhile; small ones stay, since the first touch of fresh pages is slow."""
+    try:
+        room = _rooms.pop()
+    except IndexError:
+        room = Room()
+    try:
+        yield room
+    finally:
+        if room.nbytes <= KEPT_BYTES and len(_rooms) < KEPT_ROOMS:
+            _rooms.append(room)
 
 
-def gram_of(kernel: Kernel, X: Array, dtype: Any, threads: int = 1) -> Array:
-    """The Gram matrix of the rows ``X`` (n, d) as a ``dtype``, (n, n)."""
-    rows = X if isinstance(kernel, CallableKernel) else X.astype(dtype, copy=False)
-    out, left, right = np.empty((len(X), len(X)), dtype), kernel.pack_left(rows), kernel.pack_right(rows)
+def gram_bytes(n: int, d: int) -> int:
+    """Peak bytes of `solve_rows`: the matrix and as much for the system of a step, rows in both dtypes and packed."""
+    return 2 * (8 if n <= TO_ROUNDING else 4) * n * n + 48 * n * (d + 10) + 40 * 8 * n
+
+
+def gram_of(kernel: Kernel, X: Array, out: Array, threads: int = 1) -> Array:
+    """The Gram matrix of the rows ``X`` (n, d) in ``out`` (n, n), which is returned."""
+    rows = X if isinstance(kernel, CallableKernel) else X.astype(out.dtype, copy=False)
+    left, right = kernel.pack_left(rows), kernel.pack_right(rows)
 
     def fill(start: int) -> None:
         part = slice(start, min(start + PART, len(X)))
@@ -105,16 +123,16 @@ def solve_rows(
 
     That of up to `TO_ROUNDING` rows is in float64, and solved to rounding; that of more in float32.
     """
-    if len(X) <= TO_ROUNDING:
-        K = gram_of(kernel, X, np.float64)
-        found = solve_gram(losses, K, replace(settings, tol=min(settings.tol, ROUNDING)), start=start)
-        return replace(found, converged=found.point.gap <= settings.tol)
-    K = gram_of(kernel, X, np.float32, threads)
+    few, n = len(X) <= TO_ROUNDING, len(X)
+    goal = replace(settings, tol=min(settings.tol, ROUNDING)) if few else settings
 
     def certify(a: Array) -> Array:
         return scores_in_float64(kernel, X, a, threads)
 
-    return solve_gram(losses, K, settings, certify=certify, start=start, threads=threads)
+    with _room() as room:
+        K = gram_of(kernel, X, room.take((n, n), np.dtype(np.float64 if few else np.float32)), threads)
+        found = solve_gram(losses, K, goal, certify=None if few else certify, start=start, threads=threads)
+    return replace(found, converged=found.point.gap <= settings.tol)
 
 
 def solve_gram(
@@ -151,20 +169,19 @@ def solve_gram(
     ExactSolution
         Not converged where ``max_iter`` steps, or the digits of the matrix, were too few.
     """
-    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
-        run = _GramRun(losses, K, settings, threads, StepLog(on_step))
-        if start is None:
-            start = run.rough()
-        return run.solved(start, certify)
+    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"), _room() as room:
+        run = _GramRun(losses, K, settings, threads, StepLog(on_step), room)
+        return run.solved(run.rough() if start is None else start, certify)
 
 
 class _GramRun:
     """One solve: the coefficients ``a``, their scores, and the factor of the last system while it is of use."""
 
-    def __init__(self, losses: RowLosses, K: Array, settings: SolverSettings, threads: int, log: StepLog) -> None:
+    def __init__(
+        self, losses: RowLosses, K: Array, settings: SolverSettings, threads: int, log: StepLog, room: Room
+    ) -> None:
         self.losses, self.K, self.settings, self.threads, self.log = losses, K, settings, threads, log
-        self.stiffness, self.factor = np.zeros(0), np.zeros((0, 0), K.dtype)
-        self.space = np.empty(0, K.dtype)
+        self.stiffness, self.factor, self.room = np.zeros(0), np.zeros((0, 0), K.dtype), room
 
     def rough(self) -> Array:
         """The solution of a few of the rows, as coefficients of all."""
@@ -267,9 +284,7 @@ class _GramRun:
         if np.array_equal(stiffness, self.stiffness):
             return True
         m, dtype = len(face), self.K.dtype
-        if self.space.size < m * m:
-            self.space = np.empty(m * m, dtype)
-        system, root = self.space[: m * m].reshape(m, m), np.sqrt(stiffness[face]).astype(dtype)
+        system, root = self.room.take((m, m), dtype), np.sqrt(stiffness[face]).astype(dtype)
         self.stiffness = np.zeros(0)
         gather(self.K, face, root, system, self.threads)
         if not factored(system, self.threads):
