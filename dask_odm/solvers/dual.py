@@ -238,6 +238,7 @@ def _hand_over(
     products = RowProducts(kernel, source, max(0, spare), threads)
     run.preconditioner, run.problem.gram._tiles = None, None
     settings = replace(run.settings, max_iter=left)
+    certify = certify or rows.dtype == np.float64  # its products are of float32 until then
     found = solve_exact(losses, products, settings, start=a, threads=threads, certify=certify)
     steps = run.face_steps + len(found.history) - 1
     s, reached = losses.y * found.coefficients, found.converged

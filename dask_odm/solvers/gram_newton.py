@@ -21,6 +21,7 @@ from scipy.linalg import lapack
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.given import CallableKernel
+from dask_odm.kernels.jit import compiled
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
@@ -197,12 +198,12 @@ class _GramRun:
     def solved(self, a: Array, certify: Image | None) -> ExactSolution:
         """Steps until the gap is small, then the certificate, and again where that is larger."""
         tol, held = self.settings.tol, np.inf
-        self.a, self.scores, self.bound = a, self.image(a), 0.0
+        self.hold(a, self.image(a))
         self.record(self.image)
         while True:
             self.descend()
             if certify is not None:
-                self.scores, self.bound = certify(self.a), 0.0
+                self.hold(self.a, certify(self.a))
                 self.record(certify)
             gap = self.log.history[-1]["gap"]
             if gap <= tol or not gap < IMPROVED * held or len(self.log.history) > self.settings.max_iter:
@@ -212,6 +213,10 @@ class _GramRun:
         last = self.log.history[-1]
         point = Point(last["objective"], self.bound, last["gap"])
         return ExactSolution(self.a, self.scores, point, gap <= tol, self.log.history)
+
+    def hold(self, a: Array, scores: Array) -> None:
+        """Go on from coefficients whose scores are known anew: what was known of the dual is no more."""
+        self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.value(a, scores)
 
     def descend(self) -> None:
         """Newton steps until the gap is small, or P falls no further."""
@@ -234,14 +239,12 @@ class _GramRun:
 
     def record(self, image: Image) -> None:
         """A record of P and the gap at hand; ``image`` gives ``K`` times vectors in the scores' precision."""
-        primal = self.primal(self.a, self.scores)
         self.bound = max(self.bound, self.dual(self.a, self.scores, image))
-        gap = float(max(0.0, primal - self.bound) / max(primal, TINY))
-        if not np.isfinite(primal):
-            gap = np.inf
-        self.log.add(gap, primal, float(len(self.log.history) + 1))
+        gap = max(0.0, self.primal - self.bound) / max(self.primal, TINY)
+        self.log.add(gap if np.isfinite(self.primal) else np.inf, self.primal, float(len(self.log.history) + 1))
 
-    def primal(self, a: Array, scores: Array) -> float:
+    def value(self, a: Array, scores: Array) -> float:
+        """P of coefficients with their scores."""
         return 0.5 * float(a @ scores) + float(self.losses.losses(self.losses.y * scores).sum())
 
     def dual(self, a: Array, scores: Array, image: Image) -> float:
@@ -267,17 +270,17 @@ class _GramRun:
         new = staying
         new[face] += self.correction(stiffness[face], residual)
         after = scores + self.image(new - a)
-        before, primal = self.log.history[-1]["objective"], self.primal(new, after)
-        if not primal < before:
+        primal = self.value(new, after)
+        if not primal < self.primal:
             d, change = new - a, after - scores
             self.bound = max(self.bound, self.dual(new, after, self.image))
             length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
             new, after = a + length * d, scores + length * change
-            primal = self.primal(new, after)
-        if not primal < before:
-            return False
-        self.a, self.scores = new, after
-        return True
+            primal = self.value(new, after)
+        falls = primal < self.primal
+        if falls:
+            self.a, self.scores, self.primal = new, after, primal
+        return falls
 
     def factorise(self, stiffness: Array, face: Array) -> bool:
         """Factor ``1 + √c K √c`` over the face, unless it is that of the last step; whether it is positive definite."""
@@ -301,13 +304,19 @@ class _GramRun:
 
 
 def gather(K: Array, face: Array, root: Array, out: Array, threads: int) -> None:
-    """``out <- 1 + √c K √c`` over the face, whose √c is ``root`` (m,); above the diagonal it has the same."""
+    """``out <- 1 + √c K √c`` over the face, whose √c is ``root`` (m,): its lower half."""
+    starts = range(0, len(face), PART)[::-1]  # the longest rows first
 
     def fill(start: int) -> None:
-        part = slice(start, min(start + PART, len(face)))
-        np.take(K[face[part]], face, axis=1, out=out[part], mode="clip")
-        out[part] *= root
-        out[part] *= root[part, None]
+        _gather(K, face, root, out, start, min(start + PART, len(face)))
 
-    run_threads(fill, range(0, len(face), PART), threads if len(face) > 2 * PART else 1)
-    out.reshape(-1)[:: len(face) + 1] += 1.0
+    run_threads(fill, starts, threads if len(face) > 2 * PART else 1)
+
+
+@compiled
+def _gather(K: Array, face: Array, root: Array, out: Array, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        row, scale, into = K[face[i]], root[i], out[i]
+        for j in range(i + 1):
+            into[j] = scale * root[j] * row[face[j]]
+        into[i] += 1
