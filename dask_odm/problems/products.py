@@ -39,7 +39,7 @@ class Products(Protocol):
         ...
 
     def face(self, index: Array, *, double_precision: bool = False) -> Operator:
-        """``K[index, index]``; ``double_precision`` has float64 entries, else they are in the rows' dtype.
+        """``K[index, index]``, entries in float32, or ``double_precision``.
 
         Valid until the next face is asked for, which may keep its tiles in the same memory.
         """
@@ -68,7 +68,7 @@ class ChosenRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float64 if self.double_precision else self.source.dtype)
+        return np.dtype(np.float64 if self.double_precision else np.float32)
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
@@ -103,7 +103,7 @@ def cross_blocks(n: int) -> int:
 
 
 def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
-    """``κ(targets, sources) @ v`` for the targets of ``blocks``; products in the rows' dtype, sums in float64."""
+    """``κ(targets, sources) @ v`` for the targets of ``blocks``; products in the dtype of both, sums in float64."""
     weights, parts = v.astype(sources.dtype), []
     step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
     for b in blocks:
@@ -176,7 +176,8 @@ class RowProducts:
         return np.dtype(self.source.dtype)
 
     def rows(self, index: Array) -> Array:
-        return ChosenRows(self.source, index).read(0, len(index))
+        found: Array = np.asarray(self.source[index])
+        return found
 
     def face(self, index: Array, *, double_precision: bool = False) -> Operator:
         rows = ChosenRows(self.source, index, double_precision)

@@ -19,13 +19,14 @@ smaller λ, each the start of the next, are the way around that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.errors import InputError
+from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
@@ -33,8 +34,8 @@ from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
-from dask_odm.solvers.dense import mended
-from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
+from dask_odm.solvers.dense import factored, mended
+from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, gram_of, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.step_log import OnStep, Record, step_record
@@ -43,15 +44,18 @@ from dask_odm.typing import Array
 LANDMARKS = 1024  # the most rows that the preconditioner is made of
 SUBSET = 4  # the start is the solution of one row in so many
 ROUGH = 0.03  # the gap that the start is solved to
-FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
+FORCING = 0.1  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
+ENOUGH = 0.3  # of the gap that is asked for; no step leaves less
 SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
-CLOSE = 0.01  # exactness with cells, where more of it costs few products and saves steps
+CLOSE = 0.001  # exactness with cells, where more of it costs few products and saves steps
 LITTLE = 0.01  # share of the gap: a step that gains less is poor
 EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
 ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
+REFINEMENTS = 20  # products that mend a factor in float32
 TRIED = 2  # steps after which a large gap calls for smaller λ first
 EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
 NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
+Preconditioner = tuple[Callable[[Array], Array], int, float]
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,8 @@ class ExactLimits:
 
     Parameters
     ----------
-    whole_rows : int
-        The most rows whose matrix is held whole, and solved by Cholesky alone.
+    whole_rows, whole_numbers : int
+        The most rows, and numbers in them, whose matrix is held whole, and solved by Cholesky alone.
     dense_rows : int
         Of these, the most that are solved in float64 by Cholesky alone where nothing else got there.
     direct_rows : int
@@ -74,12 +78,17 @@ class ExactLimits:
         The largest gap after `TRIED` steps that does not call for smaller λ first.
     """
 
-    whole_rows: int = 3072
+    whole_rows: int = 2048
+    whole_numbers: int = 1 << 22
     dense_rows: int = 1024
     direct_rows: int = 4096
     products: int = 400
     patience: int = 10
     far: float = 0.5
+
+    def are_whole(self, n: int, d: int) -> bool:
+        """Whether the matrix of ``n`` rows of ``d`` features is held whole."""
+        return n <= self.whole_rows and n * d <= self.whole_numbers
 
 
 LIMITS = ExactLimits()
@@ -104,6 +113,8 @@ class ExactState:
         Whether systems are preconditioned by cells as well as by landmarks, these having been slow.
     double_since : int
         The step since which products have entries in float64, float32 having got no further; −1 before.
+    direct : bool
+        Whether systems go to Cholesky at once, the landmarks having been of too little use.
     history : list of dict
     """
 
@@ -117,6 +128,7 @@ class ExactState:
     passes: float = 0.0
     near: bool = False
     double_since: int = -1
+    direct: bool = False
     history: list[Record] = field(default_factory=list)
 
     @property
@@ -126,16 +138,16 @@ class ExactState:
 
 def landmark_count(n: int) -> int:
     """Rows that the preconditioner of ``n`` rows is made of."""
-    return min(LANDMARKS, n // 12 + 64, n)
+    return min(LANDMARKS, n // 32 + 64, n)
 
 
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
     """Peak bytes of a solve where it runs; rows, and what products take, aside."""
+    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0
     if n <= LIMITS.dense_rows:
-        return 5 * 8 * n * n
+        return max(whole, 5 * 8 * n * n)
     r = landmark_count(n)
     m = min(n, LIMITS.direct_rows)
-    whole = gram_bytes(n) if n <= LIMITS.whole_rows else 0  # before, and gone again
     preconditioner = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + cell_bytes(n, r, d)
     return max(whole, preconditioner + 8 * m * (m + 2 * d) + 40 * 8 * n)
 
@@ -176,7 +188,7 @@ def solve_exact(
         Called with the record and with the state of every step.
     """
     with single_threaded_blas:
-        if products.n <= limits.whole_rows and resume is None:
+        if resume is None and limits.are_whole(products.n, products.rows(np.zeros(1, np.int64)).shape[1]):
             found = _solve_whole(losses, products, settings, start, threads)
             if found.converged:
                 for record in found.history:
@@ -209,8 +221,8 @@ class _ExactRun:
         limits: ExactLimits,
     ) -> None:
         self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
-        self.certify, self.limits, self.leads = certify, limits, True
-        self.began = time.perf_counter()
+        self.certify, self.limits, self.leads, self.direct = certify, limits, True, False
+        self.began, self.room = time.perf_counter(), Room()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Make the preconditioner, and the state to start from unless there is one to go on from."""
@@ -224,8 +236,6 @@ class _ExactRun:
         a = self._rough(rng) if start is None else start
         share = float(np.count_nonzero(a) / n)
         state = ExactState(a, scores_of(self.products, a), woodbury.inner, woodbury.stiffness)
-        if self.products.dtype == np.float64:
-            state = replace(state, double_since=0)
         return self._recorded(replace(state, passes=share * (2 - share)))
 
     def _rough(self, rng: np.random.Generator) -> Array:
@@ -320,6 +330,7 @@ class _ExactRun:
                 stiffness=self.preconditioner.woodbury.stiffness,
                 bound=max(state.bound, self._dual(*new)),
                 exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
+                direct=state.direct or self.direct,
                 passes=state.passes + passes,
                 near=state.near or slow,
             )
@@ -373,25 +384,46 @@ class _ExactRun:
             Kx = Kx + length * applied
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
-        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        b, direct, most = root * residual, len(face) <= self.limits.direct_rows, self.limits.products
-        if direct:
-            most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
-        x, count, near, least = np.zeros(len(face)), 0, state.near, 2.0 * primal * enough
-        if not near:
-            precondition = self.preconditioner.by_landmarks(face, stiffness)
-            x, count = conjugate_gradients(apply, b, precondition, least=least, most=min(SLOW, most), on_step=follow)
-            near = count == SLOW
-        if near:
-            least, precondition = CLOSE * least, self.preconditioner.by_cells(face, stiffness)
+        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, ENOUGH * tol)
+        b, least = root * residual, 2.0 * primal * enough
+        x, left, total = np.zeros(len(face)), b, 0
+        for precondition, most, share in self._preconditioners(face, stiffness, state):
+            more, count = conjugate_gradients(apply, left, precondition, least=share * least, most=most, on_step=follow)
+            x, total = x + more, total + count
             left = b - x - root * Kx
-            more, others = conjugate_gradients(apply, left, precondition, least=least, most=most, on_step=follow)
-            x, count = x + more, count + others
-        left = b - x - root * Kx
-        if direct and float(left @ left) > 2.0 * least:  # more than rounding
-            x, left = self._solve_direct(face, root, b)
-            return root * x, left / root, count + 1
-        return root * x, Kx, count
+            if float(left @ left) <= 2.0 * least:  # more is not rounding
+                break
+        else:
+            if len(face) <= self.limits.direct_rows:
+                x, left = self._solve_direct(face, root, b)
+                return root * x, left / root, total + 1
+        return root * x, Kx, total
+
+    def _preconditioners(self, face: Array, stiffness: Array, state: ExactState) -> Iterator[Preconditioner]:
+        """What conjugate gradients are preconditioned by, in turn; the most products of each; its share of the rest."""
+        most = self.limits.products
+        if len(face) > self.limits.direct_rows:
+            if not state.near:
+                yield self.preconditioner.by_landmarks(face, stiffness), min(SLOW, most), 1.0
+            yield self.preconditioner.by_cells(face, stiffness), most, CLOSE
+            return
+        if not state.direct:
+            most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
+            yield self.preconditioner.by_landmarks(face, stiffness), most, 1.0
+        self.direct = True
+        factor = self._factor(face, np.sqrt(stiffness[face]))
+        if factor is not None:
+            yield lambda v: lapack.spotrs(factor.T, v, lower=0)[0].astype(np.float64), REFINEMENTS, 1.0
+
+    def _factor(self, face: Array, root: Array) -> Array | None:
+        """The Cholesky factor of ``1 + √c K_SS √c`` in float32, if there is one."""
+        system = self.room.take((len(face), len(face)), np.dtype(np.float32))
+        gram_of(self.products.kernel, self.products.rows(face), system, self.threads)
+        narrow = root.astype(np.float32)
+        system *= narrow
+        system *= narrow[:, None]
+        system.reshape(-1)[:: len(face) + 1] += 1.0
+        return system if factored(system, self.threads) else None
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
         """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
@@ -399,7 +431,7 @@ class _ExactRun:
 
         def solved(ridge: float) -> tuple[Array, Array] | None:
             nonlocal largest
-            system = self.products.kernel.tile(X, X)
+            system = self.products.kernel.tile(X, X, self.room.take((len(X), len(X)), X.dtype))
             system *= root
             system *= root[:, None]
             largest = float(np.abs(system.diagonal()).max())

@@ -11,14 +11,16 @@ Starts from the solution of a quarter of the rows, found in the same way, where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
 
+from dask_odm.jit import compiled
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.given import CallableKernel
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
@@ -36,7 +38,10 @@ ROUNDING = 1e-14  # a gap that is as good as none
 ROUGH = 0.03  # the gap that the start is solved to
 PART = 512  # rows of a product that a thread takes at a time
 IMPROVED = 0.5  # share of a certified gap that the next one may be: else rounding is in the way
+KEPT_BYTES = 20 << 20  # the most of a buffer that stays for the next solve
+KEPT_ROOMS = 2
 TINY = np.finfo(float).tiny
+_rooms: list[Room] = []
 
 Image = Callable[[Array], Array]
 
@@ -52,15 +57,29 @@ class ExactSolution:
     history: list[Record]
 
 
-def gram_bytes(n: int, itemsize: int = 4) -> int:
-    """Peak bytes of a solve: the matrix, and as much for the system of a step."""
-    return 2 * itemsize * n * n + 40 * 8 * n
+@contextmanager
+def _room() -> Iterator[Room]:
+    """Memory that nobody else uses meanwhile; small ones stay, since the first touch of fresh pages is slow."""
+    try:
+        room = _rooms.pop()
+    except IndexError:
+        room = Room()
+    try:
+        yield room
+    finally:
+        if room.nbytes <= KEPT_BYTES and len(_rooms) < KEPT_ROOMS:
+            _rooms.append(room)
 
 
-def gram_of(kernel: Kernel, X: Array, dtype: Any, threads: int = 1) -> Array:
-    """The Gram matrix of the rows ``X`` (n, d) as a ``dtype``, (n, n)."""
-    rows = X if isinstance(kernel, CallableKernel) else X.astype(dtype, copy=False)
-    out, left, right = np.empty((len(X), len(X)), dtype), kernel.pack_left(rows), kernel.pack_right(rows)
+def gram_bytes(n: int, d: int) -> int:
+    """Peak bytes of `solve_rows`: the matrix and as much for the system of a step, rows in both dtypes and packed."""
+    return 2 * (8 if n <= TO_ROUNDING else 4) * n * n + 48 * n * (d + 10) + 40 * 8 * n
+
+
+def gram_of(kernel: Kernel, X: Array, out: Array, threads: int = 1) -> Array:
+    """The Gram matrix of the rows ``X`` (n, d) in ``out`` (n, n), which is returned."""
+    rows = X if isinstance(kernel, CallableKernel) else X.astype(out.dtype, copy=False)
+    left, right = kernel.pack_left(rows), kernel.pack_right(rows)
 
     def fill(start: int) -> None:
         part = slice(start, min(start + PART, len(X)))
@@ -105,16 +124,16 @@ def solve_rows(
 
     That of up to `TO_ROUNDING` rows is in float64, and solved to rounding; that of more in float32.
     """
-    if len(X) <= TO_ROUNDING:
-        K = gram_of(kernel, X, np.float64)
-        found = solve_gram(losses, K, replace(settings, tol=min(settings.tol, ROUNDING)), start=start)
-        return replace(found, converged=found.point.gap <= settings.tol)
-    K = gram_of(kernel, X, np.float32, threads)
+    few, n = len(X) <= TO_ROUNDING, len(X)
+    goal = replace(settings, tol=min(settings.tol, ROUNDING)) if few else settings
 
     def certify(a: Array) -> Array:
         return scores_in_float64(kernel, X, a, threads)
 
-    return solve_gram(losses, K, settings, certify=certify, start=start, threads=threads)
+    with _room() as room:
+        K = gram_of(kernel, X, room.take((n, n), np.dtype(np.float64 if few else np.float32)), threads)
+        found = solve_gram(losses, K, goal, certify=None if few else certify, start=start, threads=threads)
+    return replace(found, converged=found.point.gap <= settings.tol)
 
 
 def solve_gram(
@@ -151,20 +170,19 @@ def solve_gram(
     ExactSolution
         Not converged where ``max_iter`` steps, or the digits of the matrix, were too few.
     """
-    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
-        run = _GramRun(losses, K, settings, threads, StepLog(on_step))
-        if start is None:
-            start = run.rough()
-        return run.solved(start, certify)
+    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"), _room() as room:
+        run = _GramRun(losses, K, settings, threads, StepLog(on_step), room)
+        return run.solved(run.rough() if start is None else start, certify)
 
 
 class _GramRun:
     """One solve: the coefficients ``a``, their scores, and the factor of the last system while it is of use."""
 
-    def __init__(self, losses: RowLosses, K: Array, settings: SolverSettings, threads: int, log: StepLog) -> None:
+    def __init__(
+        self, losses: RowLosses, K: Array, settings: SolverSettings, threads: int, log: StepLog, room: Room
+    ) -> None:
         self.losses, self.K, self.settings, self.threads, self.log = losses, K, settings, threads, log
-        self.stiffness, self.factor = np.zeros(0), np.zeros((0, 0), K.dtype)
-        self.space = np.empty(0, K.dtype)
+        self.stiffness, self.factor, self.room = np.zeros(0), np.zeros((0, 0), K.dtype), room
 
     def rough(self) -> Array:
         """The solution of a few of the rows, as coefficients of all."""
@@ -180,12 +198,12 @@ class _GramRun:
     def solved(self, a: Array, certify: Image | None) -> ExactSolution:
         """Steps until the gap is small, then the certificate, and again where that is larger."""
         tol, held = self.settings.tol, np.inf
-        self.a, self.scores, self.bound = a, self.image(a), 0.0
+        self.hold(a, self.image(a))
         self.record(self.image)
         while True:
             self.descend()
             if certify is not None:
-                self.scores, self.bound = certify(self.a), 0.0
+                self.hold(self.a, certify(self.a))
                 self.record(certify)
             gap = self.log.history[-1]["gap"]
             if gap <= tol or not gap < IMPROVED * held or len(self.log.history) > self.settings.max_iter:
@@ -195,6 +213,10 @@ class _GramRun:
         last = self.log.history[-1]
         point = Point(last["objective"], self.bound, last["gap"])
         return ExactSolution(self.a, self.scores, point, gap <= tol, self.log.history)
+
+    def hold(self, a: Array, scores: Array) -> None:
+        """Go on from coefficients whose scores are known anew: what was known of the dual is no more."""
+        self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.value(a, scores)
 
     def descend(self) -> None:
         """Newton steps until the gap is small, or P falls no further."""
@@ -217,14 +239,12 @@ class _GramRun:
 
     def record(self, image: Image) -> None:
         """A record of P and the gap at hand; ``image`` gives ``K`` times vectors in the scores' precision."""
-        primal = self.primal(self.a, self.scores)
         self.bound = max(self.bound, self.dual(self.a, self.scores, image))
-        gap = float(max(0.0, primal - self.bound) / max(primal, TINY))
-        if not np.isfinite(primal):
-            gap = np.inf
-        self.log.add(gap, primal, float(len(self.log.history) + 1))
+        gap = max(0.0, self.primal - self.bound) / max(self.primal, TINY)
+        self.log.add(gap if np.isfinite(self.primal) else np.inf, self.primal, float(len(self.log.history) + 1))
 
-    def primal(self, a: Array, scores: Array) -> float:
+    def value(self, a: Array, scores: Array) -> float:
+        """P of coefficients with their scores."""
         return 0.5 * float(a @ scores) + float(self.losses.losses(self.losses.y * scores).sum())
 
     def dual(self, a: Array, scores: Array, image: Image) -> float:
@@ -250,26 +270,24 @@ class _GramRun:
         new = staying
         new[face] += self.correction(stiffness[face], residual)
         after = scores + self.image(new - a)
-        before, primal = self.log.history[-1]["objective"], self.primal(new, after)
-        if not primal < before:
+        primal = self.value(new, after)
+        if not primal < self.primal:
             d, change = new - a, after - scores
             self.bound = max(self.bound, self.dual(new, after, self.image))
             length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
             new, after = a + length * d, scores + length * change
-            primal = self.primal(new, after)
-        if not primal < before:
-            return False
-        self.a, self.scores = new, after
-        return True
+            primal = self.value(new, after)
+        falls = primal < self.primal
+        if falls:
+            self.a, self.scores, self.primal = new, after, primal
+        return falls
 
     def factorise(self, stiffness: Array, face: Array) -> bool:
         """Factor ``1 + √c K √c`` over the face, unless it is that of the last step; whether it is positive definite."""
         if np.array_equal(stiffness, self.stiffness):
             return True
         m, dtype = len(face), self.K.dtype
-        if self.space.size < m * m:
-            self.space = np.empty(m * m, dtype)
-        system, root = self.space[: m * m].reshape(m, m), np.sqrt(stiffness[face]).astype(dtype)
+        system, root = self.room.take((m, m), dtype), np.sqrt(stiffness[face]).astype(dtype)
         self.stiffness = np.zeros(0)
         gather(self.K, face, root, system, self.threads)
         if not factored(system, self.threads):
@@ -286,13 +304,19 @@ class _GramRun:
 
 
 def gather(K: Array, face: Array, root: Array, out: Array, threads: int) -> None:
-    """``out <- 1 + √c K √c`` over the face, whose √c is ``root`` (m,); above the diagonal it has the same."""
+    """``out <- 1 + √c K √c`` over the face, whose √c is ``root`` (m,): its lower half."""
+    starts = range(0, len(face), PART)[::-1]  # the longest rows first
 
     def fill(start: int) -> None:
-        part = slice(start, min(start + PART, len(face)))
-        np.take(K[face[part]], face, axis=1, out=out[part], mode="clip")
-        out[part] *= root
-        out[part] *= root[part, None]
+        _gather(K, face, root, out, start, min(start + PART, len(face)))
 
-    run_threads(fill, range(0, len(face), PART), threads if len(face) > 2 * PART else 1)
-    out.reshape(-1)[:: len(face) + 1] += 1.0
+    run_threads(fill, starts, threads if len(face) > 2 * PART else 1)
+
+
+@compiled
+def _gather(K: Array, face: Array, root: Array, out: Array, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        row, scale, into = K[face[i]], root[i], out[i]
+        for j in range(i + 1):
+            into[j] = scale * root[j] * row[face[j]]
+        into[i] += 1

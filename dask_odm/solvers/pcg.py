@@ -102,13 +102,13 @@ def spread_features(features: Array, index: Array, c: Array, out: Array) -> None
 def nystrom_features(landmarks: Landmarks, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
     """L of all n rows, float32 (n, r), with ``L Lᵀ`` the Nyström approximation of the Gram matrix."""
     whitening = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).T
-    right = landmarks.kernel.pack_right(landmarks.rows)
-    whitening = whitening.astype(landmarks.rows.dtype)
+    right = landmarks.kernel.pack_right(landmarks.rows.astype(np.float32))
+    whitening = whitening.astype(np.float32)
     features = np.empty((n, len(landmarks)), np.float32)
 
     def fill(start: int) -> None:
         index = np.arange(start, min(n, start + FEATURE_ROWS))
-        tile = landmarks.kernel.tile_packed(landmarks.kernel.pack_left(rows(index)), right)
+        tile = landmarks.kernel.tile_packed(landmarks.kernel.pack_left(rows(index).astype(np.float32)), right)
         features[index[0] : index[-1] + 1] = tile @ whitening
 
     run_threads(fill, range(0, n, FEATURE_ROWS), threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
@@ -19,6 +20,14 @@ READ_INTO_MEMORY = "256MiB"  # stores, and lazy arrays, up to this are read into
 def read_limit() -> int:
     """Bytes of rows up to which a store is read into memory: ``dask_odm.read-into-memory`` of Dask's configuration."""
     return int(parse_bytes(dask.config.get("dask_odm.read-into-memory", READ_INTO_MEMORY)))
+
+
+def drawn(random_state: Any) -> int:
+    """A seed from what scikit-learn's parameter ``random_state`` may be."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+seed_of = lru_cache(maxsize=64)(drawn)  # of a number: to seed a generator anew takes as long as a step of a small fit
 
 
 @dataclass(frozen=True)
@@ -70,5 +79,5 @@ class FitRun:
             found = checkpoint_seed(checkpoint)
             seed = getattr(estimator, "_drawn", None) if found is None else found
         if seed is None:
-            seed = int(check_random_state(random_state).randint(2**31 - 1))
+            seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
         return cls(seed, **given, scratch=scratch, checkpoint=checkpoint, resume=resume)

@@ -82,8 +82,10 @@ def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **o
 
     def check() -> CheckedRows:
         X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
-        _require_labels_of_classes(y_)
-        classes, codes = np.unique(y_, return_inverse=True)
+        classes, codes = np.unique(y_, return_inverse=True) if _are_numbers(y_) else (None, None)
+        if classes is None or 2 * len(classes) > len(y_):  # whole numbers that repeat are labels, and soon told
+            _require_labels_of_classes(y_)
+            classes, codes = np.unique(y_, return_inverse=True)
         return CheckedRows(X_, y_, weight, names, classes, codes)
 
     checked: CheckedRows = as_input_error(check)
@@ -122,6 +124,11 @@ def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names)
     return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True), names
+
+
+def _are_numbers(y: Array) -> bool:
+    """Whether ``y`` holds whole numbers, one a row."""
+    return y.ndim == 1 and y.dtype.kind in "biu"
 
 
 def _require_labels_of_classes(y: Array) -> None:
