@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from dask_odm.data.rows.scaling import FEW, Scaling
 from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge
 from dask_odm.estimators.mdd.mdd_ridge import MDDRidge
 from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier
@@ -25,6 +27,7 @@ from dask_odm.kernels.loops import FEATURES
 
 ROWS = 60
 WIDE = 2049  # features of text, that machines of many classes learn from in their own way
+THIN = 80  # features of rows that are mostly zeros
 MANY = 1100  # rows of a solve that does not take Cholesky alone
 Fit = Callable[[], Any]
 
@@ -48,11 +51,15 @@ def _fits() -> list[Fit]:
             found += [_fit(ODMClassifier(kernel), dtype, features=width - 2) for kernel in ("rbf", "laplacian")]
         found += [_fit(ODMClassifier(), dtype, rows=MANY), _fit(ODMClassifier(n_partitions=4), dtype, rows=MANY)]
         found += [_fit(ODMClassifier(n_landmarks=20, certify=True), dtype, rows=MANY)]
+        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((FEW + 1, 1), dtype))]
         found += [
             _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
         ]
         found += [_fit(ODMClassifier(), dtype, classes=3), _fit(ODMClassifierCV("linear"), dtype)]
-        found += [_fit(ODMClassifier("linear"), dtype, features=WIDE, sparse=True, classes=3)]
+        found += [
+            _fit(ODMClassifier("linear"), dtype, features=WIDE, sparse=True, classes=classes) for classes in (2, 3)
+        ]
+        found += [_fit(ODMClassifier("linear"), dtype, features=THIN, share=0.1)]
         found += [_fit(SaddleSVC(solver=solver), dtype) for solver in ("mnp", "saddle", "gilbert")]
         found += [_fit(SaddleSVC(solver="saddle", n_clients=2), dtype), _fit(SaddleSVC(kernel="rbf"), dtype)]
         found += [_fit(MixingClassifier(local), dtype) for local in ("perceptron", "pa", "pa1", "odm")]
@@ -63,14 +70,16 @@ def _fits() -> list[Fit]:
     return found
 
 
-def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse: bool = False, classes: int = 2) -> Fit:
-    """A small fit and a prediction."""
+def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse: bool = False, classes: int = 2,
+         share: float = 1.0) -> Fit:  # fmt: skip
+    """A small fit and a prediction; ``share`` of the features are not zero."""
 
     def run() -> None:
         rng = np.random.default_rng(0)
         dense = rng.standard_normal((rows, features)).astype(dtype)
+        dense[:, : int((1.0 - share) * features)] = 0.0
         X: Any = csr_array(dense) if sparse else dense
-        scores = dense[:, 0] + 0.1 * rng.standard_normal(rows)
+        scores = dense[:, -1] + 0.1 * rng.standard_normal(rows)
         y = np.sign(scores) if classes == 2 else np.argsort(np.argsort(scores)) * classes // rows
         if "max_iter" in model.get_params():
             model.set_params(max_iter=2)

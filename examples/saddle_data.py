@@ -9,8 +9,10 @@ by default the one that ``DASK_ODM_DATA`` names; without one, there are the gene
 from __future__ import annotations
 
 import argparse
+import json
 import lzma
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,29 @@ Rows = tuple[Any, Any, Any, Any]
 NAMES = ("iris", "mushrooms", "phishing", "a7a", "ijcnn1", "skin-nonskin", "madelon")
 RATIO = 0.1  # of the least distance from the plane to the largest; the paper prints it the other way round
 BLURRED = 0.1  # of the unit ball's radius: rows nearer to the plane have labels at random
+
+
+class Kept:
+    """What was measured, in a JSON file, so that a figure that was interrupted goes on where it was.
+
+    Parameters
+    ----------
+    path : str or None
+        None keeps nothing.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._file = None if path is None else Path(path)
+        there = self._file is not None and self._file.exists()
+        self._found: dict[str, Any] = json.loads(self._file.read_text()) if self._file and there else {}
+
+    def __call__(self, name: str, measure: Callable[[], Any]) -> Any:
+        """What is kept by this name, else what ``measure()`` returns, as JSON has it."""
+        if name not in self._found:
+            self._found[name] = json.loads(json.dumps(measure()))
+            if self._file is not None:
+                self._file.write_text(json.dumps(self._found))
+        return self._found[name]
 
 
 def synthetic(n: int, d: int, *, separable: bool = True, nonzero: float = 1.0, seed: int = 0) -> tuple[Any, Any]:

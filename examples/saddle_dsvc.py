@@ -1,14 +1,15 @@
 """Saddle-DSVC and what it sends: beside distributed Gilbert (the paper's figure 3) and HOGWILD! (its figure 6).
 
-    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure3 --full --output figure3.png
-    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure6 --full --output figure6.png --workers 2
+    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure3 --full --keep f3.json --output figure3.png
+    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure6 --full --keep f6.json --output figure6.png
 
 figure3 : the hard margin that is certified (of separable rows) over communication, k = 20 clients.
 figure6 : accuracy on test rows over communication: the ν-SVM of alpha = 0.85 by Saddle-DSVC and by Gilbert's algorithm,
           and the SVM of C = 32 by HOGWILD!, where w travels to a client and its step back, for every row.
 
 A unit of communication is k·d numbers, one for every client and feature. It does not depend on where clients are: they
-are threads of this process, or with ``--workers`` tasks of Dask's workers. Without ``--full`` the rows are few and
+are threads of this process, or with ``--workers`` tasks of Dask's workers. With ``--keep`` the same command, given
+again, goes on where it was interrupted. Without ``--full`` the rows are few and
 generated. Needs Matplotlib (``pip install "dask-odm[plot]"``).
 """
 
@@ -19,12 +20,13 @@ import io
 import os
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 from hogwild import hogwild
 from matplotlib.figure import Figure
-from saddle_data import Rows, available, published, split, synthetic
+from saddle_data import Kept, Rows, available, published, split, synthetic
 
 from dask_odm import SaddleSVC
 from dask_odm.engine.workers import local_workers
@@ -81,7 +83,8 @@ def figure3(options: argparse.Namespace) -> Figure:
         for line, settings in LINES.items():
             # blocks of one take an exchange for every feature a sweep: about as many exchanges in all
             steps = max(16, most // rows[0].shape[1]) if "block_size" in settings else most
-            found[name][line] = margins(rows, steps, **settings)
+            measure = partial(margins, rows, steps, **settings)
+            found[name][line] = options.kept(f"{name} {line}", measure)
         tell(name, "margin", found[name])
     return drawn(found, "certified margin")
 
@@ -95,11 +98,12 @@ def figure6(options: argparse.Namespace) -> Figure:
     most = 256 if options.full else 16
     found: dict[str, dict[str, Curve]] = {}
     for name, rows in sets.items():
-        found[name] = {
-            "Saddle-DSVC": accuracies(rows, most, solver="saddle"),
-            "Gilbert": accuracies(rows, most, solver="gilbert"),
-            "HOGWILD!": accuracies_of_hogwild(rows, 5 if options.full else 2),
+        lines = {
+            "Saddle-DSVC": partial(accuracies, rows, most, solver="saddle"),
+            "Gilbert": partial(accuracies, rows, most, solver="gilbert"),
+            "HOGWILD!": partial(accuracies_of_hogwild, rows, 5 if options.full else 2),
         }
+        found[name] = {line: options.kept(f"{name} {line}", measure) for line, measure in lines.items()}
         tell(name, "accuracy", found[name])
     return drawn(found, "accuracy")
 
@@ -134,9 +138,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("figure", nargs="?", choices=list(FIGURES), help="Without it both, one after the other.")
     parser.add_argument("--full", action="store_true", help="The paper's sizes, and published data where they are.")
     parser.add_argument("--workers", type=int, default=0, help="Workers of Dask to start; 0: threads of this process.")
+    parser.add_argument("--keep", help="JSON file of what was measured; one that is there is gone on with.")
     parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="Folder of published data sets.")
     parser.add_argument("--output", help="File for the figure, such as figure3.png; without it there is none.")
     options = parser.parse_args(arguments)
+    options.kept = Kept(options.keep)
     where: AbstractContextManager[Any] = local_workers(options.workers) if options.workers else nullcontext()
     with warnings.catch_warnings(), where:
         warnings.simplefilter("ignore")  # fits are stopped early on purpose

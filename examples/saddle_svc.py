@@ -1,16 +1,17 @@
 """SaddleSVC in memory, as the paper measures it: beside NuSVC (its figures 1 and 2) and Gilbert's algorithm (table 1).
 
-    DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 5 --output figure1.png
-    python examples/saddle_svc.py figure2 --full --most 60 --output figure2.png
-    DASK_ODM_DATA=folder python examples/saddle_svc.py table1 --full --most 60 --output table1.png
+    DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 5 --keep f1.json --output figure1.png
+    python examples/saddle_svc.py figure2 --full --most 60 --keep f2.json --output figure2.png
+    DASK_ODM_DATA=folder python examples/saddle_svc.py table1 --full --most 60 --keep t1.json --output table1.png
 
 figure1 : objective and accuracy on test rows over seconds, of the ν-SVM for alpha = 0.85. Every point is a fit of its
-          own that was stopped after so many iterations, NuSVC's too.
+          own that was stopped after so many iterations, NuSVC's too; the legend says where NuSVC's first took too long.
 figure2 : seconds over the number of rows, of rows in 512 features that no plane separates; NuSVC by its default
           tolerance, the others to a certified gap of 1e-3.
 table1  : the hard margin of separable rows; all to a certified gap of 1e-3, or as far as they get in `--most` seconds.
 
-Without ``--full`` the rows are few and generated, which takes seconds. Needs Matplotlib
+A fit of NuSVC is ended after ``--limit`` seconds, of figure 2 too. With ``--keep`` the same command, given again, goes
+on where it was interrupted. Without ``--full`` the rows are few and generated, which takes seconds. Needs Matplotlib
 (``pip install "dask-odm[plot]"``).
 """
 
@@ -19,16 +20,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import multiprocessing
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from saddle_data import Rows, available, published, split, synthetic
+from saddle_data import Kept, Rows, available, published, split, synthetic
 from sklearn.svm import NuSVC
 
 from dask_odm import SaddleSVC
@@ -46,8 +47,7 @@ PAPER = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A fit: seconds, half the squared distance of its points of the hulls, accuracy, and whether it had ended."""
 
     seconds: float
@@ -84,15 +84,35 @@ def of_nu_svc(rows: Rows, steps: int) -> Point:
     return Point(seconds, objective, model.score(*rows[2:]), steps < 0 or int(model.n_iter_[0]) < steps)
 
 
-def growing(fit: Callable[[int], Point], first: int, limit: float) -> Iterator[Point]:
-    """Fits of more and more iterations, until one has ended or took more than ``limit`` seconds."""
+def within(limit: float, fit: Callable[[], Point]) -> Point | None:
+    """A fit in a process of its own, which is ended after ``limit`` seconds: then there is none."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=lambda: send.send(fit()))
+    process.start()
+    found: Point | None = receive.recv() if receive.poll(limit) else None
+    process.terminate()
+    process.join()
+    return found
+
+
+def growing(fit: Callable[[int], Point | None], first: int, most: float) -> Iterator[Point]:
+    """Fits of more and more iterations, until one has ended, took more than ``most`` seconds or is none."""
     steps = first
-    while True:
-        point = fit(steps)
+    while (point := fit(steps)) is not None:
         yield point
-        if point.ended or point.seconds > limit:
+        if point.ended or point.seconds > most:
             return
         steps *= 2
+
+
+def curve(solver: str, rows: Rows, options: argparse.Namespace) -> list[Point]:
+    """Points of a solver for figure 1."""
+    fits: dict[str, tuple[Callable[[int], Point | None], int]] = {
+        "saddle": (lambda steps: of_saddle("saddle", rows, steps), 16),
+        "mnp": (lambda steps: of_saddle("mnp", rows, steps), 1),
+        "NuSVC": (lambda steps: within(options.limit, lambda: of_nu_svc(rows, steps)), 100),
+    }
+    return list(growing(*fits[solver], options.most))
 
 
 def figure1(options: argparse.Namespace) -> Figure:
@@ -104,26 +124,32 @@ def figure1(options: argparse.Namespace) -> Figure:
     axes = figure.subplots(len(sets), 2, squeeze=False)
     of_saddle("saddle", split(*synthetic(100, 8)), 16)  # compiles
     for (name, rows), (left, right) in zip(sets.items(), axes, strict=True):
-        found = {
-            "saddle": list(growing(lambda steps, rows=rows: of_saddle("saddle", rows, steps), 16, options.most)),
-            "mnp": list(growing(lambda steps, rows=rows: of_saddle("mnp", rows, steps), 1, options.most)),
-            "NuSVC": list(growing(lambda steps, rows=rows: of_nu_svc(rows, steps), 100, options.most)),
-        }
-        for solver, points in found.items():
-            seconds = [point.seconds for point in points]
-            left.loglog(seconds, [max(point.objective, 1e-12) for point in points], "o-", markersize=3, label=solver)
-            right.semilogx(seconds, [point.accuracy for point in points], "o-", markersize=3, label=solver)
-            last = points[-1]
-            state = "" if last.ended else "  (not ended)"
-            print(
-                f"{name:13} {len(rows[1]):7} rows  {solver:7} {last.seconds:9.3f} s  objective {last.objective:.3e}  "
-                f"accuracy {last.accuracy:.4f}{state}",
-                flush=True,
-            )
+        for solver in ("saddle", "mnp", "NuSVC"):
+            measured = options.kept(f"{name} {solver}", lambda rows=rows, solver=solver: curve(solver, rows, options))
+            points = [Point(*each) for each in measured]
+            seconds, shown = [point.seconds for point in points], label(solver, points, options.limit)
+            left.loglog(seconds, [max(point.objective, 1e-12) for point in points], "o-", markersize=3, label=shown)
+            right.semilogx(seconds, [point.accuracy for point in points], "o-", markersize=3)
+            print(f"{name:13} {len(rows[1]):7} rows  {described(shown, points)}", flush=True)
         left.set(ylabel=f"{name}\nobjective", xlabel="seconds")
         right.set(ylabel="accuracy", xlabel="seconds")
         left.legend()
     return figure
+
+
+def label(solver: str, points: list[Point], limit: float) -> str:
+    """What the legend says of a solver."""
+    if not points:
+        return f"{solver}: none within {limit:g} s"
+    return solver if points[-1].ended else f"{solver}: not ended"
+
+
+def described(shown: str, points: list[Point]) -> str:
+    """Where a curve ends."""
+    if not points:
+        return shown
+    last = points[-1]
+    return f"{shown:18} {last.seconds:9.3f} s  objective {last.objective:.3e}  accuracy {last.accuracy:.4f}"
 
 
 def figure2(options: argparse.Namespace) -> Figure:
@@ -133,18 +159,27 @@ def figure2(options: argparse.Namespace) -> Figure:
     for n in sizes:
         rows = split(*synthetic(n * 10 // 9, d, separable=False))
         for solver, seconds in found.items():
-            if seconds and seconds[-1] > options.most:
+            if len(seconds) < sizes.index(n) or (seconds and seconds[-1] > options.most):
                 continue  # more rows take longer still
-            point = of_nu_svc(rows, -1) if solver == "NuSVC" else of_saddle(solver, rows, 10_000)
-            print(f"{n:7} rows  {solver:7} {point.seconds:9.3f} s  accuracy {point.accuracy:.4f}", flush=True)
-            seconds.append(point.seconds)
+            measured = options.kept(f"{n} {solver}", lambda rows=rows, solver=solver: whole(solver, rows, options))
+            points = [Point(*measured)] if measured else []
+            print(f"{n:7} rows  {described(label(solver, points, options.limit), points)}", flush=True)
+            seconds += [measured[0]] if measured else []
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for solver, seconds in found.items():
-        axes.loglog(sizes[: len(seconds)], seconds, "o-", label=solver)
+        more = "" if len(seconds) == len(sizes) else f": more rows not within {options.limit:g} s, or not tried"
+        axes.loglog(sizes[: len(seconds)], seconds, "o-", label=solver + more)
     axes.set(xlabel="rows", ylabel="seconds", title=f"d = {d}, α = {ALPHA}")
     axes.legend()
     return figure
+
+
+def whole(solver: str, rows: Rows, options: argparse.Namespace) -> Point | None:
+    """A fit to its end, for figure 2."""
+    if solver == "NuSVC":
+        return within(options.limit, lambda: of_nu_svc(rows, -1))
+    return of_saddle(solver, rows, 10_000)
 
 
 def hard_margin(solver: str, rows: Rows, most: float) -> tuple[float, float, float, int]:
@@ -177,7 +212,10 @@ def table1(options: argparse.Namespace) -> Figure:
     found: dict[str, list[float]] = {}
     for name, rows in sets.items():
         for solver in ("mnp", "saddle", "gilbert"):
-            seconds, objective, gap, steps = hard_margin(solver, rows, options.most)
+            measured = options.kept(
+                f"{name} {solver}", lambda rows=rows, solver=solver: hard_margin(solver, rows, options.most)
+            )
+            seconds, objective, gap, steps = measured
             paper = dict(zip(("saddle", "gilbert"), PAPER.get(name, ()), strict=False)).get(solver, "")
             print(f"{name:10} {solver:8} {seconds:6.2f} {objective:8.5f} {gap:.1e} {steps:6}   {paper}", flush=True)
             if name.isdigit():
@@ -202,9 +240,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("figure", nargs="?", choices=list(FIGURES), help="Without it all of them, one after the other.")
     parser.add_argument("--full", action="store_true", help="The paper's sizes, and published data where they are.")
     parser.add_argument("--most", type=float, default=1.0, help="Seconds after which nothing longer is tried.")
+    parser.add_argument("--limit", type=float, default=60.0, help="Seconds after which a fit of NuSVC is ended.")
+    parser.add_argument("--keep", help="JSON file of what was measured; one that is there is gone on with.")
     parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="Folder of published data sets.")
     parser.add_argument("--output", help="File for the figure, such as figure1.png; without it there is none.")
     options = parser.parse_args(arguments)
+    options.kept = Kept(options.keep)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fits are stopped early on purpose
         for name in [options.figure] if options.figure else FIGURES:

@@ -164,12 +164,18 @@ def sum_groups(
     meter: Meter | None = None,
 ) -> Any:
     """What ``method`` of ``query`` sums over groups of chunks, added up pair by pair: a pass's task."""
-    buffer = store.buffer()
+    buffer, piece_rows = store.buffer(), getattr(query, "piece_rows", None)
     more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
+
+    def blocks(group: range) -> Iterator[RowBlock]:
+        if piece_rows is None:
+            return _chunks(store, group, buffer, columns)
+        return _pieces(store, group, piece_rows, columns)
+
     try:
         with single_threaded_blas:
             return tree_sum(
-                method(query, _counted(_blocks(store, group, buffer, columns), meter), *arguments, *argument)
+                method(query, _counted(blocks(group), meter), *arguments, *argument)
                 for group, argument in zip(groups, more, strict=True)
             )
     finally:
@@ -180,7 +186,19 @@ def _counted(blocks: Iterator[RowBlock], meter: Meter | None) -> Iterator[RowBlo
     return blocks if meter is None else meter.over(blocks, rows_of)
 
 
-def _blocks(store: Store, chunks: range, buffer: NDArray[np.uint8], columns: Columns) -> Iterator[RowBlock]:
+def _chunks(store: Store, chunks: range, buffer: NDArray[np.uint8], columns: Columns) -> Iterator[RowBlock]:
+    """Rows of ``chunks``, a chunk at a time."""
     for i in chunks:
         block = store.read(i, buffer)
         yield RowBlock(block.X, *columns(block), block.first)
+
+
+def _pieces(store: Store, chunks: range, piece_rows: int, columns: Columns) -> Iterator[RowBlock]:
+    """Rows of ``chunks``, so many of a chunk at a time."""
+    for i in chunks:
+        y, weight = columns(store.read_columns(i))
+        first, at = store.chunk_slice(i).start, 0
+        for X in store.read_pieces(i, piece_rows):
+            rows = slice(at, at + len(X))
+            yield RowBlock(X, y[rows], weight[rows], first + at)
+            at += len(X)

@@ -168,12 +168,16 @@ class Rounds:
     def _each(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], stride: int = 1) -> list[Any]:
         """``function(*a)`` for each of ``arguments``, j of them where shard ``j * stride`` is."""
         if self._cluster.client is None:
-            return run_threads(lambda a: function(*a), arguments, self._cluster.threads)
+            try:
+                return run_threads(lambda a: function(*a), arguments, self._cluster.threads)
+            finally:
+                return_free_memory()  # once, since it takes as long as a small shard's step
         return [self._submit(self._places[j * stride], function, *a) for j, a in enumerate(arguments)]
 
     def _submit(self, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
         key = f"{self._name}-{function.__name__.strip('_')}-{self._serial}-{self._sent}"
-        future = self._cluster.submit(key, place, function, *arguments)
+        task = (_tidily, function) if function in _OF_CALLERS else (function,)
+        future = self._cluster.submit(key, place, *task, *arguments)
         self._sent += 1
         self._started.append(future)
         self._keys.append(key)
@@ -285,9 +289,14 @@ class _Shard:
 
 def _run(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a caller's function returns, read-only, as it is given its arguments."""
+    with single_threaded_blas:
+        return read_only(function(*map(read_only, arguments)))
+
+
+def _tidily(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A worker's task that gives back what it freed."""
     try:
-        with single_threaded_blas:
-            return read_only(function(*map(read_only, arguments)))
+        return function(*arguments)
     finally:
         return_free_memory()
 
@@ -306,6 +315,9 @@ def _move(step: Step, held: Any, shard: _Shard, message: Any) -> _Shard:
 
 def _look(question: Question, held: Any, shard: _Shard, message: Any) -> Any:
     return _run(question, held, shard.state, message)
+
+
+_OF_CALLERS = (_hold, _begin, _move, _look)  # tasks in which callers' functions run
 
 
 def _add(add: Add, left: Any, right: Any) -> Any:

@@ -53,6 +53,7 @@ from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolv
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.events import CheckpointOpened, Event, listen
+from dask_odm.jit import frozen
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
@@ -135,11 +136,15 @@ class StoreEstimator(BaseEstimator):
         """Raise InputError where no store can be learned from, be it small."""
 
     def _of_model(self, model: Model) -> dict[str, Any]:
-        """Fitted attributes that a model itself holds; copies, so that who writes into them changes no prediction."""
+        """Fitted attributes that a model itself holds; who writes into them would change no prediction.
+
+        So they are copies; coefficients of many machines, which may be large, are not to be written.
+        """
         if isinstance(model, LinearModel):
             return {"coef_": model.weights.copy(), "intercept_": model.intercept.copy()}
         if isinstance(model, KernelModel):
-            return {"dual_coef_": model.coefficients.copy(), "intercept_": model.intercept.copy()}
+            held = model.coefficients
+            return {"dual_coef_": frozen(held) if len(held) > 1 else held.copy(), "intercept_": model.intercept.copy()}
         return {}
 
     # Fitting ---------------------------------------------------------------------------------------------------

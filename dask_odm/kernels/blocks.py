@@ -324,59 +324,6 @@ class Gram:
             return None, v[columns], y[rows], None
         return v[rows], v[columns], y[rows], y[columns]
 
-    def block(self, b: int) -> Array:
-        """The diagonal tile of block ``b``, as a copy."""
-        if self._tiles is not None:
-            return self._kept(b, b).copy()
-        with self._scratch() as scratch:
-            return self.kernel.tile_packed(scratch.left(b), scratch.right(b))
-
-    def add_columns(self, b: int, v: Array, y: Array) -> None:
-        """``y += K[:, block b] @ v`` for float64 ``y`` (n,), in place."""
-        w, groups = v.astype(self.dtype), self.tiling.groups
-
-        def update(g: int) -> None:
-            mine = range(g, self.tiling.count, groups)
-            if self._tiles is not None:
-                for i in mine:
-                    tile = self._kept(i, b) if self.tiling.owns(i, b) else self._kept(b, i)
-                    self.kernel.multiply(tile, self.rows.d, *self._column(i, b, w, y))
-                return
-            with self._scratch() as scratch:
-                for i in mine:  # block b is packed anew on the side it is needed: little beside a tile
-                    left, right = (i, b) if self.tiling.owns(i, b) else (b, i)
-                    sides = scratch.left(left), scratch.right(right)
-                    self.kernel.products(*sides, *self._column(i, b, w, y))
-
-        # kept tiles are read faster than threads start
-        run_threads(update, range(groups), self.threads if self._tiles is None else 1)
-
-    def _column(
-        self, i: int, b: int, v: Array, y: Array
-    ) -> tuple[Array | None, Array | None, Array | None, Array | None]:
-        """The vectors that the tile of blocks ``i`` and ``b``, in either order, multiplies and adds to."""
-        target = y[self._slice(i)]
-        return (None, v, target, None) if self.tiling.owns(i, b) else (v, None, None, target)
-
-    def columns(self, index: Array) -> Array:
-        """``K[index, :]`` of ascending ``index``, shape (len(index), n), in the dtype of the rows."""
-        out = np.empty((len(index), self.n), self.dtype)
-        with self._scratch() as scratch:
-            chosen = self.kernel.pack_left(self._take(index, scratch))
-            for b in range(self.tiling.count):
-                out[:, self._slice(b)] = self.kernel.tile_packed(chosen, scratch.right(b))
-        return out
-
-    def _take(self, index: Array, scratch: Scratch) -> Array:
-        """Rows at ascending ``index``, (len(index), d), read block by block."""
-        out = np.empty((len(index), self.rows.d), self.dtype)
-        for b in range(self.tiling.count):
-            start, stop = self.tiling.span(b)
-            at = np.flatnonzero((index >= start) & (index < stop))
-            if len(at):
-                out[at] = scratch.read(b)[index[at] - start]
-        return out
-
     def dense(self) -> Array:
         """The whole matrix, (n, n), exactly symmetric."""
         K = np.empty((self.n, self.n), self.dtype)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled, inlined
+from dask_odm.jit import compiled, inlined
 
 COLUMNS = 512  # columns of a panel
 RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64
@@ -93,9 +93,11 @@ def exp2_float64(t: Any, bias: Any) -> None:
         t[i] = _power_float64(t[i]) + bias
 
 
+# Products and distances, float32 and float64 have functions of their own, between which the outermost loops choose by
+# constants: a branch further in that is never taken is compiled all the same, and a first fit waits for it.
 @inlined
-def _add_features(
-    entries: Any, a0: Any, a1: Any, a2: Any, a3: Any, b: Any, columns: int, step: int, manhattan: bool, fresh: bool
+def _add_products(
+    entries: Any, a0: Any, a1: Any, a2: Any, a3: Any, b: Any, columns: int, step: int, fresh: bool
 ) -> None:
     """Add to ``columns`` columns of ``entries`` (4, COLUMNS) what ``step`` features give; ``fresh``: to zeros."""
     size = COLUMNS
@@ -107,21 +109,37 @@ def _add_features(
             t0, t1, t2, t3 = entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j]
         for k in range(step):
             x = b[k * size + j]
-            if manhattan:
-                t0 -= abs(a0[k] - x)
-                t1 -= abs(a1[k] - x)
-                t2 -= abs(a2[k] - x)
-                t3 -= abs(a3[k] - x)
-            else:
-                t0 += a0[k] * x
-                t1 += a1[k] * x
-                t2 += a2[k] * x
-                t3 += a3[k] * x
+            t0 += a0[k] * x
+            t1 += a1[k] * x
+            t2 += a2[k] * x
+            t3 += a3[k] * x
+        entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j] = t0, t1, t2, t3
+
+
+@inlined
+def _add_distances(
+    entries: Any, a0: Any, a1: Any, a2: Any, a3: Any, b: Any, columns: int, step: int, fresh: bool
+) -> None:
+    """As `_add_products`, minus distances by feature."""
+    size = COLUMNS
+    zero = b[0] - b[0]
+    for j in range(columns):
+        if fresh:
+            t0, t1, t2, t3 = zero, zero, zero, zero
+        else:
+            t0, t1, t2, t3 = entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j]
+        for k in range(step):
+            x = b[k * size + j]
+            t0 -= abs(a0[k] - x)
+            t1 -= abs(a1[k] - x)
+            t2 -= abs(a2[k] - x)
+            t3 -= abs(a3[k] - x)
         entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j] = t0, t1, t2, t3
 
 
 @inlined
 def _logarithms(
+    add: Any,
     entries: Any,
     left: Any,
     r0: int,
@@ -132,7 +150,6 @@ def _logarithms(
     panel: Any,
     columns: int,
     step: int,
-    manhattan: bool,
 ) -> None:
     """``entries <-`` log2 of the kernel values of four rows."""
     at0, at1, at2, at3 = r0 * width, r1 * width, r2 * width, r3 * width
@@ -141,19 +158,16 @@ def _logarithms(
         a2, a3 = left[at2 + k : at2 + k + step], left[at3 + k : at3 + k + step]
         b = panel[k * COLUMNS : (k + step) * COLUMNS]
         if k == 0:
-            _add_features(entries, a0, a1, a2, a3, b, columns, step, manhattan, True)
+            add(entries, a0, a1, a2, a3, b, columns, step, True)
         else:
-            _add_features(entries, a0, a1, a2, a3, b, columns, step, manhattan, False)
+            add(entries, a0, a1, a2, a3, b, columns, step, False)
 
 
 @inlined
-def _store(t: Any, out: Any, bias: Any, narrow: bool) -> None:
+def _store(power: Any, t: Any, out: Any, bias: Any) -> None:
     """``out <- 2**min(t, 0) + bias``."""
     for i in range(out.size):
-        if narrow:
-            out[i] = _power_float32(t[i]) + bias
-        else:
-            out[i] = _power_float64(t[i]) + bias
+        out[i] = power(t[i]) + bias
 
 
 @inlined
@@ -241,10 +255,17 @@ def store_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
             panel, columns = right[begin * width : (begin + size) * width], _whole(end - begin)
             for i in range(0, n, 4):
                 r1, r2, r3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-                _logarithms(entries, left, i, r1, r2, r3, width, panel, columns, step, manhattan)
+                if manhattan:
+                    _logarithms(_add_distances, entries, left, i, r1, r2, r3, width, panel, columns, step)
+                else:
+                    _logarithms(_add_products, entries, left, i, r1, r2, r3, width, panel, columns, step)
                 for r in range(min(4, n - i)):
                     at = (i + r) * m
-                    _store(entries[r * size : (r + 1) * size], tile[at + begin : at + end], bias, narrow)
+                    row, out = entries[r * size : (r + 1) * size], tile[at + begin : at + end]
+                    if narrow:
+                        _store(_power_float32, row, out, bias)
+                    else:
+                        _store(_power_float64, row, out, bias)
 
     return store
 
@@ -293,7 +314,10 @@ def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
                     if stored:
                         at0, at1, at2, at3 = r0 * m, r1 * m, r2 * m, r3 * m
                     else:
-                        _logarithms(entries, left, r0, r1, r2, r3, width, panel, columns, step, manhattan)
+                        if manhattan:
+                            _logarithms(_add_distances, entries, left, r0, r1, r2, r3, width, panel, columns, step)
+                        else:
+                            _logarithms(_add_products, entries, left, r0, r1, r2, r3, width, panel, columns, step)
                         if narrow:
                             exp2_float32(entries[: 3 * size + columns], bias)
                         else:

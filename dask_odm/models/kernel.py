@@ -22,6 +22,8 @@ from dask_odm.typing import Array
 TILE_ROWS = 1024
 SLAB_TILES = 16  # tiles of rows whose scores of all machines are held at a time, where classes make pairs
 SUPPORT_BYTES = 16 << 20  # of support rows that are scaled and packed at a time
+SUPPORT_ROWS = 4096  # and the most of them
+PAIR_SUPPORT = 256  # support rows of a tile where classes make pairs: mostly of one class, which few machines know
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +95,14 @@ class KernelModel:
         values[:] = self.intercept[:, None]
         starts = range(0, n, TILE_ROWS)
         with single_threaded_blas:
-            for right, coefficients in self._support_blocks(dtype):
+            for packed in self._support_blocks(dtype):
 
-                def add(start: int, right: Packed = right, coefficients: Array = coefficients) -> None:
+                def add(start: int, packed: list[tuple[Packed, Array]] = packed) -> None:
                     rows = slice(start, start + TILE_ROWS)
                     block = X[rows].toarray() if issparse(X) else X[rows]
                     left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
-                    self._add(left, right, coefficients, values[:, rows], by_tiles)
+                    for right, coefficients in packed:
+                        self._add(left, right, coefficients, values[:, rows], by_tiles)
 
                 run_threads(add, starts, threads, "predict")
         return values
@@ -121,14 +124,16 @@ class KernelModel:
         else:
             values[used] += coefficients[used] @ tile.T
 
-    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Packed, Array]]:
-        """Scaled and packed support rows with their coefficients, a bounded number at a time."""
+    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[list[tuple[Packed, Array]]]:
+        """Scaled and packed support rows with their coefficients, tile by tile, a bounded number at a time."""
         n, d = self.support.shape
-        step = max(1, min(1024 if self.pairs else 4096, SUPPORT_BYTES // (d * dtype.itemsize)))
-        for start in range(0, n, step):
-            rows = self.support[start : start + step].astype(dtype, copy=False)
-            coefficients = self.coefficients[:, start : start + step].astype(dtype)
-            yield self.kernel.pack_right(self.scaling(rows)), coefficients
+        most = max(1, min(SUPPORT_ROWS, SUPPORT_BYTES // (d * dtype.itemsize)))
+        step = min(PAIR_SUPPORT, most) if self.pairs else most
+        for first in range(0, n, most):
+            rows = self.scaling(self.support[first : first + most].astype(dtype, copy=False))
+            coefficients = self.coefficients[:, first : first + most]
+            parts = [slice(start, start + step) for start in range(0, len(rows), step)]
+            yield [(self.kernel.pack_right(rows[part]), coefficients[:, part].astype(dtype)) for part in parts]
 
     def arrays(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled_in_order
+from dask_odm.jit import compiled_in_order
 from dask_odm.typing import Array
 
 MOST_ROUNDS = 200  # of Newton on the projection's factor: it ends after a few, each caps a row more at least

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
+from dask_odm.jit import frozen
+from dask_odm.problems.sparse_loops import entry_hessian
 from dask_odm.typing import Array
 
 
@@ -83,6 +85,23 @@ class FeatureMap:
             out[: self.d] = self.scaling.factor * (out[: self.d] - self.scaling.shift * total)
         if self.bias > 0:
             out[-1] = self.constant * total
+        return out
+
+    def products(self, block: Any, c: Array) -> Array:
+        """Σ c φφᵀ of sparse rows whose columns ascend, by their entries, float64 (k, k)."""
+        d, c = self.d, c.astype(np.float64)
+        out, total = np.zeros((self.k, self.k)), float(c.sum())
+        entry_hessian(frozen(block.data), frozen(block.indices), frozen(block.indptr), c, out)
+        out += np.tril(out, -1).T
+        mean = block.T @ c if self.k > d or self.scaling is not None else np.zeros(d)
+        if self.scaling is not None:
+            factor, shift = self.scaling.factor, self.scaling.shift
+            mixed = np.outer(shift, mean - 0.5 * total * shift)
+            out[:d, :d] = factor[:, None] * (out[:d, :d] - mixed - mixed.T) * factor
+            mean = factor * (mean - total * shift)
+        if self.k > d:
+            out[d, :d] = out[:d, d] = self.constant * mean
+            out[d, d] = self.bias * total
         return out
 
     def squares(self, block: Any, c: Array) -> Array:

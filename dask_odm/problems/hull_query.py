@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import block_rows
 from dask_odm.problems.row_passes import RowBlock

@@ -13,10 +13,12 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal_loops import double_sums, line_slopes, row_losses, small_sums
 from dask_odm.problems.span_loops import span_sums
+from dask_odm.problems.sparse_loops import band_slope
+from dask_odm.problems.sparse_loops import segment_gaps as band_gaps
 from dask_odm.typing import Array
 
 L = TypeVar("L", bound="Loss")
@@ -146,6 +148,18 @@ class BandLoss(FusedLoss):
         return np.asarray(
             line_slopes(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, steps)
         )
+
+    def slope(self, scores: Array, change: Array, y: Array, weight: Array, step: float) -> tuple[float, float]:
+        """First and second derivative by step of the rows' losses at ``scores + step · change``, summed."""
+        first, second = band_slope(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, step)
+        return float(first), float(second)
+
+    def segment_gaps(self, scores: Array, y: Array, weight: Array, start: Array, stop: Array, steps: Array) -> Array:
+        """What the rows are short of Fenchel's equality, summed, with ``start + step · (stop − start)`` for dual
+        variables: one sum for every one of ``steps``.
+        """
+        rows = scores, y, frozen(weight), self.positive, self.stiffness, self.band
+        return np.asarray(band_gaps(*rows, start, stop, steps))
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
         """Two bits a row: outside the band; and below it, or as stiff above it."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
+from dask_odm.kernels.turning import turn_rows
 from dask_odm.typing import Array
 
 TILE = 4  # columns whose products are summed at a time: sixteen sums stay in registers
@@ -24,14 +25,14 @@ def add_moments(
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
+    X : C-contiguous ndarray of shape (n, d)
     y : ndarray of shape (n, t)
     root : ndarray of shape (n,), or empty: all 1
         √c, square roots of weights.
     rows : int64 ndarray of shape (m,), or empty: all
         Those that are meant.
     origin, y_origin : ndarrays of shapes (d,) and (t,)
-        The former in the type of ``some``.
+        The former in the type of ``some``, as X is.
     some : ndarray of shape (k, WIDTH), k ≥ d + t + 1 a multiple of `TILE`
         To work in; 0 below its first d + t + 1 rows.
     total : float64 ndarray of shape (k, k)
@@ -49,18 +50,16 @@ def _turn(
 ) -> None:
     """z of ``n`` rows from ``start`` on, as the first columns of ``out``, which stays in the fastest cache."""
     d, t = origin.size, y_origin.size
+    turn_rows(X, rows, start, n, origin, out)
+    for j in range(t):
+        for i in range(n):
+            out[d + j, i] = y[rows[start + i] if rows.size else start + i, j] - y_origin[j]
     for i in range(n):
-        r = rows[start + i] if rows.size else start + i
-        for j in range(d):
-            out[j, i] = X[r, j] - origin[j]
-        for j in range(t):
-            out[d + j, i] = y[r, j] - y_origin[j]
         out[d + t, i] = 1.0
     if root.size:
-        for i in range(n):
-            here = root[rows[start + i] if rows.size else start + i]
-            for j in range(d + t + 1):
-                out[j, i] *= here
+        for j in range(d + t + 1):
+            for i in range(n):
+                out[j, i] *= root[rows[start + i] if rows.size else start + i]
 
 
 @compiled

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import Affine
 from dask_odm.problems.kernel_features import span_bytes
@@ -157,13 +157,14 @@ class MomentQuery:
         """Add the moments of some rows, by compiled loops: their lower blocks alone."""
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
-        some = buffers.setdefault(dtype, np.zeros((total.shape[1], WIDTH), dtype))
+        if dtype not in buffers:
+            buffers[dtype] = np.zeros((total.shape[1], WIDTH), dtype)
         # a difference from an origin of the rows' own type is exact but for its last digit
-        near = self.embedding.origin.astype(dtype, copy=False)
+        near, X = self.embedding.origin.astype(dtype, copy=False), frozen(np.ascontiguousarray(piece.X, dtype))
         for i in range(self.n_shards):
             rows = order[bounds[i] : bounds[i + 1]]
             if rows.size or self.shard_of is None:
-                add_moments(frozen(piece.X), piece.y, piece.weight, rows, near, self.y_origin, some, total[i])
+                add_moments(X, piece.y, piece.weight, rows, near, self.y_origin, buffers[dtype], total[i])
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""
@@ -332,19 +333,20 @@ class LeaveOutQuery:
     def pass_bytes(self) -> PassBytes:
         """What a task of a pass holds."""
         (d, r), lams, t = self.rotation.shape, self.inverse.shape[1], len(self.y_mean)
-        own = 8 * (d * r + r * (lams + t)) + self.embedding.work_bytes(self._piece_rows)
-        return PassBytes(8 * lams * t, 24, own + 8 * self._piece_rows * (d + 3 * r + 3 * lams * (1 + t)))
+        own = 8 * (d * r + r * (lams + t)) + self.embedding.work_bytes(self.piece_rows)
+        return PassBytes(8 * lams * t, 24, own + 8 * self.piece_rows * (d + 3 * r + 3 * lams * (1 + t)))
 
     @property
-    def _piece_rows(self) -> int:
+    def piece_rows(self) -> int:
+        """Rows that errors are made of at a time."""
         return max(64, PIECE_BYTES // (8 * (len(self.rotation) + self.inverse.shape[1])))
 
     def sums(self, blocks: Iterable[RowBlock]) -> Array:
         """``Σ c e²`` over rows, e the error of each on the fit without it, (λ, t); not finite where one row is all."""
         total = np.zeros((self.inverse.shape[1], len(self.y_mean)))
         for block in blocks:
-            for start in range(0, len(block.y), self._piece_rows):
-                rows = slice(start, start + self._piece_rows)
+            for start in range(0, len(block.y), self.piece_rows):
+                rows = slice(start, start + self.piece_rows)
                 weight = block.weight[rows] if block.weight.size else np.ones(len(block.y[rows]))
                 total += self._errors(block.X[rows], block.y[rows], weight)
         return total

@@ -173,15 +173,3 @@ class KernelProblem(Generic[G]):
         primal = half_norm + float(self.losses.losses(margins).sum())
         dual = -half_norm - float(self.losses.conjugates(s).sum())
         return Point(primal, dual, float(self.losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny))
-
-    def dual_slope(self, u: Array, direction: Array, step: float) -> float:
-        """Derivative of D(u + step · direction) by ``step`` > 0. No kernel pass."""
-        losses, low, high = self.losses, self.losses.settings.low, self.losses.settings.high
-        s, change = self.y * (u[0] + step * direction[0]), self.y * direction[0]
-        up = (s > 0) | ((s == 0) & (change > 0))
-        stiffness = np.where(losses.stiffness_high > 0, losses.stiffness_high, 1.0)
-        # where υ = 0 a negative s is not allowed: as good as a wall
-        downhill = np.where(losses.stiffness_high > 0, high - s / stiffness, np.where(change < 0, np.inf, 0.0))
-        slope = np.where(up, low - s / losses.stiffness_low, downhill)
-        moves = change != 0
-        return float(change[moves] @ (slope - self.y * (u[1] + step * direction[1]))[moves])

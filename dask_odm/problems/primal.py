@@ -23,9 +23,11 @@ from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import FusedLoss, Loss, as_fused
 from dask_odm.problems.primal_loops import MOST_FEATURES, gather_active
 from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
+from dask_odm.problems.sparse_primal import is_thin
 from dask_odm.typing import Array
 
 SPARSE_ROWS = 4096  # of a CSR matrix that products are taken of at a time
+HESSIAN_ENTRIES = 4  # entries of thin rows that products are taken of at a time, for every entry of their Hessian
 SAMPLED_ROWS = 250_000  # the fewest rows that a sampled Hessian is summed over
 MOST_STRIDE = 32  # the fewest rows that a Hessian is summed over are one in so many
 BLOCK_BYTES = 1 << 20  # bytes of rows that BLAS takes products of at a time, and of the active ones beside them
@@ -67,7 +69,10 @@ def hessian_stride(n: int, k: int) -> int:
 def block_rows(d: int, X: Any) -> int:
     """Rows that products are taken of at a time."""
     if issparse(X):
-        return SPARSE_ROWS
+        if not is_thin(X) or d > EXACT_FEATURES:
+            return SPARSE_ROWS
+        n = X.shape[0]  # as many rows as have more entries than their Hessian, whose sum costs as much as they do
+        return int(max(SPARSE_ROWS, min(n // 2 + 1, HESSIAN_ENTRIES * d * d * n // max(1, X.nnz))))
     rows = max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
     return rows if d <= MOST_FEATURES else max(rows, d // 2)  # sums of d² cost as much as the rows of a block
 
@@ -178,12 +183,14 @@ class Query:
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
                 X = block.X if n <= step else block.X[rows]
-                if self.double_precision:
+                if self.double_precision and X.dtype != np.float64:
                     X = X.astype(np.float64)
                 yield self.features.block(X), block.y[rows], block.weight[rows]
 
     def _second(self, X: Any, c: Array) -> Array:
-        """Σ c φφᵀ, (k, k), by BLAS over the active rows."""
+        """Σ c φφᵀ, (k, k), by BLAS over the active rows, or by the entries of sparse rows that have few."""
+        if issparse(X) and is_thin(X) and X.has_sorted_indices:
+            return self.features.products(X, c)
         X = self.features.dense(X)
         active = np.empty((len(X), self.features.k), X.dtype)
         count = gather_active(X, c, self.features.constant, active)

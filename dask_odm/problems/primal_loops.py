@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.typing import Array
 
 MOST_FEATURES = 64  # the most that the loop sums a Hessian of: beyond, BLAS is as fast

@@ -14,6 +14,8 @@ from itertools import pairwise
 from operator import add
 from typing import Any, Protocol
 
+from scipy.sparse import csr_array, issparse
+
 from dask_odm.events import Meter
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -100,7 +102,8 @@ class Passes(Protocol):
         Parameters
         ----------
         query : object
-            Sent to whoever has the rows.
+            Sent to whoever has the rows. One that uses rows up in runs of ``piece_rows`` (int) from the first of a
+            block, so that it does not matter how long blocks are, may be given such runs as blocks.
         method : callable
             Of the query's class; takes an iterable of `RowBlock` and returns what can be added.
         of_groups : sequence
@@ -109,6 +112,15 @@ class Passes(Protocol):
             Bytes of the answer, where they are many.
         """
         ...
+
+
+def _between(X: Any, start: int, stop: int) -> Any:
+    """Rows ``start:stop``, which share the memory of all."""
+    if not issparse(X):
+        return X[start:stop]
+    bounds = X.indptr[start : stop + 1]
+    entries = slice(int(bounds[0]), int(bounds[-1]))
+    return csr_array((X.data[entries], X.indices[entries], bounds - bounds[0]), shape=(len(bounds) - 1, X.shape[1]))
 
 
 class ThreadPasses:
@@ -131,7 +143,7 @@ class ThreadPasses:
     def cut(cls, X: Any, y: Array, weight: Array, step: int, most: int, threads: int = 1) -> ThreadPasses:
         """Blocks of ``step`` rows of ``X``, in up to ``most`` groups of about as many blocks."""
         starts = range(0, X.shape[0], step)
-        blocks = [RowBlock(X[i : i + step], y[i : i + step], weight[i : i + step], i) for i in starts]
+        blocks = [RowBlock(_between(X, i, i + step), y[i : i + step], weight[i : i + step], i) for i in starts]
         count = min(len(blocks), most)
         bounds = [len(blocks) * g // count for g in range(count + 1)]
         return cls([blocks[a:b] for a, b in pairwise(bounds)], threads)

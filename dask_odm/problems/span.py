@@ -33,6 +33,7 @@ from dask_odm.problems.span_loops import span_product, span_scores
 from dask_odm.typing import Array
 
 TILE_BYTES = 512 << 10  # bytes of kernel values that are computed at a time: they stay in the second-level cache
+ACTIVE_ROWS = 512  # rows with a curvature that are multiplied at once
 GROUPS = 16  # of rows in memory, whose sums are added in order
 UNSUPPORTED = 1e-3  # share of its stiffness that a row without a dual variable is drawn by
 
@@ -172,10 +173,8 @@ class SpanQuery:
         """``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
         total = np.zeros((self.r, self.r))
         for block in blocks:
-            for rows, K in self._tiles(block):
-                _, c = self._curved(K, a, block.y[rows], block.weight[rows])
-                active = np.flatnonzero(c)
-                scaled = np.sqrt(c[active, None]) * K[active]  # float64, as the sum is
+            for _, K, c in self._active(block, a, np.empty(len(block.y))):
+                scaled = np.sqrt(c[:, None]) * K  # float64, as the sum is
                 total += scaled.T @ scaled
         return total
 
@@ -184,19 +183,28 @@ class SpanQuery:
         found = []
         for block in blocks:
             pair = np.zeros((2, len(block.y)))
-            for rows, K in self._tiles(block):
-                pair[0, rows], c = self._curved(K, a, block.y[rows], block.weight[rows])
-                active = np.flatnonzero(c)
-                white = K[active].astype(inverse.dtype, copy=False) @ inverse.T
-                pair[1, rows.start + active] = np.einsum("ij,ij->i", white, white)
+            for active, K, _ in self._active(block, a, pair[0]):
+                white = K.astype(inverse.dtype, copy=False) @ inverse.T
+                pair[1, active] = np.einsum("ij,ij->i", white, white)
             found.append(pair)
         return found
 
-    def _curved(self, K: Array, a: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-        """Scores of rows of kernel values ``K``, and the second derivatives of their losses."""
-        scores = np.empty(len(K))
-        span_scores(K, a, scores)
-        return scores, self.loss.evaluate(scores, y, weight)[2]
+    def _active(self, block: RowBlock, a: Array, scores: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """Places, kernel values and second derivatives of the rows that have one; sets ``scores`` (n,) of all at ``a``.
+
+        Many rows at a time, since products of few are slow.
+        """
+        held, count = list[tuple[Array, Array, Array]](), 0
+        for rows, K in self._tiles(block):
+            span_scores(K, a, scores[rows])
+            curvature = self.loss.evaluate(scores[rows], block.y[rows], block.weight[rows])[2]
+            active = np.flatnonzero(curvature)
+            held.append((rows.start + active, K[active], curvature[active]))
+            count += len(active)
+            if count >= ACTIVE_ROWS or rows.stop == len(block.y):
+                places, values, curvatures = (np.concatenate(each) for each in zip(*held, strict=True))
+                yield places, values, curvatures
+                held, count = [], 0
 
     def fill(self, block: RowBlock) -> None:
         """Compute the values that ``block`` is to keep."""
@@ -278,6 +286,11 @@ class SpanQuery:
 def tile_rows(r: int, itemsize: int) -> int:
     """Rows whose values at ``r`` landmarks are computed at a time."""
     return max(16, TILE_BYTES // (r * itemsize) // 4 * 4)
+
+
+def active_bytes(r: int) -> int:
+    """Bytes of the rows with a curvature that a thread multiplies at once: gathered, joined, scaled."""
+    return 4 * 8 * ACTIVE_ROWS * r
 
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:

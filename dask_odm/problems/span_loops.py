@@ -6,7 +6,7 @@ be in the first-level cache when it is read for the second time; taking several 
 
 from __future__ import annotations
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.typing import Array
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled, frozen
+from dask_odm.jit import compiled, frozen
 from dask_odm.problems.caps import cut_at
 from dask_odm.typing import Array
 

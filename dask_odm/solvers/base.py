@@ -35,11 +35,11 @@ class Solution:
     rows : int
         Rows of the partition.
     start : Point
-        Primal, dual and gap before solving, at the warm start.
+        Primal, lower bound of it and their gap before solving, at the warm start.
     point : Point
-        Primal, dual and gap of this solution.
+        Primal of this solution, the best lower bound found, by the dual, and their gap.
     sweeps, steps : int
-        Passes of coordinate descent, and the Newton or conjugate gradient steps besides.
+        Steps of Newton to a gap of ``tol``, and of Newton to rounding.
     converged : bool
         Whether ``point.gap`` reached the tolerance.
     seconds : float

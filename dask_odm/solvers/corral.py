@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.problems.hulls import RowSets, Vertex
 from dask_odm.solvers.step_log import Record
 from dask_odm.typing import Array

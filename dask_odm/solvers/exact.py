@@ -4,11 +4,12 @@ The loss is piecewise quadratic, so a step solves a ridge system over the rows S
 
     (K_SS + D_S) a_S = t_S,   a = 0 elsewhere,   D = ρ by side,   t_i = y_i (1 ∓ θ),
 
-by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`). A line search on P
-follows, so that P never rises. The step's accuracy is what the gap asks for: with residual r of the system, the
-gap that its inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the rows' dtype; where the gap so found is at
-most ``tol``, the scores are computed in float64 and it is held against these, and later steps correct them
-(iterative refinement). The dual bound is the best of all steps', each scaled to where D is largest.
+by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`), and where these leave
+much of a narrow kernel, by cells of neighbouring rows besides (`CellBlocks`). A line search on P follows, so that P
+never rises. The step's accuracy is what the gap asks for: with residual r of the system, the gap that its inexactness
+leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the rows' dtype; where the gap so found is at most ``tol``, the scores are
+computed in float64 and it is held against these, and later steps correct them (iterative refinement). The dual bound is
+the best of all steps', each scaled to where D is largest.
 
 Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand. Where the
 kernel is narrow and λ large, steps from afar put rows out of the band as fast as others enter it; the solutions for
@@ -18,38 +19,36 @@ smaller λ, each the start of the next, are the way around that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.blocks import Room
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.dense import factored, mended
-from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, gram_of, solve_rows
+from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
+from dask_odm.solvers.dense import mended
+from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
-from dask_odm.solvers.pcg import Woodbury, nystrom_features
 from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
 LANDMARKS = 1024  # the most rows that the preconditioner is made of
 SUBSET = 4  # the start is the solution of one row in so many
 ROUGH = 0.03  # the gap that the start is solved to
-FORCING = 0.1  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
-ENOUGH = 0.3  # of the gap that is asked for; no step leaves less
+FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
+SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
+CLOSE = 0.01  # exactness with cells, where more of it costs few products and saves steps
 LITTLE = 0.01  # share of the gap: a step that gains less is poor
 EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
 ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
-REFINEMENTS = 20  # products that mend a factor in float32
 TRIED = 2  # steps after which a large gap calls for smaller λ first
 EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
 NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
@@ -75,7 +74,7 @@ class ExactLimits:
         The largest gap after `TRIED` steps that does not call for smaller λ first.
     """
 
-    whole_rows: int = 2048
+    whole_rows: int = 3072
     whole_numbers: int = 1 << 22
     dense_rows: int = 1024
     direct_rows: int = 4096
@@ -106,10 +105,10 @@ class ExactState:
         What the accuracy that the gap asks for is multiplied by.
     passes : float
         Kernel entries used so far, by those of the whole matrix.
+    near : bool
+        Whether systems are preconditioned by cells as well as by landmarks, these having been slow.
     double_since : int
         The step since which products have entries in float64, float32 having got no further; −1 before.
-    direct : bool
-        Whether systems go to Cholesky at once, the landmarks having been of too little use.
     history : list of dict
     """
 
@@ -121,8 +120,8 @@ class ExactState:
     certified: float = 0.0
     exactness: float = 1.0
     passes: float = 0.0
+    near: bool = False
     double_since: int = -1
-    direct: bool = False
     history: list[Record] = field(default_factory=list)
 
     @property
@@ -132,17 +131,18 @@ class ExactState:
 
 def landmark_count(n: int) -> int:
     """Rows that the preconditioner of ``n`` rows is made of."""
-    return min(LANDMARKS, n // 32 + 64, n)
+    return min(LANDMARKS, n // 24 + 128, n)
 
 
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
     """Peak bytes of a solve where it runs; rows, and what products take, aside."""
-    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0
+    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0  # before, and gone again
     if n <= LIMITS.dense_rows:
         return max(whole, 5 * 8 * n * n)
     r = landmark_count(n)
     m = min(n, LIMITS.direct_rows)
-    return max(whole, 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 8 * m * (m + 2 * d) + 40 * 8 * n)
+    preconditioner = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + cell_bytes(n, r, d)
+    return max(whole, preconditioner + 8 * m * (m + 2 * d) + 40 * 8 * n)
 
 
 def solve_exact(
@@ -214,22 +214,21 @@ class _ExactRun:
         limits: ExactLimits,
     ) -> None:
         self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
-        self.certify, self.limits, self.leads, self.direct = certify, limits, True, False
-        self.began, self.room = time.perf_counter(), Room()
+        self.certify, self.limits, self.leads = certify, limits, True
+        self.began = time.perf_counter()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Make the preconditioner, and the state to start from unless there is one to go on from."""
         n, rng = self.products.n, np.random.default_rng(self.settings.seed)
         index = np.sort(rng.choice(n, landmark_count(n), replace=False))
-        landmarks = Landmarks.of(self.products.kernel, self.products.rows(index), index)
-        features = nystrom_features(landmarks, self.products.rows, n, self.threads)
+        self.preconditioner = FacePreconditioner(self.products, index, self.settings.seed, self.threads)
+        woodbury = self.preconditioner.woodbury
         if resume is not None:
-            self.woodbury = Woodbury(features, self.threads, resume.inner, resume.stiffness)
+            woodbury.go_on(resume.inner, resume.stiffness)
             return resume
-        self.woodbury = Woodbury(features, self.threads)
         a = self._rough(rng) if start is None else start
         share = float(np.count_nonzero(a) / n)
-        state = ExactState(a, scores_of(self.products, a), self.woodbury.inner, self.woodbury.stiffness)
+        state = ExactState(a, scores_of(self.products, a), woodbury.inner, woodbury.stiffness)
         return self._recorded(replace(state, passes=share * (2 - share)))
 
     def _rough(self, rng: np.random.Generator) -> Array:
@@ -306,7 +305,7 @@ class _ExactRun:
         if self.leads and len(state.history) == TRIED + 1 and state.history[-1]["gap"] > self.limits.far:
             return self._led_up(state)
         here = np.stack([state.coefficients, state.scores])
-        new, passes = self._newton(state)
+        new, passes, slow = self._newton(state)
         there, last = new, state.history[-1]
         if not _primal(self.losses, new) < last["objective"]:
             d = new - here
@@ -320,12 +319,12 @@ class _ExactRun:
                 state,
                 coefficients=there[0],
                 scores=there[1],
-                inner=self.woodbury.inner,
-                stiffness=self.woodbury.stiffness,
+                inner=self.preconditioner.woodbury.inner,
+                stiffness=self.preconditioner.woodbury.stiffness,
                 bound=max(state.bound, self._dual(*new)),
                 exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
-                direct=state.direct or self.direct,
                 passes=state.passes + passes,
+                near=state.near or slow,
             )
         )
 
@@ -336,14 +335,14 @@ class _ExactRun:
             odm, settings = self.losses.settings, replace(self.settings, tol=max(ROUGH, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
             run = _ExactRun(losses, self.products, settings, self.threads, False, self.limits)
-            run.woodbury, run.leads = self.woodbury, False
+            run.preconditioner, run.leads = self.preconditioner, False
             led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
             while not run.finished(led):
                 led = run.step(led)
         return self._recorded(replace(led, bound=state.bound, exactness=NEAR, history=state.history))
 
-    def _newton(self, state: ExactState) -> tuple[Array, float]:
-        """Coefficients and scores of the Newton step (2, n), and the passes it took."""
+    def _newton(self, state: ExactState) -> tuple[Array, float, bool]:
+        """Coefficients and scores of the Newton step (2, n), the passes it took, and whether its system was slow."""
         losses, products, a, scores = self.losses, self.products, state.coefficients, state.scores
         margins = losses.y * scores
         stiffness = losses.curvature(margins)
@@ -357,13 +356,12 @@ class _ExactRun:
         rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
         after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
         used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
-        return np.stack([new, after]), used / products.n**2
+        return np.stack([new, after]), used / products.n**2, count >= SLOW
 
     def _solve(self, state: ExactState, face: Array, stiffness: Array, residual: Array) -> tuple[Array, Array, int]:
         """``(K_SS + D_S)⁻¹ residual``, its scores on S and the products it took."""
         if not len(face):
             return np.zeros(0), np.zeros(0), 0
-        self.woodbury.follow(stiffness)
         gram, root = self.products.face(face, double_precision=state.double), np.sqrt(stiffness[face])
 
         applied = Kx = np.zeros(len(face))
@@ -378,39 +376,25 @@ class _ExactRun:
             Kx = Kx + length * applied
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
-        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, ENOUGH * tol)
-        b, least, m = root * residual, 2.0 * primal * enough, len(face)
-        able, count, total = m <= self.limits.direct_rows, 0, 0
-        for precondition, most in self._preconditioners(face, root, able, state.direct):
-            Kx = np.zeros(m)
-            x, count = conjugate_gradients(apply, b, precondition, least=least, most=most, on_step=follow)
-            left, total = b - x - root * Kx, total + count
-            if not able or float(left @ left) <= 2.0 * least:  # more is not rounding
-                return root * x, Kx, total
-        x, left = self._solve_direct(face, root, b)
-        return root * x, left / root, total + 1
-
-    def _preconditioners(
-        self, face: Array, root: Array, able: bool, direct: bool
-    ) -> Iterator[tuple[Callable[[Array], Array], int]]:
-        """What conjugate gradients may be preconditioned by, in turn, and the most products of each."""
-        most = self.limits.products
-        if not (able and direct):
-            yield self.woodbury.on(face), min(most, 1 + len(face) // ROWS_PER_PRODUCT) if able else most
-        self.direct = True
-        factor = self._factor(face, root)
-        if factor is not None:
-            yield lambda v: lapack.spotrs(factor.T, v, lower=0)[0].astype(np.float64), REFINEMENTS
-
-    def _factor(self, face: Array, root: Array) -> Array | None:
-        """The Cholesky factor of ``1 + √c K_SS √c`` in float32, if there is one."""
-        system = self.room.take((len(face), len(face)), np.dtype(np.float32))
-        gram_of(self.products.kernel, self.products.rows(face), system, self.threads)
-        narrow = root.astype(np.float32)
-        system *= narrow
-        system *= narrow[:, None]
-        system.reshape(-1)[:: len(face) + 1] += 1.0
-        return system if factored(system, self.threads) else None
+        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
+        b, direct, most = root * residual, len(face) <= self.limits.direct_rows, self.limits.products
+        if direct:
+            most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
+        x, count, near, least = np.zeros(len(face)), 0, state.near, 2.0 * primal * enough
+        if not near:
+            precondition = self.preconditioner.by_landmarks(face, stiffness)
+            x, count = conjugate_gradients(apply, b, precondition, least=least, most=min(SLOW, most), on_step=follow)
+            near = count == SLOW
+        if near:
+            least, precondition = CLOSE * least, self.preconditioner.by_cells(face, stiffness)
+            left = b - x - root * Kx
+            more, others = conjugate_gradients(apply, left, precondition, least=least, most=most, on_step=follow)
+            x, count = x + more, count + others
+        left = b - x - root * Kx
+        if direct and float(left @ left) > 2.0 * least:  # more than rounding
+            x, left = self._solve_direct(face, root, b)
+            return root * x, left / root, count + 1
+        return root * x, Kx, count
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
         """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
@@ -418,7 +402,7 @@ class _ExactRun:
 
         def solved(ridge: float) -> tuple[Array, Array] | None:
             nonlocal largest
-            system = self.products.kernel.tile(X, X, self.room.take((len(X), len(X)), X.dtype))
+            system = self.products.kernel.tile(X, X)
             system *= root
             system *= root[:, None]
             largest = float(np.abs(system.diagonal()).max())

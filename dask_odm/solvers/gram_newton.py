@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import lapack
 
+from dask_odm.jit import compiled
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.given import CallableKernel
-from dask_odm.kernels.jit import compiled
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses

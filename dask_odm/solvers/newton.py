@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from dask_odm.solvers.line_search import least_step
-from dask_odm.solvers.step_log import Record, StepLog
+from dask_odm.solvers.step_log import Record, StepLog, record_after
 from dask_odm.typing import Array
 
 S = TypeVar("S")
@@ -77,6 +77,13 @@ class PrimalSolution(Generic[S]):
     history: list[Record]
     steps: int
     sums: S | None = None
+
+    def after(self, ahead: PrimalSolution[Any] | None) -> PrimalSolution[S]:
+        """The same, found by a run that went on from the solution ``ahead``."""
+        if ahead is None:
+            return self
+        history = [*ahead.history, *(record_after(ahead.history, record) for record in self.history)]
+        return replace(self, history=history, steps=ahead.steps + self.steps)
 
 
 class Newton(ABC, Generic[S]):

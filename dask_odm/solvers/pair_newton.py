@@ -1,43 +1,28 @@
 """The exact machine of two classes whose whole kernel matrix fits the cache, or nearly: one of many, one against one.
 
-A few sweeps of dual coordinate descent tell nearly all rows that will be outside the band; semismooth Newton, whose
-step solves ``(K_SS + D_S) a_S = t_S`` over the rows S outside by Cholesky (see `dask_odm.solvers.exact`), takes it from
-there to the gap that is asked for, in a few steps.
+Where descent (`dask_odm.solvers.pair_descent`) ends short of the gap that is asked for, it has told nearly all rows
+that will be outside the band. Semismooth Newton goes on from there, in a few steps; each solves
+``(K_SS + D_S) a_S = t_S`` over the rows S outside by Cholesky, see `dask_odm.solvers.exact`.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import lapack
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.dense import mended
-from dask_odm.solvers.dual_cd import descend
 from dask_odm.solvers.line_search import least_row_step
-from dask_odm.solvers.step_log import Record, step_record
+from dask_odm.solvers.pair_descent import TINY, PairSolution
+from dask_odm.solvers.step_log import step_record
 from dask_odm.typing import Array
 
-SWEEPS = 10  # of coordinate descent: more cost as much as the steps of Newton that they save
-TINY = np.finfo(float).tiny
 
-
-@dataclass(frozen=True, eq=False)
-class PairSolution:
-    """Coefficients (n,), P and its relative gap for the matrix that was given, and one record a step."""
-
-    coefficients: Array
-    primal: float
-    gap: float
-    converged: bool
-    history: list[Record]
-
-
-def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Array | None = None) -> PairSolution:
+def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: PairSolution) -> PairSolution:
     """Minimise P over rows with the kernel matrix ``K`` (n, n).
 
     Parameters
@@ -46,17 +31,17 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Arr
         Of the n rows.
     K : float64 ndarray of shape (n, n)
     settings : SolverSettings
-        ``max_iter`` bounds Newton's steps; the seed orders the rows that descent visits.
-    start : ndarray of shape (n,), optional
-        Coefficients to start from, without descent.
+        ``max_iter`` bounds Newton's steps.
+    start : PairSolution
+        Where descent ended; its records come first.
     """
-    began, history = time.perf_counter(), list[Record]()
-    a = _descended(losses, K, settings.seed) if start is None else start
+    began, history, a = time.perf_counter(), list(start.history), start.coefficients
     scores = _scores(K, a)
     while True:
         primal, gap = pair_gap(losses, a, scores)
-        history.append(step_record(len(history), gap, primal, float(len(history) + 1), time.perf_counter() - began))
-        if gap <= settings.tol or len(history) > settings.max_iter:
+        passes, seconds = start.history[-1]["passes"] + len(history), time.perf_counter() - began
+        history.append(step_record(len(history), gap, primal, passes, seconds + start.history[-1]["seconds"]))
+        if gap <= settings.tol or len(history) - len(start.history) > settings.max_iter:
             break
         before = a
         a, scores = _stepped(losses, K, a, scores, primal)
@@ -74,14 +59,6 @@ def pair_gap(losses: RowLosses, a: Array, scores: Array) -> tuple[float, float]:
 
 def _primal(losses: RowLosses, a: Array, scores: Array) -> float:
     return 0.5 * float(a @ scores) + float(losses.losses(losses.y * scores).sum())
-
-
-def _descended(losses: RowLosses, K: Array, seed: int) -> Array:
-    n, rng, settings = len(losses.y), np.random.default_rng(seed), losses.settings
-    a, scores = np.zeros(n), np.zeros(n)
-    order = np.stack([rng.permutation(n) for _ in range(SWEEPS)])
-    descend(K, a, scores, losses.y, losses.stiffness_low, losses.stiffness_high, settings.low, settings.high, order)
-    return a
 
 
 @compiled

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled_in_order
+from dask_odm.jit import compiled_in_order
 from dask_odm.problems.caps import cap_factor
 from dask_odm.problems.hulls import HullProblem
 from dask_odm.solvers.nearest_point import HullSolution, lower_bound, relative_gap, settle_overlap

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dask_odm.kernels.jit import compiled
+from dask_odm.jit import compiled
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings

@@ -15,6 +15,14 @@ def step_record(iteration: int, gap: float, objective: float, passes: float, sec
     return {"iteration": iteration, "gap": gap, "objective": objective, "passes": passes, "seconds": seconds} | more
 
 
+def record_after(ahead: Sequence[Record], record: Record) -> Record:
+    """A record of a run that follows the one of the records ``ahead``, if there are any."""
+    if not ahead:
+        return record
+    figures = {name: ahead[-1][name] + record[name] for name in ("passes", "seconds")}
+    return record | figures | {"iteration": record["iteration"] + len(ahead)}
+
+
 class StepLog:
     """Records of a run in order, each reported once it is certain.
 

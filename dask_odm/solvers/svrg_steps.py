@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.kernels.jit import compiled, frozen
+from dask_odm.jit import compiled, frozen
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings

@@ -25,7 +25,7 @@ from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.solvers.online_passes import LocalRule, mark_nonzero, warm_up_passes
 from dask_odm.solvers.parameter_mixing import Centre, Mixture, Moments
 from dask_odm.typing import Array
@@ -120,7 +120,7 @@ class ShardsInMemory:
         return self.scaling is None or not issparse(self.X) or not self.scaling.shift.any()
 
     def _rows(self, rows: Array) -> Any:
-        X = self.X[rows]
+        X = self.X[rows] if issparse(self.X) else self.X.take(rows, axis=0)  # four times as fast as by brackets
         if self.scaling is None or not self._is_scaled:
             return X
         if not issparse(X):
@@ -278,7 +278,8 @@ def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) 
         for X, y, weight in group.shards.blocks(s):
             counted[s] += group.rule.walk(X, y, weight, ends[s], seen)
             seen += len(y)
-    return ends, Moments.of(ends, counted)
+    with np.errstate(over="ignore", invalid="ignore"):  # of this thread: who asked refuses weights that overflow
+        return ends, Moments.of(ends, counted)
 
 
 def mix_group(group: GroupOfShards, walked: Array, centre: Centre) -> Mixture:

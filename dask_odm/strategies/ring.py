@@ -29,7 +29,7 @@ from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import InputError
-from dask_odm.kernels.jit import frozen
+from dask_odm.jit import frozen
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import BLOCK_BYTES, PrimalSums, Query

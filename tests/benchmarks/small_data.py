@@ -2,6 +2,7 @@
 
     python tests/benchmarks/small_data.py    # 100 … 10,000 rows, dense and CSR, defaults and tuned; linear sets
     python tests/benchmarks/small_data.py --rows 100,1000 --repeats 5
+    DASK_ODM_DATA=folder python tests/benchmarks/small_data.py --rows "" --published    # linear sets
 
 A line is Markdown. Seconds are the least of the repeats; a ratio above 1 says that dask_odm is faster. The first lines
 have what the machine does: products of matrices in float32 and float64, and reading memory.
@@ -10,15 +11,19 @@ have what the machine does: products of matrices in float32 and float64, and rea
 from __future__ import annotations
 
 import argparse
+import lzma
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, random_array
-from sklearn.datasets import make_classification
+from scipy.sparse import csr_array, random_array, vstack
+from sklearn.datasets import load_svmlight_file, make_classification
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import SVC, LinearSVC
 
 from dask_odm import ODMClassifier
@@ -38,11 +43,12 @@ def kernel_cases(rows: list[int]) -> Iterator[Case]:
 
 
 def linear_cases(scale: float) -> Iterator[Case]:
-    """As `kernel_cases`: binary rows of 300 features dense and CSR, text of many features, fewer rows than features."""
+    """As `kernel_cases`: binary rows, a third of them repeats, and text, dense and CSR; fewer rows than features."""
     rng = np.random.default_rng(0)
     ours, rival = ODMClassifier("linear", lam=1e4), LinearSVC()
     n = int(50_000 * scale)
     binary = (rng.random((n, 300)) < 0.04).astype(float)
+    binary[-n // 3 :] = binary[: -(-n // 3)]  # repeats
     y = binary[:, :20].sum(axis=1) + 0.3 * rng.standard_normal(n) > 0.8
     yield f"{n:,} × 300 binary, dense", binary, y, ours, rival
     yield f"{n:,} × 300 binary, CSR", csr_array(binary), y, ours, rival
@@ -50,10 +56,29 @@ def linear_cases(scale: float) -> Iterator[Case]:
     text = csr_array(random_array((n, 8_000), density=0.01, random_state=0))
     y = np.asarray(text[:, :400].sum(axis=1)).ravel() > 2.0
     yield f"{n:,} × 8,000 text, CSR", text, y, ours, rival
+    yield f"{n:,} × 8,000 text, dense", text.toarray(), y, ours, rival
     n = int(1_000 * scale)
     wide = rng.standard_normal((n, 4_000))
     y = wide[:, :20].sum(axis=1) + rng.standard_normal(n) > 0
     yield f"{n:,} × 4,000, standardised", wide, y, ours, rival
+
+
+def published_cases(folder: str) -> Iterator[Case]:
+    """Sets in LIBSVM form in a folder: binary features, and tf-idf of news, one class against the rest."""
+    ours, rival = ODMClassifier("linear", lam=1e4), LinearSVC()
+    parts = [_read(folder, f"a7a.{part}", 123) for part in ("train", "test")]
+    X, y = vstack([X for X, _ in parts]), np.concatenate([y for _, y in parts])
+    yield f"{len(y):,} × 123 binary (a7a), dense", X.toarray(), y, ours, rival
+    yield f"{len(y):,} × 123 binary (a7a), CSR", csr_array(X), y, ours, rival
+    X, y = _read(folder, "news20bydate.train", None)
+    X = csr_array(TfidfTransformer(sublinear_tf=True).fit_transform(X))
+    yield f"{len(y):,} × {X.shape[1]:,} text (news20), CSR", X, y == y[0], ours, rival
+
+
+def _read(folder: str, name: str, n_features: int | None) -> tuple[Any, Any]:
+    with lzma.open(Path(folder, f"{name}.svm.xz")) as file:
+        X, y = load_svmlight_file(file, n_features=n_features)
+    return X, y
 
 
 def least_seconds(work: list[Callable[[], Any]], repeats: int) -> list[float]:
@@ -95,6 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="100,200,500,1000,2000,5000,10000")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows of the linear sets; 0: none")
+    parser.add_argument("--published", action="store_true", help="linear sets of the folder DASK_ODM_DATA as well")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore", ConvergenceWarning)  # LinearSVC's, at its default of iterations
@@ -104,6 +130,8 @@ def main(arguments: list[str] | None = None) -> None:
     for case in kernel_cases([int(each) for each in options.rows.split(",") if each]):
         print(line(case, options.repeats), flush=True)
     for case in linear_cases(options.scale) if options.scale else ():
+        print(line(case, options.repeats), flush=True)
+    for case in published_cases(os.environ["DASK_ODM_DATA"]) if options.published else ():
         print(line(case, options.repeats), flush=True)
 
 

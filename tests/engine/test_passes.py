@@ -23,10 +23,13 @@ from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses, chunk_groups, task_count
 from dask_odm.events import IterationFinished
+from dask_odm.problems import moments
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss, SquaredLoss
+from dask_odm.problems.moments import FromOrigin, MomentQuery
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal import PrimalProblem, Query
+from dask_odm.problems.row_passes import RowBlock
 from dask_odm.solvers.linear_newton import solve_newton
 from small_stores import store_of
 
@@ -58,6 +61,15 @@ def by_passes(monkeypatch):
 
 def bits(model: ODMClassifier) -> list:
     return [model.coef_.tobytes(), model.intercept_.tobytes(), [(r["gap"], r["passes"]) for r in model.history_]]
+
+
+def test_a_query_that_takes_pieces_sums_the_same_bits(store, monkeypatch):
+    monkeypatch.setattr(moments, "PIECE_BYTES", 1)
+    query, columns = MomentQuery(FromOrigin(np.ones(7)), np.zeros(1)), TwoClasses(1).columns
+    chunks = (RowBlock(block.X, *columns(block), block.first) for block in store.blocks())
+    found = passes.sum_groups(store, [range(store.n_chunks)], query, MomentQuery.sums, (), (), columns)
+    assert query.piece_rows < store.chunk_rows
+    np.testing.assert_array_equal(found, query.sums(chunks))
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -76,22 +76,16 @@ def test_gram_is_that_of_the_kernel_itself(kind, dtype, n):
     X = rows(n, dtype)
     kernel, numbers = given(kind, X)
     K, v = plain(X, X) + BIAS, np.random.default_rng(1).normal(size=n)
-    index = np.unique(np.linspace(0, n - 1, 7).astype(np.int64))
     answers = []
     with single_threaded_blas:
         for budget in (0, PLENTY):
             for threads in (1, 3):
                 gram = Gram(kernel, ArrayRows(numbers), budget, threads)
-                y = np.zeros(n)
-                for b in range(gram.tiling.count):
-                    gram.add_columns(b, v[slice(*gram.tiling.span(b))], y)
-                answers.append((gram.matvec(v), y, gram.diagonal(), gram.columns(index), gram.block(0)))
+                answers.append((gram.matvec(v), gram.diagonal()))
     scale = (np.abs(K) @ np.abs(v)).max() + 1.0
-    product, added, diagonal, columns, block = answers[0]
-    for values, expected in ((product, K @ v), (added, K @ v)):
-        assert np.abs(values - expected).max() <= TOLERANCE[dtype] * scale
-    for values, expected in ((diagonal, K.diagonal()), (columns, K[index]), (block, K[: len(block), : len(block)])):
-        np.testing.assert_allclose(values, expected, rtol=0, atol=TOLERANCE[dtype])
+    product, diagonal = answers[0]
+    assert np.abs(product - K @ v).max() <= TOLERANCE[dtype] * scale
+    np.testing.assert_allclose(diagonal, K.diagonal(), rtol=0, atol=TOLERANCE[dtype])
     for other in answers[1:]:
         for one, two in zip(answers[0], other, strict=True):
             np.testing.assert_array_equal(one, two)

@@ -140,28 +140,6 @@ def test_scale_of_weights_does_not_matter(setting):
     np.testing.assert_allclose(tenfold.stiffness_low, p.losses.stiffness_low, rtol=1e-14)
 
 
-@EVERY_SETTING
-def test_dual_slope_is_the_derivative_along_a_direction(setting):
-    p = small_problem(40, setting)
-    problem = p.problem()
-    best, _ = p.optimum()
-    u = problem.function(p.y * 0.5 * best)
-    direction = problem.function(p.y * (best - 0.3 * np.abs(any_dual(p, 4)) * np.abs(best)))
-    step, h = 0.37, 1e-6
-
-    def value(t: float) -> float:
-        return p.dual(p.y * (u[0] + t * direction[0]))
-
-    expected = (value(step + h) - value(step - h)) / (2 * h)
-    assert problem.dual_slope(u, direction, step) == pytest.approx(expected, rel=1e-5, abs=1e-7 * abs(value(step)))
-
-
-def test_dual_slope_sees_the_wall_where_there_is_no_upper_side():
-    p = small_problem(20, (10.0, 0.0, 0.1))
-    problem = p.problem()
-    assert problem.dual_slope(problem.function(np.zeros(20)), problem.function(-p.y), 0.5) == -np.inf
-
-
 def test_function_of_nothing_costs_no_pass(monkeypatch):
     problem = small_problem(20).problem()
     monkeypatch.setattr(problem.gram, "matvec", None)

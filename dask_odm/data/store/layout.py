@@ -230,9 +230,9 @@ def check_chunk_rows(chunk_rows: int, features: int, dtype: str) -> None:
         )
 
 
-def crc32c(data: bytes | Array) -> int:
-    """Checksum of bytes or of a contiguous uint8 array."""
-    return int(google_crc32c.value(data))
+def crc32c(data: bytes | Array, before: int = 0) -> int:
+    """Checksum of bytes or of a contiguous uint8 array, and of those before, whose checksum is ``before``."""
+    return int(google_crc32c.extend(before, data))
 
 
 def seal(payload: bytes) -> bytes:

@@ -122,16 +122,16 @@ class LocalStorage:
     location: str
 
     def read(self, key: str, limit: int) -> bytes:
-        with self._opened(key) as file:
+        with self.opened(key) as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
                 raise OSError(errno.EFBIG, f"{size} bytes, more than {limit}")
             data = bytearray(size)
-            return bytes(data[: _fill(file, memoryview(data))])
+            return bytes(data[: fill(file, memoryview(data))])
 
     def read_into(self, key: str, target: memoryview) -> int:
-        with self._opened(key) as file:
-            return _fill(file, target) + len(file.read(1))
+        with self.opened(key) as file:
+            return fill(file, target) + len(file.read(1))
 
     def sizes(self) -> dict[str, int]:
         return dict(_regular_files(self.location))
@@ -175,7 +175,7 @@ class LocalStorage:
         return self.location
 
     @contextmanager
-    def _opened(self, key: str) -> Iterator[FileIO]:
+    def opened(self, key: str) -> Iterator[FileIO]:
         """Open a regular file; anything else, such as a pipe that would never end, is refused at once."""
         with WholeFile(os.open(os.path.join(self.location, key), _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -212,7 +212,7 @@ class NewFolder(LocalStorage):
         remove_folder(self.target)
 
 
-def _fill(file: FileIO, target: memoryview) -> int:
+def fill(file: FileIO, target: memoryview) -> int:
     """Fill ``target`` from a file, and return how many bytes it had."""
     done = 0
     while done < len(target) and (count := file.readinto(target[done:])):

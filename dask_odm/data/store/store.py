@@ -10,13 +10,14 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_sealed
+from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_plain_pieces, read_sealed
 from dask_odm.data.store.classes import class_sums
 from dask_odm.data.store.documents import whole
 from dask_odm.data.store.entries import entries_of, keep_entries
@@ -30,7 +31,7 @@ from dask_odm.data.store.layout import (
     Manifest,
     decode_strings,
 )
-from dask_odm.data.store.locations import location_of
+from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_store_manifest, read_target_facts
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.data.store.storage import resolved, storage_of
@@ -251,6 +252,22 @@ class Store:
             first=rows.start,
         )
 
+    def read_pieces(self, i: int, rows: int) -> Iterator[Array]:
+        """Read X of chunk ``i`` some ``rows`` at a time, each piece valid until the next; for what is used at once.
+
+        It is checked when the last one was taken: nothing may be made of any of them if that raises StoreError.
+        """
+        X, left = self.layout.X, self.chunk_slice(i).stop - self.chunk_slice(i).start
+        if not X.is_plain or is_address(self.path):
+            whole_chunk = self.read_chunk(X, i)
+            yield from (whole_chunk[at : at + rows] for at in range(0, left, rows))
+            return
+        with self._still_there():
+            for piece in read_plain_pieces(self.path, X, i, rows, self._entry(X, i)[1]):
+                if left:  # the last chunk is padded
+                    yield piece[:left]
+                left -= min(left, len(piece))
+
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
@@ -267,10 +284,16 @@ class Store:
     def _whole_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read a chunk, padding included, and hold it against the manifest's entry."""
         entry = self._entry(array, i)
-        try:
+        with self._still_there():
             if array.is_plain:
                 return read_plain_chunk(self.path, array, i, out, expected=entry[1])
             return read_packed_chunk(self.path, array, i, entry)
+
+    @contextmanager
+    def _still_there(self) -> Iterator[None]:
+        """Say of a damaged chunk, where that is so, that another store took this one's place."""
+        try:
+            yield
         except StoreError as error:
             if self._was_replaced():
                 raise self._replaced() from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,11 +11,19 @@ import numpy as np
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.fitting.trained import NOT_FINITE
 from dask_odm.events import IterationFinished, report
+from dask_odm.solvers.newton import PrimalSolution
+from dask_odm.solvers.step_log import Record, record_after
 
 
 def report_step(record: dict[str, Any]) -> None:
     """Tell listeners of a step."""
     report(IterationFinished(**record))
+
+
+def reported_after(ahead: PrimalSolution[Any] | None) -> Callable[[Record], None]:
+    """As `report_step`, of a run that goes on from the solution ``ahead``, if there is one."""
+    records = [] if ahead is None else ahead.history
+    return lambda record: report_step(record_after(records, record))
 
 
 @contextmanager

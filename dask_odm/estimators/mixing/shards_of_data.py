@@ -121,16 +121,29 @@ def _codes_in_memory(data: MemoryData, fit: MixingFit) -> tuple[list[Any], Array
         return names, codes[data.held.kept]
     X: Any = data.held.X
     column = X[:, [fit.shard_feature]].toarray().ravel() if issparse(X) else X[:, fit.shard_feature]
-    values, codes = np.unique(column, return_inverse=True)
+    values, codes = _distinct(column)
     return _names_of_values(values), codes
 
 
 def _codes_of(shard: Array, rows: int) -> tuple[list[Any], Array]:
     if len(shard) != rows:
         raise InputError(f"shard must hold one label for each of the {rows} rows. Got {len(shard)} labels instead.")
-    values, codes = as_input_error(lambda: np.unique(shard, return_inverse=True))
+    values, codes = as_input_error(lambda: _distinct(shard))
     _require_several(len(values))
-    return values.tolist(), codes.astype(np.int32)
+    return values.tolist(), codes
+
+
+def _distinct(labels: Array) -> tuple[Array, Array]:
+    """Distinct labels, ascending, and the number of each row's among them, int32 (n,)."""
+    if labels.dtype.kind in "iu" and len(labels):
+        least, most = int(labels.min()), int(labels.max())
+        if most - least < MOST_SENDERS and most < 2**63:  # looked up, which takes a twentieth of sorting
+            places = labels.astype(np.int64) - least
+            there = np.zeros(most - least + 1, dtype=bool)
+            there[places] = True
+            return np.flatnonzero(there) + least, (np.cumsum(there, dtype=np.int32) - 1)[places]
+    values = np.unique(labels)
+    return values, np.searchsorted(values, labels).astype(np.int32)
 
 
 def _names_of_values(values: Array) -> list[Any]:

@@ -31,7 +31,7 @@ from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.row_passes import PassBytes
-from dask_odm.problems.span import TILE_BYTES, SpanProblem, SpanSums, tile_bytes
+from dask_odm.problems.span import TILE_BYTES, SpanProblem, SpanSums, active_bytes, tile_bytes
 from dask_odm.solvers.leave_one_out import span_leverages
 from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.solvers.sketch import SKETCH
@@ -224,7 +224,7 @@ def _left_out(
     """Fitted attributes of leaving out each row, where they are wanted."""
     if not fit.loo:
         return {}
-    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES)
+    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES + active_bytes(len(landmarks)))
     data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
     return attributes_of(fit, given, data, fit.loss(data), span_leverages(span, landmarks.gram, a))
 

@@ -21,6 +21,15 @@ OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, u
 MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
 
 
+def require_rest(*, loo: bool, scheme: str, classes: int) -> None:
+    """Raise InputError where rows of pairs of classes are to be left out: there is no score of a class then."""
+    if loo and scheme == "ovo" and classes > 2:
+        raise InputError(
+            f"loo=True of {classes} classes, and probabilities of them, need each class against the rest: choose "
+            "multi_class='ovr' or None, or set loo to False."
+        )
+
+
 def attributes_of(
     fit: ODMFit, given: TrainingData, solved: TrainingData, loss: BandLoss, found: Array
 ) -> dict[str, Any]:

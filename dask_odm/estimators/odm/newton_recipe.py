@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -15,23 +15,23 @@ from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.memory_data import MemoryData
-from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
+from dask_odm.estimators.fitting.steps import report_step, reported_after, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.finishing import finish_weights
 from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.thin_rows import forms_hessian, read_sparsely, solve_thin, thin_problem
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
 from dask_odm.problems.row_span import RowSpan, span_bytes
 from dask_odm.solvers.leave_one_out import linear_leverages
 from dask_odm.solvers.linear_newton import NewtonState, solve_newton
-from dask_odm.solvers.step_log import Record
+from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-HESSIAN_PER_ENTRY = 2000  # entries of a row's share of the Hessian that take as long as a row's entry in all products
 SPANNED = 2  # features for every row from which a model is sought in the span of the rows
 LEAST_FEATURES = 512  # with fewer, the Hessian costs little
 SHARPER = 0.1  # share of the tolerance that is reached in the span
@@ -42,22 +42,15 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     if fit.lams and fit.run.checkpoint is not None:
         raise InputError("lam_path has no checkpoint; set checkpoint to None.")
     features = FeatureMap(data.features, fit.kernel.bias, scaling_asked_for(data, fit))
+    data = read_sparsely(data, fit)
     passes = data.passes(features.k)
     problem = PrimalProblem(features, fit.loss(data), passes)
-    forms_hessian = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else _forms_of_sparse(data, fit)
+    exact = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else forms_hessian(data, fit)
     if data.in_memory:
         data.cluster.require(problem.nbytes, 1, f"Newton over {features.k} weights")
-    leaves_out = _forms_for_leaving_out(problem, data, fit, forms_hessian)
+    leaves_out = _forms_for_leaving_out(problem, data, fit, exact)
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
-        return _solve_path(problem, features, data, fit, forms_hessian, leaves_out)
-
-
-def _forms_of_sparse(data: TrainingData, fit: ODMFit) -> bool | None:
-    """False where sparse rows in memory have so few entries that products with them cost less than a Hessian does."""
-    if fit.loo or not isinstance(data, MemoryData) or not issparse(data.held.X):
-        return None
-    entries = data.held.X.nnz / max(1, data.rows)
-    return False if data.features**2 > HESSIAN_PER_ENTRY * entries else None
+        return _solve_path(problem, features, data, fit, exact, leaves_out)
 
 
 def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
@@ -91,31 +84,37 @@ def _solve_path(
     leaves_out: bool,
 ) -> Trained:
     """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
-    w, found, span = start_weights(features, fit), [], span_of_few_rows(features, data, fit)
-    start, before = None, 1.0
+    w, found, start, before = start_weights(features, fit), [], None, 1.0
+    span = span_of_few_rows(features, data, fit)
+    thin = None if span is not None else thin_problem(features, data, fit)
     resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
     require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
+    double = fit.run.dtype == "float64" or (thin is not None and data.dtype == np.float64)
     for lam in fit.lams or (fit.odm.lam,):
         problem = problem.with_lam(lam)
-        ahead: list[Record] = []
+        ahead: PrimalSolution[Any] | None = None
         with rescaling_advised():
             if span is not None and resume is None:
-                w, ahead = _in_span(span, replace(fit, odm=replace(fit.odm, lam=lam)), data)
-                start = None
-            solution = solve_newton(
-                problem,
-                w,
-                tol=fit.solver.tol,
-                max_iter=fit.solver.max_iter,
-                exact=exact,
-                double_precision=fit.run.dtype == "float64",
-                start=None if start is None else start.times(lam / before),
-                resume=resume,
-                on_state=save,
-                on_step=lambda record, ahead=ahead: report_step(_after(ahead, record)),  # type: ignore[misc]
-            )
-        history = [*ahead, *(_after(ahead, record) for record in solution.history)]
-        solution = replace(solution, history=history, steps=solution.steps + len(ahead))
+                ahead = _in_span(span, replace(fit, odm=replace(fit.odm, lam=lam)), data)
+            elif thin is not None:
+                ahead = solve_thin(thin.with_lam(lam), w, fit)
+            if ahead is not None:
+                w, start = ahead.x, None
+            if ahead is not None and ahead.converged:
+                solution = ahead
+            else:
+                solution = solve_newton(
+                    problem,
+                    w,
+                    tol=fit.solver.tol,
+                    max_iter=fit.solver.max_iter,
+                    exact=exact,
+                    double_precision=double,
+                    start=None if start is None else start.times(lam / before),
+                    resume=resume,
+                    on_state=save,
+                    on_step=reported_after(ahead),
+                ).after(ahead)
         trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
         if leaves_out:
             pairs = linear_leverages(problem, solution.x)
@@ -141,8 +140,8 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     return RowSpan.of(features, X)
 
 
-def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> tuple[Array, list[Record]]:
-    """Weights (k,) of the optimum over the span, and the steps to it: in float64, by Cholesky, from zero."""
+def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
+    """The optimum over the span, as weights (k,), and the steps to it: in float64, by Cholesky, from zero."""
     assert isinstance(data, MemoryData)
     rows, held = span.coordinates, data.held
     features = FeatureMap(rows.shape[1], 0.0)
@@ -157,16 +156,7 @@ def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> tuple[Array, lis
         double_precision=True,
         on_step=report_step,
     )
-    return span.weights(found.x), found.history
-
-
-def _after(ahead: Sequence[Record], record: Record) -> Record:
-    """A record of a run that follows another one."""
-    if not ahead:
-        return record
-    last = ahead[-1]
-    figures = {name: last[name] + record[name] for name in ("passes", "seconds")}
-    return record | figures | {"iteration": record["iteration"] + len(ahead)}
+    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows themselves say so
 
 
 def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:

@@ -25,7 +25,7 @@ from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
+from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out, require_rest
 from dask_odm.estimators.odm.recipes import RECIPES, choose_for_machines, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
@@ -84,7 +84,7 @@ class ODMClassifier(ProbabilisticClassifier):
         Relative duality gap to reach; of "landmark", over the span. Up to about 1,000 rows in memory are solved to
         rounding.
     max_iter : int, default=200
-        Most sweeps of coordinate descent over a partition, steps of "newton", or epochs of the svrg solvers.
+        Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
     n_partitions : int or None, default=None
         Partitions the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
         256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each; of "cascade", "dip" and
@@ -176,7 +176,7 @@ class ODMClassifier(ProbabilisticClassifier):
         Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
         of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
         settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
-        rows. A file does not hold it. Of more than two classes only with ``multi_class="ovr"``, as all of ``loo``.
+        rows. A file does not hold it. More than two classes need ``multi_class="ovr"`` or None, as all of ``loo``.
     loo_score_ : float
         Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
         time; folds, which may lose all of them, say less.
@@ -357,8 +357,11 @@ class ODMClassifier(ProbabilisticClassifier):
         if len(self.classes_) == 2 and learned_nothing(trained.history, float(self.lam)):
             logger.warning(
                 "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is "
-                "zero. Choose a larger lam, such as 1e4, unless the features say nothing of the labels.",
+                "zero. %s",
                 self.lam,
+                "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
+                if self.lam < 1e4
+                else "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them.",
             )
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
@@ -367,7 +370,7 @@ class ODMClassifier(ProbabilisticClassifier):
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
         plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
-        return super()._joined(plain) | (joined_left_out(machines) if self._scheme == "ovr" else {})
+        return super()._joined(plain) | joined_left_out(machines)
 
     def _starts(self) -> tuple[tuple[Array, float], ...]:
         """Weights and intercept of every machine to start from."""
@@ -386,6 +389,7 @@ class ODMClassifier(ProbabilisticClassifier):
         return super()._scheme
 
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        require_rest(loo=fit.loo, scheme=self._scheme, classes=len(data.class_weights))
         if self.solver == "auto" and len(data.class_weights) > 2:
             choice = choose_for_machines(choice, data, fit, self._scheme)
         return super()._trained(choice, data, fit)

@@ -1,13 +1,15 @@
 """The exact machines of all pairs of classes, of rows in memory: kernel values that pairs share are computed once.
 
 The rows of a class among themselves are in every pair of it, those of two classes in one: the former are kept, and all
-values are computed once, in float64 whatever the rows' type, so that the gap is certain. Each pair is a small problem
-(`dask_odm.solvers.pair_newton`), and threads take pairs in turn.
+values are computed once, in the rows' type. Of float32 rows the gap is the largest that their rounding allows, by the
+error of a sample of them. Each pair is a small problem (`dask_odm.solvers.pair_descent`, and where that ends short of
+``tol`` `dask_odm.solvers.pair_newton`, in float64), and threads take pairs in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -24,14 +26,17 @@ from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.finishing import stopped_at
 from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.kernels.threads import single_threaded_blas, stream_threads
+from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
-from dask_odm.solvers.pair_newton import PairSolution, solve_pair
+from dask_odm.solvers.pair_descent import PairSolution, PairValues, descend_pair, turn
+from dask_odm.solvers.pair_newton import solve_pair
 from dask_odm.typing import Array
 
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some seconds
 PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no limit is set
+SAMPLE = 256  # rows whose values among themselves tell how these are rounded
 PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 
@@ -54,7 +59,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], 
     found: list[PairSolution] = []
     with single_threaded_blas, rescaling_advised():
         work = _Pairs.of(seen, rows, fit)
-        for solution in stream_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT):
+        for solution in run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT):
             for record in solution.history:
                 report_step(record)
             found.append(solution)
@@ -74,9 +79,9 @@ def _require(data: MemoryData, counts: Sequence[int]) -> None:
 def _needed(data: MemoryData, counts: Sequence[int]) -> int:
     """Bytes of the kernel matrices and the model."""
     largest = sum(sorted(counts)[-2:])
-    matrices = 8 * (sum(n * n for n in counts) + CPU_COUNT * 4 * largest**2 + data.rows * data.features)
-    coefficients = 16 * len(counts) * (len(counts) - 1) // 2 * data.rows
-    return matrices + coefficients
+    own, rows = data.dtype.itemsize * sum(n * n for n in counts), 4 * 8 * data.rows * data.features
+    coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
+    return own + CPU_COUNT * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
 
 
 def are_quick(data: TrainingData, fit: ODMFit) -> bool:
@@ -89,56 +94,94 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """What threads solve pairs from: scaled rows, weights and own kernel values, class by class."""
+    """What threads solve pairs from, by class: scaled rows, packed for either side, weights, own kernel values."""
 
-    seen: MemoryKernelData
+    kernel: Kernel
     rows: list[Array]
+    packed: list[tuple[Packed, Packed]]
     weights: list[Array]
     own: list[Array]
+    error: float
     fit: ODMFit
+    free: list[Array]  # memory for values across classes that no thread uses: fresh pages are slow
 
     @classmethod
     def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
         scaled: Any = seen.scaled
-        weight = seen.data.held.total_weights
-        rows = [scaled[each].astype(np.float64) for each in numbers]
-        own = list(stream_threads(lambda X: seen.kernel.tile(X, X), rows, CPU_COUNT))
-        return cls(seen, rows, [weight[each] for each in numbers], own, fit)
+        kernel, weight = seen.kernel, seen.data.held.total_weights
+        rows = [scaled[each] for each in numbers]
+        packed = [(kernel.pack_left(X), kernel.pack_right(X)) for X in rows]
+        own = run_threads(lambda sides: kernel.tile_packed(*sides), packed, CPU_COUNT)
+        return cls(kernel, rows, packed, [weight[each] for each in numbers], own, _rounding(kernel, scaled), fit, [])
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
         """The machine of a pair."""
         y = np.repeat([-1.0, 1.0], [len(self.rows[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
-        return solve_pair(losses, self._matrix(*pair), self.fit.solver)
+        with self._values(*pair) as values:
+            found = descend_pair(losses, values, self.fit.solver.tol, self.fit.solver.seed)
+            return found if found.converged else solve_pair(losses, self._matrix(values, pair), self.fit.solver, found)
 
-    def _matrix(self, negative: int, positive: int) -> Array:
-        """The kernel matrix of both classes' rows."""
+    @contextmanager
+    def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
+        """Kernel values of a pair."""
         n, m = len(self.rows[negative]), len(self.rows[positive])
-        K = np.empty((n + m, n + m))
-        K[:n, :n], K[n:, n:] = self.own[negative], self.own[positive]
-        across = self.seen.kernel.tile(self.rows[negative], self.rows[positive])
-        K[:n, n:], K[n:, :n] = across, across.T
-        return K
+        try:
+            room = self.free.pop()
+        except IndexError:
+            largest = sorted(len(X) for X in self.rows)[-2:]
+            room = np.empty((2, largest[0] * largest[1]), self.rows[0].dtype)
+        across, back = room[0, : n * m].reshape(n, m), room[1, : n * m].reshape(m, n)
+        self.kernel.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
+        turn(across, back)
+        yield PairValues(self.own[negative], self.own[positive], across, back, self.error)
+        self.free.append(room)
+
+    def _matrix(self, values: PairValues, pair: tuple[int, int]) -> Array:
+        """The kernel matrix of both classes' rows in float64."""
+        if values.across.dtype == np.float64:
+            return values.matrix()
+        X = np.concatenate([self.rows[code] for code in pair]).astype(np.float64)
+        return self.kernel.tile(X, X)
+
+
+def _rounding(kernel: Kernel, rows: Array) -> float:
+    """How far kernel values of ``rows`` may be from those in float64: twice the most that is seen in a sample."""
+    if rows.dtype == np.float64:
+        return 0.0
+    some = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
+    exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
+    return 2.0 * float(np.abs(kernel.tile(some, some) - exact).max())
 
 
 def _finish(seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit) -> Trained:
     """One model of all pairs; its support is in the order of the classes, so that few machines share a part of it."""
     starts, numbers = np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
-    coefficients = np.zeros((len(found), len(numbers)))
-    for out, solution, pair in zip(coefficients, found, combinations(range(len(rows)), 2), strict=True):
-        places = np.concatenate([np.arange(starts[code], starts[code + 1]) for code in pair])
-        out[places] = solution.coefficients
-    require_finite_solution(coefficients)
-    used = coefficients.any(axis=0)
+    pairs = list(combinations(range(len(rows)), 2))
+    used = np.zeros(len(numbers), dtype=bool)
+    for solution, pair in zip(found, pairs, strict=True):
+        require_finite_solution(solution.coefficients)
+        for code, part in zip(pair, _parts(solution, rows[pair[0]]), strict=True):
+            used[starts[code] : starts[code + 1]] |= part != 0.0
     raw, support = seen.chosen_pivots(numbers[used])
-    intercept = seen.kernel.bias * coefficients.sum(axis=1)
+    coefficients, ends = np.zeros((len(found), len(support))), np.concatenate([[0], np.cumsum(used)])
+    for out, solution, pair in zip(coefficients, found, pairs, strict=True):
+        for code, part in zip(pair, _parts(solution, rows[pair[0]]), strict=True):
+            span = slice(starts[code], starts[code + 1])
+            out[ends[span.start] : ends[span.stop]] = part[used[span]]
+    intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
-    model = KernelModel(kernel, seen.scaling, raw, np.ascontiguousarray(coefficients[:, used]), intercept, len(rows))
+    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows))
     attributes = [
         {"dual_gap_": each.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)} for each in found
     ]
     short = [None if each.converged else _warning(each, fit) for each in found]
     return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))
+
+
+def _parts(solution: PairSolution, negative: Array) -> tuple[Array, Array]:
+    """Coefficients of the negative class's rows, and of the positive one's."""
+    return solution.coefficients[: len(negative)], solution.coefficients[len(negative) :]
 
 
 def _warning(solution: PairSolution, fit: ODMFit) -> str:

@@ -134,7 +134,8 @@ class TrialRows:
                 found.append(self.features.scores(self.X, w))
                 continue
             assert solution.sums is not None
-            pairs = problem.leverages(w, inverse_factor(solution.sums.curvature + np.eye(problem.k)))
+            inverse = inverse_factor(solution.sums.curvature + np.eye(problem.k))
+            pairs = problem.leverages(w, inverse.astype(self.X.dtype))
             found.append(left_out(loss, pairs[0], pairs[1], codes, weight).scores)
         return found
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from dask_odm.data.rows.scaling import METHODS, Scaling
+from dask_odm.data.rows.scaling import FEW, METHODS, Scaling
 from dask_odm.data.store.statistics import Statistics
 
 
@@ -25,6 +25,14 @@ def test_agrees_with_scikit_learn(method, scaler):
     X = rows()
     scaling = Scaling.from_statistics(statistics(X), method, centre=False)
     np.testing.assert_allclose(scaling(X), scaler.fit_transform(X), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_rows_have_the_bits_of_few(dtype):
+    X = np.tile(rows(dtype), (FEW // 2000 + 1, 1))
+    assert X.size > FEW
+    scaling = Scaling.from_statistics(statistics(X), "standard", centre=False)
+    np.testing.assert_array_equal(scaling(X), np.tile(scaling(rows(dtype)), (len(X) // 500, 1)))
 
 
 def test_none_changes_nothing():

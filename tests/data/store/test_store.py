@@ -60,6 +60,15 @@ def test_a_buffer_is_used_again(pristine):
     assert second.shape == (100, FEATURES)
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"], ids=["plain", "zstd"])
+def test_pieces_are_the_rows_of_their_chunk(pristine, compression):
+    store = pristine[compression]
+    for i in (1, 3):  # a whole one, and the last, which is padded
+        pieces = [piece.copy() for piece in store.read_pieces(i, 70)]
+        assert {len(piece) for piece in pieces[:-1]} == {70}
+        np.testing.assert_array_equal(np.concatenate(pieces), store.read(i).X)
+
+
 def test_blocks_run_through_all_rows(pristine):
     X = made_up_rows()[0].astype(np.float32)
     np.testing.assert_array_equal(np.concatenate([block.X.copy() for block in pristine[None].blocks()]), X)
@@ -142,6 +151,9 @@ def test_damage_is_found_when_reading(store, name, i, how):
     place = rf"store '.*a\.zarr', array '{name}', chunk {array.chunk_label(i)}: .*({what}).*re-ingest or restore"
     with pytest.raises(StoreError, match=place):
         store.read(i)
+    if name == "X":
+        with pytest.raises(StoreError, match=place):
+            list(store.read_pieces(i, 70))
     with pytest.raises(StoreError, match=f"array '{name}', chunk {array.chunk_label(i)}"):
         store.verify()
     other = store.read((i + 2) % 4)
@@ -213,6 +225,9 @@ def test_reading_finds_swapped_chunks(tmp_path, compression, name, known):
         entries._kept.clear()
     with pytest.raises(StoreError, match=rf"array '{name}', chunk 0(/0)?: {SWAPPED}"):
         _read_array(store, name, 0)
+    if name == "X":
+        with pytest.raises(StoreError, match=SWAPPED):
+            list(store.read_pieces(0, 3))
     with pytest.raises(StoreError, match=r"swapped.*\(1 more chunks"):
         store.verify()
 
@@ -241,7 +256,12 @@ def test_reading_notices_that_the_store_was_replaced(tmp_path, known):
     write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
     if not known:
         entries._kept.clear()
-    for read in (lambda: store.read(1), lambda: store.statistics, lambda: store.read_rows([5])):
+    for read in (
+        lambda: store.read(1),
+        lambda: [*store.read_pieces(1, 9)],
+        lambda: store.statistics,
+        lambda: store.read_rows([5]),
+    ):
         with pytest.raises(StoreError, match=r"a\.zarr' was replaced since it was opened; open it again\."):
             read()
     again = Store.open(store.path)

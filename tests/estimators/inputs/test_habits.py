@@ -82,6 +82,13 @@ def test_what_changes_nothing_is_said_once(rows, parameters, said, caplog):
     assert re.match(said, message)
 
 
+def test_features_that_say_nothing_are_said_to_and_no_larger_lam_is_advised(caplog):
+    X, y = np.tile([[0.0], [0.0], [1.0], [1.0]], (20, 1)), np.tile([0, 1], 40)
+    ODMClassifier(lam=1e5).fit(X, y)
+    (message,) = caplog.messages
+    assert re.match(r"next to nothing was learned with lam=100000: .*The features seem to say nothing", message)
+
+
 def test_what_was_asked_for_is_not_commented(rows, caplog):
     ODMClassifier(n_partitions=4, stop_at=2).fit(*rows)
     ODMClassifier(n_partitions=1, early_stop=True).fit(*rows)

@@ -157,6 +157,44 @@ def test_few_rows_of_many_features_are_solved_in_their_span(form):
     assert first.dual_gap_ <= 1e-8
 
 
+@pytest.mark.parametrize("scale", [None, "minmax"])
+@pytest.mark.parametrize(
+    "shape", [(600, 80), (600, 500), (100, 900)], ids=["Hessian of entries", "quasi-Newton", "descent"]
+)
+def test_rows_of_zeros_mostly_dense_or_sparse(shape, scale):
+    """Both are one model to the last bit, near the one of a smaller gap; in float32 as well."""
+    rng = np.random.default_rng(5)
+    X = np.where(rng.random(shape) < 0.08, rng.random(shape), 0.0)
+    told = X[:, : shape[1] // 8].sum(axis=1)
+    y = told > np.median(told)
+    settings = {"kernel": "linear", "lam": 300.0, "scale": scale, "random_state": 0}
+    dense, sparse = (ODMClassifier(**settings).fit(form(X), y) for form in (np.asarray, csr_array))
+    np.testing.assert_array_equal(dense.coef_, sparse.coef_)
+    assert dense.dual_gap_ <= 1e-3
+    best = ODMClassifier(**settings, tol=1e-9).fit(csr_array(X), y)
+    assert best.dual_gap_ <= 1e-9
+    size = np.abs(best.coef_).max()
+    np.testing.assert_allclose(dense.coef_, best.coef_, atol=0.1 * size)
+    narrow = ODMClassifier(**settings, tol=1e-9).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(narrow.coef_, best.coef_, atol=1e-4 * size)
+    iterations = [record["iteration"] for record in best.history_]
+    assert iterations == list(range(len(iterations)))
+
+
+def test_a_path_over_thin_rows_and_many_classes():
+    rng = np.random.default_rng(6)
+    X = np.where(rng.random((400, 300)) < 0.1, rng.random((400, 300)), 0.0)
+    y = X[:, :60].sum(axis=1) // 1.2
+    settings = {"kernel": "linear", "tol": 1e-6}
+    *_, last = ODMClassifier(**settings).lam_path(X, y > 2, lams=[1.0, 30.0, 100.0])
+    found = ODMClassifier(**settings, lam=100.0).fit(X, y > 2)
+    np.testing.assert_allclose(last.coef_, found.coef_, atol=1e-2 * np.abs(found.coef_).max())
+    many = ODMClassifier(**settings, lam=100.0).fit(X, y)
+    assert many.dual_gap_ <= 1e-6
+    one = ODMClassifier(**settings, lam=100.0).fit(X, y == many.classes_[1])
+    np.testing.assert_allclose(many.coef_[1], one.coef_[0], atol=1e-2 * np.abs(one.coef_).max())
+
+
 @pytest.mark.filterwarnings("ignore:solver=.* has no use for", "ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("solver", ["newton", "sodm", "svrg", "dsvrg"])
 def test_sparse_rows_are_made_standard_without_a_shift(rows, solver):

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from dask_odm.kernels import jit
+from dask_odm import jit
 
 
 @jit.inlined

@@ -1,0 +1,53 @@
+"""Descent over the rows of two classes: against the papers' dual, and a gap that bears kernel values that are off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_odm.solvers.base import SolverSettings
+from dask_odm.solvers.pair_descent import PairValues, descend_pair, turn
+from dask_odm.solvers.pair_newton import solve_pair
+from small_problems import SETTINGS, SmallProblem, small_problem
+
+
+def sorted_problem(setting: tuple[float, float, float]) -> SmallProblem:
+    """Weighted rows, the negative ones first."""
+    p = small_problem(70, setting, weighted=True)
+    order = np.argsort(p.y, kind="stable")
+    return replace(p, X=p.X[order], y=p.y[order], weight=p.weight[order])
+
+
+def values_of(p: SmallProblem, K: np.ndarray, dtype: type = np.float64, error: float = 0.0) -> PairValues:
+    n, K = int((p.y < 0).sum()), K.astype(dtype)
+    back = np.empty((len(K) - n, n), dtype)
+    turn(K[:n, n:].copy(), back)
+    return PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), back, error)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_descent_and_newton_after_it_reach_the_optimum(setting):
+    p = sorted_problem(setting)
+    values = values_of(p, p.K)
+    np.testing.assert_array_equal(values.matrix(), p.K)
+    found = descend_pair(p.losses, values, 1e-2, 0)
+    assert found.converged or p.lam >= 1e3  # then Newton has more to do
+    s = p.y * found.coefficients
+    assert found.primal == pytest.approx(p.primal(s))
+    assert found.gap == pytest.approx(p.gap(s), rel=1e-6, abs=1e-12)
+    ended = solve_pair(p.losses, p.K, SolverSettings(1e-10, 50, 0), found)
+    assert ended.gap <= 1e-10
+    assert ended.primal == pytest.approx(p.optimum()[1], rel=1e-5)
+    assert [record["iteration"] for record in ended.history] == list(range(len(ended.history)))
+
+
+def test_the_gap_is_that_of_the_worst_kernel_within_the_error():
+    p = sorted_problem(SETTINGS[0])
+    error = 1e-3
+    off = np.random.default_rng(0).uniform(-error, error, p.K.shape)
+    found = descend_pair(p.losses, values_of(p, p.K + np.triu(off) + np.triu(off, 1).T, np.float32, error), 5e-2, 0)
+    s = p.y * found.coefficients
+    assert (p.primal(s) - p.dual(s)) / p.primal(s) <= 1.01 * found.gap <= 5.1e-2
+    assert not descend_pair(p.losses, values_of(p, p.K, np.float32, 0.1), 1e-2, 0).converged
