@@ -148,7 +148,7 @@ def _solve_newton(
     source: Any = rows.X if isinstance(rows, ArrayRows) else RangedRows(rows)
     products = RowProducts(kernel, source, max(0, resources.memory - needed), resources.threads)
     begin = losses.y * dual if dual.any() else None
-    certify = certify or rows.dtype == np.float64  # its products are of float32 until then
+    certify = certify or rows.dtype == np.float64  # products are of float32 until then
     found = solve_exact(losses, products, settings, start=begin, threads=resources.threads, certify=certify)
     primal, gap = found.history[0]["objective"], found.history[0]["gap"]
     start = Point(primal, primal * (1.0 - gap), gap)

@@ -1,4 +1,4 @@
-"""Newton on the primal over all rows: the exact kernel machine, without ever forming the whole Gram matrix.
+"""Newton on the primal over all rows: the exact kernel machine; of many rows the Gram matrix is never formed whole.
 
 The loss is piecewise quadratic, so a step solves a ridge system over the rows S outside the band,
 
@@ -7,7 +7,7 @@ The loss is piecewise quadratic, so a step solves a ridge system over the rows S
 by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`), and where these leave
 much of a narrow kernel, by cells of neighbouring rows besides (`CellBlocks`). A line search on P follows, so that P
 never rises. The step's accuracy is what the gap asks for: with residual r of the system, the gap that its inexactness
-leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the rows' dtype; where the gap so found is at most ``tol``, the scores are
+leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32; where the gap so found is at most ``tol``, the scores are
 computed in float64 and it is held against these, and later steps correct them (iterative refinement). The dual bound is
 the best of all steps', each scaled to where D is largest.
 
@@ -19,14 +19,13 @@ smaller λ, each the start of the next, are the way around that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
@@ -34,8 +33,8 @@ from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
-from dask_odm.solvers.dense import factored, mended
-from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, gram_of, solve_rows
+from dask_odm.solvers.dense import mended
+from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.step_log import OnStep, Record, step_record
@@ -44,18 +43,15 @@ from dask_odm.typing import Array
 LANDMARKS = 1024  # the most rows that the preconditioner is made of
 SUBSET = 4  # the start is the solution of one row in so many
 ROUGH = 0.03  # the gap that the start is solved to
-FORCING = 0.1  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
-ENOUGH = 0.3  # of the gap that is asked for; no step leaves less
+FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
 SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
-CLOSE = 0.001  # exactness with cells, where more of it costs few products and saves steps
+CLOSE = 0.01  # exactness with cells, where more of it costs few products and saves steps
 LITTLE = 0.01  # share of the gap: a step that gains less is poor
 EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
 ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
-REFINEMENTS = 20  # products that mend a factor in float32
 TRIED = 2  # steps after which a large gap calls for smaller λ first
 EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
 NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
-Preconditioner = tuple[Callable[[Array], Array], int, float]
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ class ExactLimits:
         The largest gap after `TRIED` steps that does not call for smaller λ first.
     """
 
-    whole_rows: int = 2048
+    whole_rows: int = 3072
     whole_numbers: int = 1 << 22
     dense_rows: int = 1024
     direct_rows: int = 4096
@@ -113,8 +109,6 @@ class ExactState:
         Whether systems are preconditioned by cells as well as by landmarks, these having been slow.
     double_since : int
         The step since which products have entries in float64, float32 having got no further; −1 before.
-    direct : bool
-        Whether systems go to Cholesky at once, the landmarks having been of too little use.
     history : list of dict
     """
 
@@ -128,7 +122,6 @@ class ExactState:
     passes: float = 0.0
     near: bool = False
     double_since: int = -1
-    direct: bool = False
     history: list[Record] = field(default_factory=list)
 
     @property
@@ -138,12 +131,12 @@ class ExactState:
 
 def landmark_count(n: int) -> int:
     """Rows that the preconditioner of ``n`` rows is made of."""
-    return min(LANDMARKS, n // 32 + 64, n)
+    return min(LANDMARKS, n // 24 + 128, n)
 
 
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
     """Peak bytes of a solve where it runs; rows, and what products take, aside."""
-    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0
+    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0  # before, and gone again
     if n <= LIMITS.dense_rows:
         return max(whole, 5 * 8 * n * n)
     r = landmark_count(n)
@@ -221,8 +214,8 @@ class _ExactRun:
         limits: ExactLimits,
     ) -> None:
         self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
-        self.certify, self.limits, self.leads, self.direct = certify, limits, True, False
-        self.began, self.room = time.perf_counter(), Room()
+        self.certify, self.limits, self.leads = certify, limits, True
+        self.began = time.perf_counter()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Make the preconditioner, and the state to start from unless there is one to go on from."""
@@ -330,7 +323,6 @@ class _ExactRun:
                 stiffness=self.preconditioner.woodbury.stiffness,
                 bound=max(state.bound, self._dual(*new)),
                 exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
-                direct=state.direct or self.direct,
                 passes=state.passes + passes,
                 near=state.near or slow,
             )
@@ -384,46 +376,25 @@ class _ExactRun:
             Kx = Kx + length * applied
 
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
-        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, ENOUGH * tol)
-        b, least = root * residual, 2.0 * primal * enough
-        x, left, total = np.zeros(len(face)), b, 0
-        for precondition, most, share in self._preconditioners(face, stiffness, state):
-            more, count = conjugate_gradients(apply, left, precondition, least=share * least, most=most, on_step=follow)
-            x, total = x + more, total + count
-            left = b - x - root * Kx
-            if float(left @ left) <= 2.0 * least:  # more is not rounding
-                break
-        else:
-            if len(face) <= self.limits.direct_rows:
-                x, left = self._solve_direct(face, root, b)
-                return root * x, left / root, total + 1
-        return root * x, Kx, total
-
-    def _preconditioners(self, face: Array, stiffness: Array, state: ExactState) -> Iterator[Preconditioner]:
-        """What conjugate gradients are preconditioned by, in turn; the most products of each; its share of the rest."""
-        most = self.limits.products
-        if len(face) > self.limits.direct_rows:
-            if not state.near:
-                yield self.preconditioner.by_landmarks(face, stiffness), min(SLOW, most), 1.0
-            yield self.preconditioner.by_cells(face, stiffness), most, CLOSE
-            return
-        if not state.direct:
+        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
+        b, direct, most = root * residual, len(face) <= self.limits.direct_rows, self.limits.products
+        if direct:
             most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
-            yield self.preconditioner.by_landmarks(face, stiffness), most, 1.0
-        self.direct = True
-        factor = self._factor(face, np.sqrt(stiffness[face]))
-        if factor is not None:
-            yield lambda v: lapack.spotrs(factor.T, v, lower=0)[0].astype(np.float64), REFINEMENTS, 1.0
-
-    def _factor(self, face: Array, root: Array) -> Array | None:
-        """The Cholesky factor of ``1 + √c K_SS √c`` in float32, if there is one."""
-        system = self.room.take((len(face), len(face)), np.dtype(np.float32))
-        gram_of(self.products.kernel, self.products.rows(face), system, self.threads)
-        narrow = root.astype(np.float32)
-        system *= narrow
-        system *= narrow[:, None]
-        system.reshape(-1)[:: len(face) + 1] += 1.0
-        return system if factored(system, self.threads) else None
+        x, count, near, least = np.zeros(len(face)), 0, state.near, 2.0 * primal * enough
+        if not near:
+            precondition = self.preconditioner.by_landmarks(face, stiffness)
+            x, count = conjugate_gradients(apply, b, precondition, least=least, most=min(SLOW, most), on_step=follow)
+            near = count == SLOW
+        if near:
+            least, precondition = CLOSE * least, self.preconditioner.by_cells(face, stiffness)
+            left = b - x - root * Kx
+            more, others = conjugate_gradients(apply, left, precondition, least=least, most=most, on_step=follow)
+            x, count = x + more, count + others
+        left = b - x - root * Kx
+        if direct and float(left @ left) > 2.0 * least:  # more than rounding
+            x, left = self._solve_direct(face, root, b)
+            return root * x, left / root, count + 1
+        return root * x, Kx, count
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
         """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
@@ -431,7 +402,7 @@ class _ExactRun:
 
         def solved(ridge: float) -> tuple[Array, Array] | None:
             nonlocal largest
-            system = self.products.kernel.tile(X, X, self.room.take((len(X), len(X)), X.dtype))
+            system = self.products.kernel.tile(X, X)
             system *= root
             system *= root[:, None]
             largest = float(np.abs(system.diagonal()).max())

@@ -166,7 +166,7 @@ GRID = {"gammas": [0.5], "lams": [50.0, 100.0], "upsilons": [0.3], "thetas": [0.
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
 
 CASES = [
-    odm("exact", settings={"solver": "exact", **kernel}, rows=partial(two_classes, 2100)),  # fewer take one step
+    odm("exact", settings={"solver": "exact", **kernel}, rows=partial(two_classes, 3100)),  # fewer take one step
     Case("search", ODMClassifierCV, "odm-cv", settings=GRID, other={}, tol=1e-2, without=TRIALS),
     odm("landmark", settings={"solver": "landmark", "n_landmarks": 200, **kernel}),
     odm("sodm", settings={"solver": "sodm", "n_partitions": 4, "fan_in": 2, **kernel}),

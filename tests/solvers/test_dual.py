@@ -151,8 +151,7 @@ def test_never_ends_worse_than_it_starts(setting):
     for start in (np.zeros(300), any_dual(p, 1, 1e-3), any_dual(p, 2, 10.0)):
         for max_iter in (1, 3):
             solution = solve(p, start, max_iter=max_iter)
-            # products are of float32 until a gap is certified
-            assert solution.start.primal == pytest.approx(p.primal(start), rel=1e-6) or not start.any()
+            assert solution.start.primal == pytest.approx(p.primal(start), rel=1e-6) or not start.any()  # by float32
             assert solution.point.primal <= solution.start.primal * (1 + 1e-6)
 
 

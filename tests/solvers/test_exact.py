@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.given import Precomputed
 from dask_odm.problems.products import RowProducts
 from dask_odm.solvers import exact
@@ -162,8 +161,8 @@ def test_threads_and_memory_change_no_bit():
 def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monkeypatch, kernel, dtype):
     p = small_problem(600, (1e8, 0.3, 0.2), kernel=kernel, dtype=dtype)
     asked: list[int] = []
-    factor = exact._ExactRun._factor
-    monkeypatch.setattr(exact._ExactRun, "_factor", lambda *a: asked.append(len(a[1])) or factor(*a))
+    solve_direct = exact._ExactRun._solve_direct
+    monkeypatch.setattr(exact._ExactRun, "_solve_direct", lambda *a: asked.append(len(a[1])) or solve_direct(*a))
     states: list[ExactState] = []
     solution = solve(p, 1e-3, on_state=states.append)
     assert asked
@@ -188,9 +187,7 @@ def test_float32_that_gets_no_further_is_left_for_float64():
 
 def test_what_is_no_kernel_is_solved_with_more_on_the_diagonal():
     swap = Precomputed(bias=0.0, matrix=np.array([[0.0, 5.0], [5.0, 0.0]]))
-    run = SimpleNamespace(
-        products=SimpleNamespace(kernel=swap, rows=lambda face: np.asarray(face, float)[:, None]), room=Room()
-    )
+    run = SimpleNamespace(products=SimpleNamespace(kernel=swap, rows=lambda face: np.asarray(face, float)[:, None]))
     x, left = exact._ExactRun._solve_direct(run, np.arange(2), np.ones(2), np.array([1.0, -1.0]))  # type: ignore[arg-type]
     np.testing.assert_allclose(left, swap.matrix @ x)
 

@@ -199,7 +199,7 @@ def bits(model: ODMClassifier) -> list:
 
 @pytest.fixture(scope="module")
 def problem() -> tuple[np.ndarray, np.ndarray]:
-    X, y = blobs(2100, 4, seed=3)  # more than are solved with their matrix whole
+    X, y = blobs(3200, 4, seed=3)  # more than are solved with their matrix whole
     return X.astype(np.float32), y
 
 
