@@ -136,4 +136,6 @@ def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, 
     memory = projected_bytes(job, n, threads, certify=certify) + 8 * n * d + 8 * n * n
     seen = in_a_worker(job, memory, threads, certify)
     assert seen.peak <= memory + slack(threads)
-    assert seen.peak > n * (n + 1) // 2 * np.dtype(dtype).itemsize, "tiles are kept"
+    assert seen.peak > n * (n + 1) // 8 * np.dtype(dtype).itemsize, (
+        "tiles are kept: of active rows, half of all or more"
+    )

@@ -10,6 +10,7 @@ from dask_odm.jit import compiled, emitted
 from dask_odm.typing import Array
 
 SIDE = 8  # of the tiles: a power of two
+AHEAD = 128  # rows that memory is asked for before their turn: the processor does not see by itself what comes next
 
 
 @compiled
@@ -57,8 +58,8 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
     from numba.core import cgutils
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        number = context.get_value_type(signature.args[0].dtype)
-        lanes, whole = ir.VectorType(number, SIDE), ir.IntType(64)
+        scalar = context.get_value_type(signature.args[0].dtype)
+        lanes, whole, size = ir.VectorType(scalar, SIDE), ir.IntType(64), context.get_abi_sizeof(scalar)
         arrays = {k: context.make_array(signature.args[k])(context, builder, given[k]) for k in (0, 3, 4)}
 
         def place(k: int, *index: Any) -> Any:
@@ -66,17 +67,29 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
             return builder.bitcast(pointer, lanes.as_pointer())
 
         def load(pointer: Any) -> Any:
-            return builder.load(pointer, align=context.get_abi_sizeof(number))
+            return builder.load(pointer, align=size)
 
         shift = load(place(3, given[2]))
         numbers = cgutils.unpack_tuple(builder, given[1], SIDE)
+        for number in numbers:
+            _fetch(builder, place(0, builder.add(number, whole(AHEAD)), given[2]))
         tile = [builder.fsub(load(place(0, number, given[2])), shift) for number in numbers]
         for j, turned in enumerate(_turned(builder, tile)):
             target = place(4, builder.add(given[2], whole(j)), given[5])
-            builder.store(turned, target, align=context.get_abi_sizeof(number))
+            builder.store(turned, target, align=size)
         return context.get_dummy_value()
 
     return types.void(X, rows, column, origin, out, at), generate
+
+
+def _fetch(builder: Any, pointer: Any) -> None:
+    """Ask memory for what will be read soon; an address behind the last row does no harm."""
+    from llvmlite import ir
+
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    wanted = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+    fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], wanted)
+    builder.call(fetch, [builder.bitcast(pointer, byte), flag(0), flag(3), flag(1)])  # to read, to keep, data
 
 
 def _turned(builder: Any, tile: list[Any]) -> list[Any]:

@@ -157,13 +157,14 @@ class MomentQuery:
         """Add the moments of some rows, by compiled loops: their lower blocks alone."""
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
-        some = buffers.setdefault(dtype, np.zeros((total.shape[1], WIDTH), dtype))
+        if dtype not in buffers:
+            buffers[dtype] = np.zeros((total.shape[1], WIDTH), dtype)
         # a difference from an origin of the rows' own type is exact but for its last digit
         near, X = self.embedding.origin.astype(dtype, copy=False), frozen(np.ascontiguousarray(piece.X, dtype))
         for i in range(self.n_shards):
             rows = order[bounds[i] : bounds[i + 1]]
             if rows.size or self.shard_of is None:
-                add_moments(X, piece.y, piece.weight, rows, near, self.y_origin, some, total[i])
+                add_moments(X, piece.y, piece.weight, rows, near, self.y_origin, buffers[dtype], total[i])
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""

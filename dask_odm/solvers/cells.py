@@ -69,13 +69,13 @@ def _projected(products: Products, rng: np.random.Generator) -> Array:
 
 def _widest(some: Array, rng: np.random.Generator) -> Array:
     """About the direction in which centred rows vary most."""
-    direction = rng.standard_normal(some.shape[1]).astype(some.dtype)
+    direction = np.asarray(rng.standard_normal(some.shape[1]), some.dtype)
     for _ in range(POWER_STEPS):
         following = (some @ direction) @ some
         length = np.linalg.norm(following)
         if not length > 0:
             break
-        direction = following / length
+        direction = np.asarray(following / length)
     return direction
 
 

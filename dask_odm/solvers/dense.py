@@ -16,7 +16,6 @@ T = TypeVar("T")
 BLOCK = 512  # rows and columns of a large matrix that a thread takes at a time
 WHOLE = 1024  # LAPACK factors up to so many rows alone: threads gain nothing
 COLUMNS, ROWS = 128, 256  # of the blocks of a larger one
-RIDGE = 1e-12  # of the trace: what is below is rounding, and takes its part of no leverage
 GROWTH = 100.0  # each ridge is so many times the one before
 
 
@@ -123,14 +122,3 @@ def factor_in_place(A: Array, threads: int = 1) -> bool:
             run_threads(below, starts, threads)
             run_threads(beyond, starts[::-1], threads)  # the longest first
     return True
-
-
-def inverse_factor(matrix: Array) -> Array:
-    """Lower ``L⁻¹`` with ``L Lᵀ`` = ``matrix`` (r, r), symmetric and at least `RIDGE` of its trace positive."""
-    ridge = RIDGE * float(np.trace(matrix))
-
-    def attempt(more: float) -> Array | None:
-        factor, info = lapack.dpotrf(matrix + (ridge + more) * np.eye(len(matrix)), lower=1, clean=1)
-        return None if info else np.asarray(lapack.dtrtri(factor, lower=1)[0])
-
-    return np.ascontiguousarray(mended(attempt, lambda: ridge))

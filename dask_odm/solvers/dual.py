@@ -151,7 +151,8 @@ def _solve_newton(
     found = solve_exact(losses, products, settings, start=begin, threads=resources.threads, certify=certify)
     primal, gap = found.history[0]["objective"], found.history[0]["gap"]
     start = Point(primal, primal * (1.0 - gap), gap)
-    s, steps = (losses.y * found.coefficients)[None], len(found.history) - 1
+    passes_through = begin is not None and np.array_equal(begin, found.coefficients)
+    s, steps = (losses.y * found.coefficients)[None], 0 if passes_through else len(found.history) - 1
     return Solution(s, losses.total_weight, rows.n, start, found.point, steps, 0, found.converged)
 
 

@@ -74,7 +74,7 @@ class ExactLimits:
         The largest gap after `TRIED` steps that does not call for smaller λ first.
     """
 
-    whole_rows: int = 2048
+    whole_rows: int = 3072
     dense_rows: int = 1024
     direct_rows: int = 4096
     products: int = 400

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.losses import Loss
@@ -24,9 +25,10 @@ from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.primal import PrimalProblem
 from dask_odm.problems.products import Products
 from dask_odm.problems.span import SpanProblem
-from dask_odm.solvers.dense import inverse_factor
+from dask_odm.solvers.dense import mended
 from dask_odm.typing import Array
 
+RIDGE = 1e-12  # of the trace: what is below is rounding, and takes its part of no leverage
 LEAST = 1e-9  # of 1 − h c, which rounding may push below 0
 
 
@@ -92,3 +94,14 @@ def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Ar
             inverse = inverse_factor(system)
         found[1, active] = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / curvature[active]
     return found
+
+
+def inverse_factor(matrix: Array) -> Array:
+    """Lower ``L⁻¹`` with ``L Lᵀ`` = ``matrix`` (r, r), symmetric and at least `RIDGE` of its trace positive."""
+    ridge = RIDGE * float(np.trace(matrix))
+
+    def attempt(more: float) -> Array | None:
+        factor, info = lapack.dpotrf(matrix + (ridge + more) * np.eye(len(matrix)), lower=1, clean=1)
+        return None if info else np.asarray(lapack.dtrtri(factor, lower=1)[0])
+
+    return np.ascontiguousarray(mended(attempt, lambda: ridge))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem, PrimalSums
-from dask_odm.solvers.dense import inverse_factor, solve_positive
+from dask_odm.solvers.dense import solve_positive
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.newton import Iterate, Newton, PrimalSolution
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
@@ -24,7 +24,6 @@ from dask_odm.typing import Array
 
 MOST_PRODUCTS = 500  # of one system
 FORCING = 1e-2  # the largest share of the gradient that conjugate gradients may leave
-ROUGH_FORCING = 0.1  # and where a Hessian nearby preconditions them, whose steps are soon repeated
 SLOW = 0.25  # share of the gap that a good step leaves at most
 CREEP = 0.1  # share of P: a step that gains less, and is slow, is of a Hessian or a float too coarse
 ROUNDING = 1e-7  # share of P: a smaller decrease cannot be seen in it
@@ -63,7 +62,6 @@ def solve_newton(
     exact: bool | None = None,
     double_precision: bool = False,
     start: PrimalSums | None = None,
-    near: Array | None = None,
     resume: NewtonState | None = None,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[NewtonState], object] = lambda state: None,
@@ -84,9 +82,6 @@ def solve_newton(
         Compute all passes in float64; else only those that float32 has not digits enough for.
     start : PrimalSums, optional
         The sums at ``w`` with the curvature that is needed, where they are known: spares the first pass.
-    near : ndarray of shape (k, k), optional
-        About the ``curvature`` sum at the solution, such as that of a problem with like settings: then no Hessian is
-        formed, and steps are by conjugate gradients that this preconditions.
     resume : NewtonState, optional
         Go on from there, instead of ``w``.
     on_step : callable
@@ -95,7 +90,7 @@ def solve_newton(
         Given the state after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
-    newton = _LinearNewton(problem, exact, tol, double_precision, StepLog(on_step), on_state, near)
+    newton = _LinearNewton(problem, exact, tol, double_precision, StepLog(on_step), on_state)
     if resume is not None:
         newton.resume(resume)
         w = resume.w
@@ -111,10 +106,8 @@ class _LinearNewton(Newton[PrimalSums]):
         double_precision: bool,
         log: StepLog,
         on_state: Callable[[NewtonState], object],
-        near: Array | None = None,
     ) -> None:
         super().__init__(tol, log)
-        self._near = None if near is None else inverse_factor(near + np.eye(len(near)))
         self._problem, self._exact, self._on_state = problem, exact, on_state
         self._double = double_precision
         self._stride = 1 if double_precision else problem.hessian_stride
@@ -128,7 +121,7 @@ class _LinearNewton(Newton[PrimalSums]):
 
     def look(self, x: Array, number: int, known: PrimalSums | None) -> State:
         if known is None:
-            kind = "none" if self._near is not None else "full" if self._exact else "diagonal"
+            kind = "full" if self._exact else "diagonal"
             known = self._problem.sums(x, kind, double_precision=self._double, hessian_stride=self._stride)
         return Iterate.of(x, x, known, number)
 
@@ -145,25 +138,22 @@ class _LinearNewton(Newton[PrimalSums]):
         return exact
 
     def direction(self, at: State) -> Array:
-        if self._near is not None:
-            inverse = self._near
-            return self._inexact_direction(at, lambda r: inverse.T @ (inverse @ r), ROUGH_FORCING)
         if not self._exact:
-            diagonal = 1.0 / (1.0 + at.sums.curvature)
-            return self._inexact_direction(at, lambda r: diagonal * r, FORCING)
+            return self._inexact_direction(at)
         hessian = at.sums.curvature.copy()
         hessian.flat[:: len(hessian) + 1] += 1.0
         first_ridge = float(np.finfo(np.float32).eps) * float(np.trace(hessian)) / len(hessian)
         return -solve_positive(hessian, at.gradient, first_ridge)
 
-    def _inexact_direction(self, at: State, precondition: Callable[[Array], Array], forcing: float) -> Array:
+    def _inexact_direction(self, at: State) -> Array:
         """By conjugate gradients, until the residual is as small a part of the gradient as the gap suggests."""
+        inverse = 1.0 / (1.0 + at.sums.curvature)
         x, products = conjugate_gradients(
             lambda p: p + self._problem.product(at.x, p, double_precision=self._double),
             -at.gradient,
-            precondition,
+            lambda r: inverse * r,
             most=MOST_PRODUCTS,
-            forcing=min(forcing, np.sqrt(at.gap)) ** 2,
+            forcing=min(FORCING, np.sqrt(at.gap)) ** 2,
         )
         self.passes += products
         return x

@@ -57,8 +57,9 @@ class TrainingRows:
         InputError
             No row is left, or the weights are too large to be added up.
         """
-        total = weight * _class_factors(y, class_weights)
-        kept = np.flatnonzero(total > NEGLIGIBLE * total.max(initial=0.0))
+        total = weight * _class_factors(y, class_weights) if class_weights else weight
+        least = NEGLIGIBLE * total.max(initial=0.0)
+        kept = np.arange(len(y)) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
         if not len(kept):
             raise InputError("no row has both a label and a positive weight.")
         if len(kept) < len(y):

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import (
@@ -26,12 +27,14 @@ from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
+from dask_odm.kernels.threads import run_threads
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
 EXTREME_ROWS = 64
+LARGE_BYTES = 8 << 20  # of rows that several threads look through
 LEAST_WEIGHT = 1e-290  # of all rows of a class: what is divided by less may overflow
 
 
@@ -155,9 +158,21 @@ def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
             return
         column = int(X.indices[~np.isfinite(X.data)].min())
         X, names = X[:, [column]].toarray(), [column if names is None else names[column]]
+    if X.nbytes >= LARGE_BYTES and _parts_are_finite(X):
+        return
     complaint = describe_not_finite(X, names, first)
     if complaint is not None:
         raise InputError(complaint)
+
+
+def _parts_are_finite(X: Array) -> bool:
+    """Whether no number of X (n, d) can be missing or infinite, since its parts' sums, a thread each, are finite."""
+
+    def is_finite(part: Array) -> bool:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(part.sum(dtype=np.float64)))
+
+    return all(run_threads(is_finite, np.array_split(X, CPU_COUNT), CPU_COUNT))
 
 
 def require_classes(classes: Array) -> None:

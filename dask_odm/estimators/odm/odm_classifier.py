@@ -84,7 +84,7 @@ class ODMClassifier(ProbabilisticClassifier):
         Relative duality gap to reach; of "landmark", over the span. Up to about 1,000 rows in memory are solved to
         rounding.
     max_iter : int, default=200
-        Most sweeps of coordinate descent over a partition, steps of "newton", or epochs of the svrg solvers.
+        Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
     n_partitions : int or None, default=None
         Partitions the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
         256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each; of "cascade", "dip" and

@@ -29,14 +29,12 @@ from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
-from dask_odm.solvers.dense import inverse_factor
-from dask_odm.solvers.leave_one_out import left_out
+from dask_odm.solvers.leave_one_out import inverse_factor, left_out
 from dask_odm.solvers.linear_newton import solve_newton
 from dask_odm.typing import Array
 
 TOL = 1e-2  # of a trial: settings differ by more than what is left
 STEPS = 50
-HESSIAN_WORK = 10**8  # multiplications: a Hessian of fewer costs less than some products with it
 BLOCK = 1024
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # of splits, rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
@@ -98,11 +96,6 @@ class TrialRows:
             return [((self.y > 0).astype(np.int8), *self.class_weights)]
         return [((self.y == code).astype(np.int8), 1.0, 1.0) for code in range(len(self.class_weights))]
 
-    @property
-    def _spares_hessians(self) -> bool:
-        """Whether one Hessian a setting is worth to be spared: of many rows, and of not too many features."""
-        return bool(self.features.k <= EXACT_FEATURES and len(self.y) * self.features.k**2 > HESSIAN_WORK)
-
     @cached_property
     def learned_weight(self) -> Array:
         """What each row weighs where it is learned from, (n,), but for what a machine of two classes adds."""
@@ -130,26 +123,19 @@ class TrialRows:
         if not weight.any():
             raise InputError("cv leaves no row to learn from: choose another.")
         total = float(np.where(codes == 1, positive, negative) @ weight)
-        w, found = np.zeros(self.features.k), list[Array]()
-        near: tuple[Array, float] | None = None  # a Hessian of the rows' losses, and what they weighed there
+        w, found = np.zeros(self.features.k), []
         for share, upsilon, theta in settings:
             loss = BandLoss(ODMSettings(share * total, upsilon, theta), total, 1, negative, positive)
             problem = PrimalProblem.over_rows(self.features, loss, self.X, codes, weight, CPU_COUNT)
             with np.errstate(over="ignore", invalid="ignore"):
-                stiffness = share / (1.0 - theta) ** 2
-                about = None if near is None else near[0] * (stiffness / near[1])
-                solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS, near=about)
-            w, sums = solution.x, solution.sums
-            if about is not None and parts is None:
-                sums = problem.sums(w, "full")
-            assert sums is not None
-            if self._spares_hessians and len(sums.curvature):
-                near = sums.curvature, stiffness
+                solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS)
+            w = solution.x
             if parts is not None:
                 found.append(self.features.scores(self.X, w))
                 continue
-            inverse = inverse_factor(sums.curvature + np.eye(problem.k)).astype(self.X.dtype)
-            pairs = problem.leverages(w, inverse)
+            assert solution.sums is not None
+            inverse = inverse_factor(solution.sums.curvature + np.eye(problem.k))
+            pairs = problem.leverages(w, inverse.astype(self.X.dtype))
             found.append(left_out(loss, pairs[0], pairs[1], codes, weight).scores)
         return found
 

@@ -65,7 +65,7 @@ def test_a_precomputed_kernel_is_that_of_the_rows():
 
 def test_memory_changes_no_bit():
     X, y = rings()
-    assert bits(ODMClassifier(**SETTINGS, memory_limit="60MB").fit(X, y)) == bits(ODMClassifier(**SETTINGS).fit(X, y))
+    assert bits(ODMClassifier(**SETTINGS, memory_limit="70MB").fit(X, y)) == bits(ODMClassifier(**SETTINGS).fit(X, y))
 
 
 class LostError(Exception):
