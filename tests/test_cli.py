@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -335,6 +336,7 @@ def test_a_true_process(made, tmp_path):
     os.close(theirs)
     shown = read_all(ours)
     assert json.loads(done.stdout)["store"]["rows"] == 400
+    assert len(set(re.findall(r"ingest: +(\d+)%", shown)) - {"100"}) > 0  # it was seen to move
     assert "ingest: 100%" in shown
     done = subprocess.run((*DASK_ODM, "info", tmp_path / "no.zarr"), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

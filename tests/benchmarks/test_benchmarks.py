@@ -316,5 +316,5 @@ def test_small_data_beside_its_rivals(capsys) -> None:
     small_data.main(["--rows", "60", "--repeats", "1", "--scale", "0.01"])
     lines = capsys.readouterr().out.splitlines()
     assert "GF/s" in lines[0]
-    assert len(lines) == 4 + 4 + 4
+    assert len(lines) == 4 + 4 + 5
     assert all(line.count("|") == 8 for line in lines[2:])
