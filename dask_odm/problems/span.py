@@ -21,6 +21,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
+from scipy.linalg import blas
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Rows
@@ -179,12 +180,16 @@ class SpanQuery:
         return total
 
     def leverages(self, blocks: Iterable[RowBlock], a: Array, inverse: Array) -> list[Array]:
-        """Scores of the rows at ``a`` and, of those with a curvature, ``‖inverse · k‖²``: a list of (2, n) arrays."""
-        found = []
+        """Scores of the rows at ``a`` and, of those with a curvature, ``‖inverse · k‖²``: a list of (2, n) arrays.
+
+        ``inverse`` (r, r) is lower triangular.
+        """
+        found, multiply = [], blas.strmm if inverse.dtype == np.float32 else blas.dtrmm
         for block in blocks:
             pair = np.zeros((2, len(block.y)))
             for active, K, _ in self._active(block, a, pair[0]):
-                white = K.astype(inverse.dtype, copy=False) @ inverse.T
+                # K · inverseᵀ, of which half is zero
+                white = multiply(1.0, inverse.T, K.astype(inverse.dtype, copy=False).T, trans_a=1, overwrite_b=1).T
                 pair[1, active] = np.einsum("ij,ij->i", white, white)
             found.append(pair)
         return found

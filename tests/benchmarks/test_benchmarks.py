@@ -28,6 +28,7 @@ import ridge_store
 import ring
 import saddle_rivals
 import saddle_store
+import search_store
 import small_data
 from fuzz_cases import make_case
 from sklearn.datasets import load_iris
@@ -273,6 +274,25 @@ def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["rows"] for row in rows] == [2000, 3000]
     assert all(row["gap"] <= 1e-3 and row["landmarks"] == 30 and row["accuracy"] > 0.6 for row in rows)
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_search_store_compares_both_searches(monkeypatch, capsys):
+    monkeypatch.setitem(dask.config.config, "dask_odm", {})  # put back afterwards
+    found = []
+
+    def run(arguments, kill_at=None):
+        """In this process, once, and not killed."""
+        if not found:
+            found.append(search_store.search(arguments[0], None, "1GB", 20))
+        return found[0]
+
+    monkeypatch.setattr(search_store, "run", run)
+    search_store.main(["--rows", "600", "--features", "3"])
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert figures["same"]
+    assert figures["settings"] > 36
+    assert len(figures["peaks_mb"]) == 4
 
 
 def test_parameter_mixing_is_measured_beside_its_rival(capsys):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -56,13 +56,11 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], 
     seen = data.seen_by(fit.kernel)
     rows = [np.flatnonzero(data.held.y == code) for code in range(pairs)]
     _require(data, [len(each) for each in rows])
-    found: list[PairSolution] = []
     with single_threaded_blas, rescaling_advised():
         work = _Pairs.of(seen, rows, fit)
-        for solution in run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT):
-            for record in solution.history:
-                report_step(record)
-            found.append(solution)
+        found = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
+        for record in chain.from_iterable(solution.history for solution in found):
+            report_step(record)
     return _finish(seen, rows, found, fit)
 
 
@@ -156,19 +154,15 @@ def _rounding(kernel: Kernel, rows: Array) -> float:
 
 def _finish(seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit) -> Trained:
     """One model of all pairs; its support is in the order of the classes, so that few machines share a part of it."""
-    starts, numbers = np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
-    pairs = list(combinations(range(len(rows)), 2))
+    numbers = np.concatenate(rows)
     used = np.zeros(len(numbers), dtype=bool)
-    for solution, pair in zip(found, pairs, strict=True):
-        require_finite_solution(solution.coefficients)
-        for code, part in zip(pair, _parts(solution, rows[pair[0]]), strict=True):
-            used[starts[code] : starts[code + 1]] |= part != 0.0
+    for _, places, part in _placed(rows, found):
+        require_finite_solution(part)
+        used[places] |= part != 0.0
     raw, support = seen.chosen_pivots(numbers[used])
     coefficients, ends = np.zeros((len(found), len(support))), np.concatenate([[0], np.cumsum(used)])
-    for out, solution, pair in zip(coefficients, found, pairs, strict=True):
-        for code, part in zip(pair, _parts(solution, rows[pair[0]]), strict=True):
-            span = slice(starts[code], starts[code + 1])
-            out[ends[span.start] : ends[span.stop]] = part[used[span]]
+    for i, places, part in _placed(rows, found):
+        coefficients[i, ends[places.start] : ends[places.stop]] = part[used[places]]
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
     model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows))
@@ -179,9 +173,13 @@ def _finish(seen: MemoryKernelData, rows: list[Array], found: list[PairSolution]
     return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))
 
 
-def _parts(solution: PairSolution, negative: Array) -> tuple[Array, Array]:
-    """Coefficients of the negative class's rows, and of the positive one's."""
-    return solution.coefficients[: len(negative)], solution.coefficients[len(negative) :]
+def _placed(rows: list[Array], found: list[PairSolution]) -> Iterator[tuple[int, slice, Array]]:
+    """Of every machine and each of its classes: its number, places of the class's rows, and their coefficients."""
+    starts = np.cumsum([0, *map(len, rows)])
+    for i, (solution, pair) in enumerate(zip(found, combinations(range(len(rows)), 2), strict=True)):
+        cut = len(rows[pair[0]])
+        for code, part in zip(pair, (solution.coefficients[:cut], solution.coefficients[cut:]), strict=True):
+            yield i, slice(starts[code], starts[code + 1]), part
 
 
 def _warning(solution: PairSolution, fit: ODMFit) -> str:
