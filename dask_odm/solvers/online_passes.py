@@ -120,26 +120,28 @@ def walk_dense(
     constant = w.size > d
     for i in range(y.size):
         row = X[i]
-        score, square = 0.0, 0.0
-        for j in range(d):  # both at once: a loop so short takes as long to begin as to run
+        score = 0.0
+        for j in range(d):
             score += float(w[j]) * float(row[j])
-            square += float(row[j]) * float(row[j])
         if constant:
             score += float(w[d])
-            square += 1.0
         if kind == ODM:
             eta = 1.0 / (1.0 + seen + i)
         z = y[i] * score * scale
-        if _moves(kind, z, 1.0 / (1.0 + eta), numbers) and square > 0.0:
-            c = weight[i] if weight.size else 1.0
-            length, loss = _length(kind, z, square, c, eta, numbers)
-            length *= y[i] / scale
+        if _moves(kind, z, 1.0 / (1.0 + eta), numbers):
+            square = 1.0 if constant else 0.0
             for j in range(d):
-                w[j] += length * row[j]
-            if constant:
-                w[d] += length
-            moved += 1.0
-            total += loss
+                square += float(row[j]) * float(row[j])
+            if square > 0.0:
+                c = weight[i] if weight.size else 1.0
+                length, loss = _length(kind, z, square, c, eta, numbers)
+                length *= y[i] / scale
+                for j in range(d):
+                    w[j] += length * row[j]
+                if constant:
+                    w[d] += length
+                moved += 1.0
+                total += loss
         if kind == ODM:
             scale /= 1.0 + eta
     if kind == ODM:
