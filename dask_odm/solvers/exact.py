@@ -1,4 +1,4 @@
-"""Newton on the primal over all rows: the exact kernel machine, without ever forming the whole Gram matrix.
+"""Newton on the primal over all rows: the exact kernel machine; of many rows the Gram matrix is never formed whole.
 
 The loss is piecewise quadratic, so a step solves a ridge system over the rows S outside the band,
 
@@ -7,7 +7,7 @@ The loss is piecewise quadratic, so a step solves a ridge system over the rows S
 by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`), and where these leave
 much of a narrow kernel, by cells of neighbouring rows besides (`CellBlocks`). A line search on P follows, so that P
 never rises. The step's accuracy is what the gap asks for: with residual r of the system, the gap that its inexactness
-leaves is ``½ Σ_S r_i²/ρ_i``. Products are in the rows' dtype; where the gap so found is at most ``tol``, the scores are
+leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32; where the gap so found is at most ``tol``, the scores are
 computed in float64 and it is held against these, and later steps correct them (iterative refinement). The dual bound is
 the best of all steps', each scaled to where D is largest.
 
