@@ -17,7 +17,7 @@ from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import CellBlocks, cells_of
 from dask_odm.solvers.exact import ExactLimits, ExactState, solve_exact
 from dask_odm.solvers.gram_newton import ExactSolution
-from dask_odm.solvers.pcg import Woodbury
+from dask_odm.solvers.woodbury import Woodbury
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
