@@ -216,7 +216,7 @@ class _GramRun:
 
     def hold(self, a: Array, scores: Array) -> None:
         """Go on from coefficients whose scores are known anew: what was known of the dual is no more."""
-        self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.value(a, scores)
+        self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.losses.primal(a, scores)
 
     def descend(self) -> None:
         """Newton steps until the gap is small, or P falls no further."""
@@ -243,10 +243,6 @@ class _GramRun:
         gap = max(0.0, self.primal - self.bound) / max(self.primal, TINY)
         self.log.add(gap if np.isfinite(self.primal) else np.inf, self.primal, float(len(self.log.history) + 1))
 
-    def value(self, a: Array, scores: Array) -> float:
-        """P of coefficients with their scores."""
-        return 0.5 * float(a @ scores) + float(self.losses.losses(self.losses.y * scores).sum())
-
     def dual(self, a: Array, scores: Array, image: Image) -> float:
         """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
         s, square = self.losses.y * a, float(a @ scores)
@@ -270,13 +266,13 @@ class _GramRun:
         new = staying
         new[face] += self.correction(stiffness[face], residual)
         after = scores + self.image(new - a)
-        primal = self.value(new, after)
+        primal = losses.primal(new, after)
         if not primal < self.primal:
             d, change = new - a, after - scores
             self.bound = max(self.bound, self.dual(new, after, self.image))
             length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
             new, after = a + length * d, scores + length * change
-            primal = self.value(new, after)
+            primal = losses.primal(new, after)
         falls = primal < self.primal
         if falls:
             self.a, self.scores, self.primal = new, after, primal
