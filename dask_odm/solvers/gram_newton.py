@@ -102,7 +102,7 @@ def scores_in_float64(kernel: Kernel, X: Array, a: Array, threads: int = 1) -> A
 
     def score(start: int) -> None:
         part = slice(start, min(start + PART, len(X)))
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
             out[part] = kernel.tile_packed(left[part], right) @ weights
 
     with single_threaded_blas:
@@ -231,7 +231,8 @@ class _GramRun:
         out, v = np.zeros(len(a)), a.astype(self.K.dtype)
 
         def multiply(first: int) -> None:
-            out[first : first + PART] = self.K[first : first + PART] @ v
+            with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+                out[first : first + PART] = self.K[first : first + PART] @ v
 
         if a.any():
             run_threads(multiply, range(0, len(a), PART), self.threads if len(a) > 2 * PART else 1)
