@@ -69,6 +69,7 @@ def factored(A: Array, threads: int = 1) -> bool:
         return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
     inverse, sound = np.empty((0, 0)), True
 
+    @np.errstate(over="ignore", invalid="ignore")  # of its thread, as for `finish`: what is not finite is not sound
     def update(start: int, k: int, end: int) -> None:
         nonlocal inverse, sound
         part = A[start : end if start == k else min(n, start + ROWS), k:end]
@@ -79,6 +80,7 @@ def factored(A: Array, threads: int = 1) -> bool:
             sound = not info and bool(np.isfinite(corner.diagonal()).all())
             part[...], inverse = corner, np.ascontiguousarray(trtri(corner, lower=1)[0].T)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def finish(start: int, k: int, end: int) -> None:
         part = A[start : min(n, start + ROWS), k:end]
         part[...] = part @ inverse
