@@ -1,4 +1,7 @@
-"""Dense systems that are positive definite but for rounding: by Cholesky, mended by a ridge where that fails."""
+"""Dense systems that are positive definite but for rounding: by Cholesky, mended by a ridge where that fails.
+
+Large matrices are factored in place and by blocks, so that threads share the work and no bit depends on their number.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 T = TypeVar("T")
-BLOCK = 512  # rows and columns of a large matrix that a thread takes at a time
-WHOLE = 1024  # LAPACK factors up to so many rows alone: threads gain nothing
-COLUMNS, ROWS = 128, 256  # of the blocks of a larger one
+BLOCK = 512  # rows and columns that a thread takes at a time in `factor_in_place`
+WHOLE = 1024  # rows up to which `factored` leaves a matrix to LAPACK: threads gain nothing
+COLUMNS, ROWS = 128, 256  # of its blocks of a larger one
 GROWTH = 100.0  # each ridge is so many times the one before
 
 
