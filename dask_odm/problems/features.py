@@ -96,8 +96,11 @@ class FeatureMap:
         mean = block.T @ c if self.k > d or self.scaling is not None else np.zeros(d)
         if self.scaling is not None:
             factor, shift = self.scaling.factor, self.scaling.shift
-            mixed = np.outer(shift, mean - 0.5 * total * shift)
-            out[:d, :d] = factor[:, None] * (out[:d, :d] - mixed - mixed.T) * factor
+            mixed, scaled = np.outer(shift, mean - 0.5 * total * shift), out[:d, :d]
+            scaled -= mixed  # in place: every thread has such matrices
+            scaled -= mixed.T
+            scaled *= factor[:, None]
+            scaled *= factor
             mean = factor * (mean - total * shift)
         if self.k > d:
             out[d, :d] = out[:d, d] = self.constant * mean
