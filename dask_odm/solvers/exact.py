@@ -34,8 +34,8 @@ from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
 from dask_odm.solvers.dense import mended
+from dask_odm.solvers.face_system import FaceSystem
 from dask_odm.solvers.gram_newton import ROUGH, SUBSET, ExactSolution, gram_bytes, solve_rows
-from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
@@ -361,38 +361,22 @@ class _ExactRun:
         if not len(face):
             return np.zeros(0), np.zeros(0), 0
         gram, root = self.products.face(face, double_precision=state.double), np.sqrt(stiffness[face])
-
-        applied = Kx = np.zeros(len(face))
-
-        def apply(p: Array) -> Array:
-            nonlocal applied
-            applied = gram.matvec(root * p)
-            return p + root * applied
-
-        def follow(length: float) -> None:
-            nonlocal Kx
-            Kx = Kx + length * applied
-
+        system, direct = FaceSystem(gram, root, root * residual), len(face) <= self.limits.direct_rows
         primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
         enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        b, direct, most = root * residual, len(face) <= self.limits.direct_rows, self.limits.products
+        least, most = 2.0 * primal * enough, self.limits.products
         if direct:
             most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
-        x, count, near, least = np.zeros(len(face)), 0, state.near, 2.0 * primal * enough
-        if not near:
-            precondition = self.preconditioner.by_landmarks(face, stiffness)
-            x, count = conjugate_gradients(apply, b, precondition, least=least, most=min(SLOW, most), on_step=follow)
-            near = count == SLOW
-        if near:
-            least, precondition = CLOSE * least, self.preconditioner.by_cells(face, stiffness)
-            left = b - x - root * Kx
-            more, others = conjugate_gradients(apply, left, precondition, least=least, most=most, on_step=follow)
-            x, count = x + more, count + others
-        left = b - x - root * Kx
+        if not state.near:
+            system.go_on(self.preconditioner.by_landmarks(face, stiffness), least=least, most=min(SLOW, most))
+        if state.near or system.products == SLOW:
+            least *= CLOSE
+            system.go_on(self.preconditioner.by_cells(face, stiffness), least=least, most=most)
+        left = system.left
         if direct and float(left @ left) > 2.0 * least:  # more than rounding
-            x, left = self._solve_direct(face, root, b)
-            return root * x, left / root, count + 1
-        return root * x, Kx, count
+            x, left = self._solve_direct(face, root, root * residual)
+            return root * x, left / root, system.products + 1
+        return root * system.x, system.Kx, system.products
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
         """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
