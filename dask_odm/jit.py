@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import update_wrapper
+from importlib import import_module
 from typing import Any
 
 from dask_odm.typing import Array
@@ -45,8 +46,8 @@ class Loop:
         made = self._made
         return (self.made() if made is None else made)(*arguments)
 
-    def __reduce__(self) -> str:
-        return self._function.__qualname__  # a name of its module, as a function has
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self._function.__module__, self._function.__qualname__)  # as a function travels
 
     def made(self) -> Any:
         """Numba's function; the loops that it calls take their place in its module."""
@@ -61,6 +62,11 @@ class Loop:
                     if isinstance(names.get(name), Loop):
                         names[name] = names[name].made()
             return self._made
+
+
+def _named(module: str, name: str) -> Any:
+    """The loop by that name of a module, or Numba's function that took its place there."""
+    return getattr(import_module(module), name)
 
 
 class Emitted(Loop):

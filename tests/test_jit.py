@@ -24,6 +24,7 @@ def _plain(x):
 
 
 doubled = jit.Loop(_plain, nogil=True)
+helper = _twice  # as a module has it that imported it before it was made
 
 
 def test_a_loop_is_made_with_the_loops_that_it_calls(monkeypatch, caplog):
@@ -45,6 +46,9 @@ def test_a_loop_travels_by_its_name():
     from dask_odm.problems.caps import cap_factor
 
     assert pickle.loads(pickle.dumps(cap_factor)) is cap_factor
+    doubled(np.zeros(1))
+    assert helper is not _twice
+    assert pickle.loads(pickle.dumps(helper)) is _twice
     assert cap_factor.__name__ == "cap_factor"
     with pytest.raises(TypeError):
         cap_factor()

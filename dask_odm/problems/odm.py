@@ -79,6 +79,10 @@ class RowLosses:
         above = np.maximum(margins - self.settings.high, 0.0)
         return 0.5 * (self.stiffness_low * below**2 + self.stiffness_high * above**2)
 
+    def primal(self, a: Array, scores: Array) -> float:
+        """P of coefficients ``a`` (n,) of the rows with their scores (n,)."""
+        return 0.5 * float(a @ scores) + float(self.losses(self.y * scores).sum())
+
     def dual_candidate(self, margins: Array) -> Array:
         """The s that the optimality conditions give at ``margins``: minus the derivative of the loss."""
         below = np.maximum(self.settings.low - margins, 0.0)

@@ -79,7 +79,10 @@ class ChosenRows:
 
 @dataclass(frozen=True, eq=False)
 class RangedRows:
-    """Rows that are read by range, as `ChosenRows` wants them: gathered from the range that ascending numbers span."""
+    """Rows that are read by range, as `ChosenRows` wants them: gathered by ascending numbers.
+
+    At most as many rows are read at a time as are asked for: scattered ones may span more than memory holds.
+    """
 
     rows: Rows
 
@@ -92,11 +95,13 @@ class RangedRows:
         return self.rows.dtype
 
     def __getitem__(self, index: Array) -> Array:
-        if not len(index):
-            return np.empty((0, self.rows.d), self.dtype)
-        first = int(index[0])
-        found: Array = self.rows.read(first, int(index[-1]) + 1)[index - first]
-        return found
+        out, at = np.empty((len(index), self.rows.d), self.dtype), 0
+        while at < len(index):
+            first = int(index[at])
+            upto = int(np.searchsorted(index, first + len(index)))
+            out[at:upto] = self.rows.read(first, int(index[upto - 1]) + 1)[index[at:upto] - first]
+            at = upto
+        return out
 
 
 def cross_blocks(n: int) -> int:

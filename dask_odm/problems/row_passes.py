@@ -102,8 +102,8 @@ class Passes(Protocol):
         Parameters
         ----------
         query : object
-            Sent to whoever has the rows. One that uses rows up in runs of ``piece_rows`` (int) from the first of a
-            block, so that it does not matter how long blocks are, may be given such runs as blocks.
+            Sent to whoever has the rows. If it has an attribute ``piece_rows`` (int), it must sum a block run by run,
+            so many rows each from the first on, and may be given these runs as blocks.
         method : callable
             Of the query's class; takes an iterable of `RowBlock` and returns what can be added.
         of_groups : sequence

@@ -22,7 +22,7 @@ from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.products import Products
 from dask_odm.solvers.dense import mended
-from dask_odm.solvers.pcg import Woodbury, gather_features, nystrom_features, spread_features
+from dask_odm.solvers.woodbury import Woodbury, gather_features, nystrom_features, spread_features
 from dask_odm.typing import Array
 
 CELL_ROWS = 512

@@ -1,4 +1,7 @@
-"""Dense systems that are positive definite but for rounding: by Cholesky, mended by a ridge where that fails."""
+"""Dense systems that are positive definite but for rounding: by Cholesky, mended by a ridge where that fails.
+
+Large matrices are factored in place and by blocks, so that threads share the work and no bit depends on their number.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 T = TypeVar("T")
-BLOCK = 512  # rows and columns of a large matrix that a thread takes at a time
-WHOLE = 1024  # LAPACK factors up to so many rows alone: threads gain nothing
-COLUMNS, ROWS = 128, 256  # of the blocks of a larger one
+BLOCK = 512  # rows and columns that a thread takes at a time in `factor_in_place`
+WHOLE = 1024  # rows up to which `factored` leaves a matrix to LAPACK: threads gain nothing
+COLUMNS, ROWS = 128, 256  # of its blocks of a larger one
 GROWTH = 100.0  # each ridge is so many times the one before
 
 
@@ -69,6 +72,7 @@ def factored(A: Array, threads: int = 1) -> bool:
         return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
     inverse, sound = np.empty((0, 0)), True
 
+    @np.errstate(over="ignore", invalid="ignore")  # of its thread, as for `finish`: what is not finite is not sound
     def update(start: int, k: int, end: int) -> None:
         nonlocal inverse, sound
         part = A[start : end if start == k else min(n, start + ROWS), k:end]
@@ -79,6 +83,7 @@ def factored(A: Array, threads: int = 1) -> bool:
             sound = not info and bool(np.isfinite(corner.diagonal()).all())
             part[...], inverse = corner, np.ascontiguousarray(trtri(corner, lower=1)[0].T)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def finish(start: int, k: int, end: int) -> None:
         part = A[start : min(n, start + ROWS), k:end]
         part[...] = part @ inverse

@@ -34,15 +34,13 @@ from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
 from dask_odm.solvers.dense import mended
-from dask_odm.solvers.gram_newton import ExactSolution, gram_bytes, solve_rows
+from dask_odm.solvers.gram_newton import ROUGH, SUBSET, ExactSolution, gram_bytes, solve_rows
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.line_search import least_row_step
 from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
 LANDMARKS = 1024  # the most rows that the preconditioner is made of
-SUBSET = 4  # the start is the solution of one row in so many
-ROUGH = 0.03  # the gap that the start is solved to
 FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
 SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
 CLOSE = 0.01  # exactness with cells, where more of it costs few products and saves steps
@@ -174,8 +172,8 @@ def solve_exact(
     threads : int
         For what is not a kernel product.
     certify : bool
-        Hold the last gap against the kernel in float64. Without it the gap is that of the kernel as computed in the
-        dtype of the rows.
+        Hold the last gap against the kernel in float64. Without it the gap is that of the kernel as computed in
+        float32.
     limits : ExactLimits
     on_step, on_state : callable
         Called with the record and with the state of every step.
@@ -278,7 +276,7 @@ class _ExactRun:
 
     def _with_record(self, state: ExactState) -> ExactState:
         a, scores = state.coefficients, state.scores
-        primal = _primal(self.losses, np.stack([a, scores]))
+        primal = self.losses.primal(a, scores)
         if not np.isfinite(primal):
             raise InputError(
                 "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another "
@@ -307,11 +305,11 @@ class _ExactRun:
         here = np.stack([state.coefficients, state.scores])
         new, passes, slow = self._newton(state)
         there, last = new, state.history[-1]
-        if not _primal(self.losses, new) < last["objective"]:
+        if not self.losses.primal(*new) < last["objective"]:
             d = new - here
             length = least_row_step(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1]))
             there = here + length * d
-        gained = last["objective"] - _primal(self.losses, there)
+        gained = last["objective"] - self.losses.primal(*there)
         # hardly any descent: the system was not solved well enough
         poor = gained < LITTLE * last["gap"] * last["objective"]
         return self._recorded(
@@ -437,7 +435,7 @@ def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings
     a, steps = solve_dense(losses, K, np.zeros(products.n))
     scores = K @ a
     s, margins = losses.y * a, losses.y * scores
-    primal = 0.5 * float(a @ scores) + float(losses.losses(margins).sum())
+    primal = losses.primal(a, scores)
     gap = float(losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny)
     if gap > settings.tol:  # not settled: another s may say more, and is at worst 0
         s = losses.dual_candidate(margins)
@@ -446,7 +444,3 @@ def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings
     record = step_record(0, gap, primal, float(steps + 1), time.perf_counter() - began)
     on_step(record)
     return ExactSolution(a, scores, Point(primal, primal * (1 - gap), gap), gap <= settings.tol, [record])
-
-
-def _primal(losses: RowLosses, u: Array) -> float:
-    return 0.5 * float(u[0] @ u[1]) + float(losses.losses(losses.y * u[1]).sum())

@@ -102,7 +102,7 @@ def scores_in_float64(kernel: Kernel, X: Array, a: Array, threads: int = 1) -> A
 
     def score(start: int) -> None:
         part = slice(start, min(start + PART, len(X)))
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
             out[part] = kernel.tile_packed(left[part], right) @ weights
 
     with single_threaded_blas:
@@ -216,7 +216,7 @@ class _GramRun:
 
     def hold(self, a: Array, scores: Array) -> None:
         """Go on from coefficients whose scores are known anew: what was known of the dual is no more."""
-        self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.value(a, scores)
+        self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.losses.primal(a, scores)
 
     def descend(self) -> None:
         """Newton steps until the gap is small, or P falls no further."""
@@ -231,7 +231,8 @@ class _GramRun:
         out, v = np.zeros(len(a)), a.astype(self.K.dtype)
 
         def multiply(first: int) -> None:
-            out[first : first + PART] = self.K[first : first + PART] @ v
+            with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+                out[first : first + PART] = self.K[first : first + PART] @ v
 
         if a.any():
             run_threads(multiply, range(0, len(a), PART), self.threads if len(a) > 2 * PART else 1)
@@ -242,10 +243,6 @@ class _GramRun:
         self.bound = max(self.bound, self.dual(self.a, self.scores, image))
         gap = max(0.0, self.primal - self.bound) / max(self.primal, TINY)
         self.log.add(gap if np.isfinite(self.primal) else np.inf, self.primal, float(len(self.log.history) + 1))
-
-    def value(self, a: Array, scores: Array) -> float:
-        """P of coefficients with their scores."""
-        return 0.5 * float(a @ scores) + float(self.losses.losses(self.losses.y * scores).sum())
 
     def dual(self, a: Array, scores: Array, image: Image) -> float:
         """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
@@ -270,13 +267,13 @@ class _GramRun:
         new = staying
         new[face] += self.correction(stiffness[face], residual)
         after = scores + self.image(new - a)
-        primal = self.value(new, after)
+        primal = losses.primal(new, after)
         if not primal < self.primal:
             d, change = new - a, after - scores
             self.bound = max(self.bound, self.dual(new, after, self.image))
             length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
             new, after = a + length * d, scores + length * change
-            primal = self.value(new, after)
+            primal = losses.primal(new, after)
         falls = primal < self.primal
         if falls:
             self.a, self.scores, self.primal = new, after, primal

@@ -53,12 +53,8 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Pai
 def pair_gap(losses: RowLosses, a: Array, scores: Array) -> tuple[float, float]:
     """P of coefficients (n,) with their scores, and the relative gap of these as dual variables."""
     margins = losses.y * scores
-    primal = _primal(losses, a, scores)
+    primal = losses.primal(a, scores)
     return primal, float(losses.row_gaps(losses.y * a, margins).sum()) / max(primal, TINY)
-
-
-def _primal(losses: RowLosses, a: Array, scores: Array) -> float:
-    return 0.5 * float(a @ scores) + float(losses.losses(losses.y * scores).sum())
 
 
 @compiled
@@ -108,7 +104,7 @@ def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float
     if len(active):
         new[active] = _solved(K, active, stiffness[active], target[active])
     after = _scores(K, new)
-    if _primal(losses, new, after) < primal:
+    if losses.primal(new, after) < primal:
         return new, after
     d, change = new - a, after - scores
     length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))

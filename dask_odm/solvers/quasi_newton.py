@@ -26,7 +26,6 @@ from dask_odm.typing import Array
 MEMORY = 10  # steps that the inverse Hessian is made of
 FLAT = 1e-2  # share of the first slope that a step may leave
 LOOKS = 12  # at slopes, along one direction
-STALLED = 1e-15  # share of P: where a whole step promises less, float64 has no digits left
 SHARES = np.array([0.0, 0.25, 0.5, 0.75])  # of the new dual variables in the mixture; all of them is known
 
 

@@ -4,7 +4,8 @@
 
 Three processes of their own, each with its workers: one searches undisturbed; one is killed with all its workers as
 soon as so many settings are tried; one goes on from the checkpoint of that. Peaks are read from the kernel (VmHWM) of
-every worker. ``same`` says whether both searches that ended have the same ``cv_results_``, clocks apart, bit by bit.
+every worker. ``killed`` says whether the second was killed before it ended, and ``same`` whether both searches that
+ended have the same ``cv_results_``, clocks apart, bit by bit.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
         odm.datasets.make_shells(given.rows, given.features, store=store)
         rest = [given.limit, str(given.landmarks)]
         whole = run([store, "", *rest])
-        run([store, checkpoint, *rest], given.kill_at)
+        killed = run([store, checkpoint, *rest], given.kill_at) is None
         again = run([store, checkpoint, *rest])
     assert whole is not None
     assert again is not None
@@ -96,6 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
         "seconds": round(whole["seconds"], 1),
         "seconds_after_kill": round(again["seconds"], 1),
         "peaks_mb": [round(peak * 1e-6) for peak in whole["peaks"] + again["peaks"]],
+        "killed": killed,
         "same": whole["results"] == again["results"],
     }
     print(json.dumps(figures), flush=True)

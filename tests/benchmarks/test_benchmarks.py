@@ -291,6 +291,7 @@ def test_search_store_compares_both_searches(monkeypatch, capsys):
     search_store.main(["--rows", "600", "--features", "3"])
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["same"]
+    assert not figures["killed"]
     assert figures["settings"] > 36
     assert len(figures["peaks_mb"]) == 4
 

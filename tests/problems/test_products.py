@@ -9,7 +9,7 @@ from dask_odm.events import listen
 from dask_odm.kernels import RBF
 from dask_odm.kernels.blocks import ArrayRows, Gram
 from dask_odm.problems import products
-from dask_odm.problems.products import RowProducts, quadratic
+from dask_odm.problems.products import RangedRows, RowProducts, quadratic
 from small_problems import small_problem
 
 
@@ -34,3 +34,25 @@ def test_a_certificate_of_many_rows_tells_how_far_it_is(monkeypatch):
         assert heard[-1].total == done[-1] > 1
         heard.clear()
     assert set(answers) == {Gram(RBF(1.0, 0.5), ArrayRows(X), 0).matvec(v).tobytes()}
+
+
+class Counted(ArrayRows):
+    """Notes how many rows are read at a time, as those on disk are held."""
+
+    most = 0
+
+    def read(self, start, stop, out=None):
+        object.__setattr__(self, "most", max(self.most, stop - start))
+        return super().read(start, stop, out)
+
+
+@pytest.mark.parametrize(
+    "index", [[], [7], range(1000), range(300, 340), [0, 1, 2, 998, 999], range(5, 990, 90)], ids=str
+)
+def test_no_more_rows_are_read_at_a_time_than_are_asked_for(index):
+    X = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
+    rows, index = Counted(X), np.array(index, np.int64)
+    found = RangedRows(rows)[index]
+    np.testing.assert_array_equal(found, X[index])
+    assert found.dtype == X.dtype
+    assert rows.most <= len(index)

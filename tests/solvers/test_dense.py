@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.solvers.dense import factor_in_place, mended, solve_positive
+from dask_odm.solvers.dense import WHOLE, factor_in_place, factored, mended, solve_positive
 
 
 def test_is_the_solution():
@@ -51,3 +51,18 @@ def test_a_factor_in_place_is_that_of_lapack_whatever_the_threads(n):
     np.testing.assert_array_equal(np.tril(again), np.tril(found))
     A[-1, -1] = -1.0
     assert not factor_in_place(A)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 37, WHOLE + 137])
+def test_a_lower_half_is_factored_where_it_lies_whatever_the_threads(n, dtype):
+    B = np.random.default_rng(n).normal(size=(n, n))
+    A = (B @ B.T / n + 0.1 * np.eye(n)).astype(dtype)
+    found, again = np.tril(A), np.tril(A)
+    assert factored(found)
+    np.testing.assert_allclose(np.tril(found), np.linalg.cholesky(A), atol=1e-4 if dtype == np.float32 else 1e-12)
+    assert factored(again, 3)
+    np.testing.assert_array_equal(np.tril(again), np.tril(found))
+    for wrong in (-1.0, np.inf):
+        A[-1, -1] = wrong
+        assert not factored(A.copy())

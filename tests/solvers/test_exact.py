@@ -17,7 +17,7 @@ from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import CellBlocks, cells_of
 from dask_odm.solvers.exact import ExactLimits, ExactState, solve_exact
 from dask_odm.solvers.gram_newton import ExactSolution
-from dask_odm.solvers.pcg import Woodbury
+from dask_odm.solvers.woodbury import Woodbury
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -169,7 +169,8 @@ def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monke
     assert_solved(p, solution, 1e-3)
     again = solve(p, 1e-3, resume=states[len(states) // 2])
     np.testing.assert_array_equal(again.coefficients, solution.coefficients)
-    slow = solve(p, 1e-3, limits=replace(FEW, direct_rows=0))
+    slow = solve(p, 1e-3, limits=replace(FEW, direct_rows=0), on_state=states.append)
+    assert states[-1].near, "cells were called in"
     assert_solved(p, slow, 1e-3)
 
 
@@ -219,13 +220,15 @@ def test_woodbury_follows_to_the_same_inverse():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_narrow_kernel_is_led_up_to_a_large_lam(dtype):
+def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
     """A state before it is led and one after lead to the same bits."""
-    limits = replace(FEW, direct_rows=0)
+    limits, led_from, lead = replace(FEW, direct_rows=0), [], exact._ExactRun._led_up
+    monkeypatch.setattr(exact._ExactRun, "_led_up", lambda run, state: led_from.append(state) or lead(run, state))
     p = small_problem(400, (1e8, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
     states: list[ExactState] = []
     led = solve(p, 1e-3, on_state=states.append, limits=limits)
     assert_solved(p, led, 1e-3)
+    assert led_from == [states[exact.TRIED]]
     for state in (states[exact.TRIED], states[exact.TRIED + 1]):
         again = solve(p, 1e-3, resume=state, limits=limits)
         np.testing.assert_array_equal(again.coefficients, led.coefficients)

@@ -126,5 +126,5 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
         return None
     start = stopped_at(max(solution.point.gap for solution in left), tol)
     if any(solution.sweeps for solution in left):
-        return f"{start} Increase max_iter ({max_iter} sweeps), scale the features, or decrease lam."
+        return f"{start} Increase max_iter ({max_iter} steps), scale the features, or decrease lam."
     return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.thin_rows import forms_hessian, read_sparsely, solve_thin, thin_problem
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
+from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem, PrimalSums
 from dask_odm.problems.row_span import RowSpan, span_bytes
+from dask_odm.problems.sparse_primal import SparsePrimal
 from dask_odm.solvers.leave_one_out import linear_leverages
 from dask_odm.solvers.linear_newton import NewtonState, solve_newton
 from dask_odm.solvers.newton import PrimalSolution
@@ -84,44 +86,65 @@ def _solve_path(
     leaves_out: bool,
 ) -> Trained:
     """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
-    w, found, start, before = start_weights(features, fit), [], None, 1.0
-    span = span_of_few_rows(features, data, fit)
-    thin = None if span is not None else thin_problem(features, data, fit)
-    resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
-    require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
-    double = fit.run.dtype == "float64" or (thin is not None and data.dtype == np.float64)
+    w, found, sums, before = start_weights(features, fit), [], None, 1.0
+    ways = _Ways.of(features, data, fit, exact)
     for lam in fit.lams or (fit.odm.lam,):
         problem = problem.with_lam(lam)
-        ahead: PrimalSolution[Any] | None = None
         with rescaling_advised():
-            if span is not None and resume is None:
-                ahead = _in_span(span, replace(fit, odm=replace(fit.odm, lam=lam)), data)
-            elif thin is not None:
-                ahead = solve_thin(thin.with_lam(lam), w, fit)
-            if ahead is not None:
-                w, start = ahead.x, None
-            if ahead is not None and ahead.converged:
-                solution = ahead
-            else:
-                solution = solve_newton(
-                    problem,
-                    w,
-                    tol=fit.solver.tol,
-                    max_iter=fit.solver.max_iter,
-                    exact=exact,
-                    double_precision=double,
-                    start=None if start is None else start.times(lam / before),
-                    resume=resume,
-                    on_state=save,
-                    on_step=reported_after(ahead),
-                ).after(ahead)
+            solution = ways.solved(problem, lam, w, None if sums is None else sums.times(lam / before))
         trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
         if leaves_out:
             pairs = linear_leverages(problem, solution.x)
             trained.attributes.update(attributes_of(fit, data, data, fit.loss(data).with_lam(lam), pairs))
         found.append(trained)
-        w, start, before = solution.x, solution.sums, lam
+        w, sums, before = solution.x, solution.sums, lam
     return replace(found[-1], path=tuple(found))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ways:
+    """How the problem for one λ is solved: by the way that suits the rows, if one does, and then by Newton."""
+
+    data: TrainingData
+    fit: ODMFit
+    span: RowSpan | None
+    thin: SparsePrimal | None
+    exact: bool | None
+    resume: NewtonState | None
+    save: Callable[[NewtonState], object]
+
+    @classmethod
+    def of(cls, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None) -> _Ways:
+        span = span_of_few_rows(features, data, fit)
+        thin = None if span is not None else thin_problem(features, data, fit)
+        resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
+        require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
+        return cls(data, fit, span, thin, exact, resume, save)
+
+    def solved(self, problem: PrimalProblem, lam: float, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
+        """The solution for λ from weights ``w`` (k,), whose sums ``start`` may be known."""
+        ahead, settings = self._ahead(lam, w), self.fit.solver
+        if ahead is not None and ahead.converged:
+            return ahead
+        return solve_newton(
+            problem,
+            w if ahead is None else ahead.x,
+            tol=settings.tol,
+            max_iter=settings.max_iter,
+            exact=self.exact,
+            double_precision=self.fit.run.dtype == "float64"
+            or (self.thin is not None and self.data.dtype == np.float64),
+            start=start if ahead is None else None,
+            resume=self.resume,
+            on_state=self.save,
+            on_step=reported_after(ahead),
+        ).after(ahead)
+
+    def _ahead(self, lam: float, w: Array) -> PrimalSolution[Any] | None:
+        """What is found before Newton sees all weights and rows; None where nothing is."""
+        if self.span is not None and self.resume is None:
+            return _in_span(self.span, replace(self.fit, odm=replace(self.fit.odm, lam=lam)), self.data)
+        return None if self.thin is None else solve_thin(self.thin.with_lam(lam), w, self.fit)
 
 
 def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:

@@ -81,8 +81,8 @@ class ODMClassifier(ProbabilisticClassifier):
         landmark  all else
         ========= ==================================================================================================
     tol : float, default=1e-3
-        Relative duality gap to reach; of "landmark", over the span. Up to about 1,000 rows in memory are solved to
-        rounding.
+        Relative duality gap to reach; of "landmark", over the span. "exact" solves up to 256 rows to rounding,
+        "sodm" partitions of up to 1,024.
     max_iter : int, default=200
         Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
     n_partitions : int or None, default=None

@@ -178,7 +178,7 @@ def test_the_warning_speaks_of_what_was_done():
     done = Solution(np.zeros((1, 2)), 2.0, 2, point, Point(1.0, 1.0, 0.0))
     assert unfinished([done, done], 1e-3, 200) is None
     assert "max_iter" not in (unfinished([done, newton], 1e-3, 200) or "max_iter")
-    assert "Increase max_iter (200 sweeps)" in (unfinished([newton, descent], 1e-3, 200) or "")
+    assert "Increase max_iter (200 steps)" in (unfinished([newton, descent], 1e-3, 200) or "")
 
 
 def test_newton_does_not_ask_for_sweeps(rows):
