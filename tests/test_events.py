@@ -51,8 +51,8 @@ def test_short_work_and_work_that_nobody_listens_to_says_nothing() -> None:
 def test_every_phase_of_a_fit_has_its_bar(at_once, tmp_path, monkeypatch, options, phases) -> None:
     """In rows where rows are passed, up to all of them; and a terminal shows them."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1200, 3)).astype(np.float32)
-    store = store_of(tmp_path / "a.zarr", X, np.where((X**2).sum(1) > 2.4, "a", "b"), chunk_rows=200)
+    X = rng.normal(size=(3200, 3)).astype(np.float32)
+    store = store_of(tmp_path / "a.zarr", X, np.where((X**2).sum(1) > 2.4, "a", "b"), chunk_rows=600)
     told: list[Progress] = []
     terminal = io.StringIO()
     monkeypatch.setattr(sys, "stderr", terminal)

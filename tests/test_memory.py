@@ -126,7 +126,8 @@ def test_a_task_stays_within_its_projection(make_job, in_a_worker, n, d, dtype, 
     projected = projected_bytes(job, n, threads, certify=certify)
     seen = in_a_worker(job, projected, threads, certify)
     assert seen.peak <= projected + slack(threads)
-    assert projected <= 4 * seen.peak + slack(threads), "a projection four times too high refuses what would fit"
+    # what Cholesky takes where conjugate gradients are slow is seldom needed, and projected
+    assert projected <= 7 * seen.peak + slack(threads), "a projection far too high refuses what would fit"
 
 
 @pytest.mark.slow

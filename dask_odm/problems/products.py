@@ -38,8 +38,8 @@ class Products(Protocol):
         """Rows at ``index`` as the kernel sees them, dense."""
         ...
 
-    def face(self, index: Array, *, double_precision: bool = False) -> Operator:
-        """``K[index, index]``, entries in float32, or ``double_precision``.
+    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+        """``K[index, index]``, entries in float32, or ``double_precision``; None has them in the rows' dtype.
 
         Valid until the next face is asked for, which may keep its tiles in the same memory.
         """
@@ -56,7 +56,7 @@ class ChosenRows:
 
     source: Any
     index: Array
-    double_precision: bool = False
+    double_precision: bool | None = False
 
     @property
     def n(self) -> int:
@@ -68,6 +68,8 @@ class ChosenRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        if self.double_precision is None:
+            return np.dtype(self.source.dtype)
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
@@ -184,7 +186,7 @@ class RowProducts:
         found: Array = np.asarray(self.source[index])
         return found
 
-    def face(self, index: Array, *, double_precision: bool = False) -> Operator:
+    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         rows = ChosenRows(self.source, index, double_precision)
         if double_precision:
             return PassingFace(self.kernel, rows, self.threads)
@@ -222,7 +224,7 @@ class Subset:
     def rows(self, index: Array) -> Array:
         return self.whole.rows(self.index[index])
 
-    def face(self, index: Array, *, double_precision: bool = False) -> Operator:
+    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         return self.whole.face(self.index[index], double_precision=double_precision)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:

@@ -53,7 +53,7 @@ class Face:
     kernel: Kernel
     folder: str
     name: str
-    double_precision: bool
+    double_precision: bool | None
     of: int
     budget: int
     threads: int
@@ -191,7 +191,7 @@ class ClusterProducts:
     def _share(self) -> tuple[int, int]:
         return self.cluster.share(self.parts)
 
-    def face(self, index: Array, *, double_precision: bool = False) -> ClusterFace:
+    def face(self, index: Array, *, double_precision: bool | None = False) -> ClusterFace:
         name, old = f"face-{self._faces}.npy", f"face-{self._faces - 2}.npy"
         np.save(os.path.join(self.folder, name), index)
         with suppress(FileNotFoundError):

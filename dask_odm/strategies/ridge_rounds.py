@@ -181,7 +181,7 @@ def _hold_kernel(shards: KernelShards, threads: int, i: int) -> HeldKernel:
 
 def kernel_mix(products: Products) -> Mix:
     """``K w`` of all rows' coefficients, (N, t), target by target."""
-    face = products.face(np.arange(products.n))
+    face = products.face(np.arange(products.n), double_precision=None)
 
     def mix(solutions: Sequence[Array]) -> Array:
         w = np.concatenate(list(solutions))

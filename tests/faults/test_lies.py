@@ -17,7 +17,7 @@ from dask_odm.estimators.saving import load_model
 from faults.table import raises, refused, tree
 
 ROW = "Record that lies, though its checksums are right"
-X = np.random.default_rng(0).normal(size=(2200, 3))
+X = np.random.default_rng(0).normal(size=(3300, 3))
 Y = np.where(X[:, 0] + X[:, 1] ** 2 > 0.5, "ja", "nein")
 FEW = slice(0, 60)
 Content = dict[str, Any]
@@ -145,7 +145,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
 
 FITS = {
     "tree": (60, {"n_partitions": 4, "fan_in": 2, "solver": "sodm"}),
-    "exact": (2200, {"solver": "exact"}),
+    "exact": (3300, {"solver": "exact"}),
     "landmark": (400, {"solver": "landmark", "n_landmarks": 40}),
     "newton": (60, {"kernel": "linear", "solver": "newton"}),
     "svrg": (60, {"kernel": "linear", "solver": "svrg", "max_iter": 3}),

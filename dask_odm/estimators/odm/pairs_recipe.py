@@ -37,6 +37,8 @@ from dask_odm.typing import Array
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some seconds
 PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no limit is set
 SAMPLE = 256  # rows whose values among themselves tell how these are rounded
+FEW = 256  # rows of a pair that is solved to rounding: it takes no longer
+ROUNDING = 1e-14  # the gap that is as good as none
 PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 
@@ -116,9 +118,14 @@ class _Pairs:
         """The machine of a pair."""
         y = np.repeat([-1.0, 1.0], [len(self.rows[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
+        settings, tol = self.fit.solver, self.fit.solver.tol
+        if len(y) <= FEW:
+            settings = replace(settings, tol=min(tol, ROUNDING))
         with self._values(*pair) as values:
-            found = descend_pair(losses, values, self.fit.solver.tol, self.fit.solver.seed)
-            return found if found.converged else solve_pair(losses, self._matrix(values, pair), self.fit.solver, found)
+            found = descend_pair(losses, values, settings.tol, settings.seed)
+            if not found.converged:
+                found = solve_pair(losses, self._matrix(values, pair), settings, found)
+        return replace(found, converged=found.gap <= tol)
 
     @contextmanager
     def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
