@@ -26,7 +26,7 @@ help:
 	@echo "make clean    remove .venv and caches"
 
 test: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(if $(filter yes,$(SLOW)),,-m "not slow") $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(if $(filter yes,$(SLOW)),,-m "not slow") $(ARGS)
 
 demo: $(VENV)/.installed-plot
 	@$(BIN)/dask-odm demo $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from io import BufferedRandom, BufferedReader, BytesIO, FileIO
 from typing import IO, Any, TypeVar
 
@@ -16,6 +17,8 @@ import numpy.typing as npt
 
 T = TypeVar("T")
 _PIECE_BYTES = 1 << 20  # of a file that is read to an end nobody knows
+# Headers are Python literals, and Python 3.11 raises a SystemError now and then where two threads parse one each.
+_parsing = threading.Lock()
 
 
 class WholeFile(FileIO):
@@ -62,7 +65,8 @@ def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"version {version} of the format")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(stream)
+    with _parsing:
+        return read(stream)
 
 
 def _header_of_numbers(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -84,7 +88,7 @@ def load_array(path: str) -> npt.NDArray[Any]:
 
 def load_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
     """All arrays in a small ``.npz`` archive, which is in memory meanwhile: `zipfile` takes an error for another."""
-    with open_whole(path) as file, np.load(BytesIO(file.read())) as arrays:
+    with open_whole(path) as file, _parsing, np.load(BytesIO(file.read())) as arrays:
         return dict(arrays)
 
 

@@ -256,7 +256,7 @@ def test_ending_above_the_root_has_no_gap(rows):
 
 def test_not_converging_warns():
     X, y = blobs(1200, 3)
-    with pytest.warns(ConvergenceWarning, match=r"stopped at a relative gap of .* above tol=1e-12.* \(1 sweeps\)"):
+    with pytest.warns(ConvergenceWarning, match=r"stopped at a relative gap of .* above tol=1e-12.* \(1 steps\)"):
         model = ODMClassifier(lam=1e6, max_iter=1, tol=1e-12, solver="sodm").fit(X, y)
     assert model.dual_gap_ > 1e-12
 
