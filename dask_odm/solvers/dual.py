@@ -21,12 +21,11 @@ from dask_odm.problems.odm import KernelProblem, ODMSettings, Point, RowLosses
 from dask_odm.problems.products import RangedRows, RowProducts
 from dask_odm.solvers.active_set import solve_dense, solve_features
 from dask_odm.solvers.base import Solution, SolverSettings
-from dask_odm.solvers.exact import LIMITS, solve_exact
+from dask_odm.solvers.exact import solve_exact
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
 from dask_odm.typing import Array
 
 DENSE_ROWS = 1024
-ON_DISK = replace(LIMITS, cells=False)
 
 
 @dataclass(frozen=True)
@@ -147,11 +146,10 @@ def _solve_newton(
 ) -> Solution:
     needed = solver_bytes(rows.n, rows.d, rows.dtype.itemsize, resources.threads, certify=certify)
     source: Any = rows.X if isinstance(rows, ArrayRows) else RangedRows(rows)
-    limits: dict[str, Any] = {} if isinstance(rows, ArrayRows) else {"limits": ON_DISK}
     products = RowProducts(kernel, source, max(0, resources.memory - needed), resources.threads)
     begin = losses.y * dual if dual.any() else None
     certify = certify or rows.dtype == np.float64  # products are of float32 until then
-    found = solve_exact(losses, products, settings, start=begin, threads=resources.threads, certify=certify, **limits)
+    found = solve_exact(losses, products, settings, start=begin, threads=resources.threads, certify=certify)
     primal, gap = found.history[0]["objective"], found.history[0]["gap"]
     start = Point(primal, primal * (1.0 - gap), gap)
     passes_through = begin is not None and np.array_equal(begin, found.coefficients)

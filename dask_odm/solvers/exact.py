@@ -70,8 +70,6 @@ class ExactLimits:
         Steps that may pass without a smaller gap.
     far : float
         The largest gap after `TRIED` steps that does not call for smaller λ first.
-    cells : bool
-        Whether cells may precondition: of rows on disk each would read all of them.
     """
 
     whole_rows: int = 3072
@@ -81,7 +79,6 @@ class ExactLimits:
     products: int = 400
     patience: int = 10
     far: float = 0.5
-    cells: bool = True
 
     def are_whole(self, n: int, d: int) -> bool:
         """Whether the matrix of ``n`` rows of ``d`` features is held whole."""
@@ -357,7 +354,7 @@ class _ExactRun:
         rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
         after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
         used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
-        return np.stack([new, after]), used / products.n**2, self.limits.cells and count >= SLOW
+        return np.stack([new, after]), used / products.n**2, count >= SLOW
 
     def _solve(self, state: ExactState, face: Array, stiffness: Array, residual: Array) -> tuple[Array, Array, int]:
         """``(K_SS + D_S)⁻¹ residual``, its scores on S and the products it took."""
@@ -371,9 +368,8 @@ class _ExactRun:
         if direct:
             most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
         if not state.near:
-            few = min(SLOW, most) if self.limits.cells else most
-            system.go_on(self.preconditioner.by_landmarks(face, stiffness), least=least, most=few)
-        if state.near or (self.limits.cells and system.products == SLOW):
+            system.go_on(self.preconditioner.by_landmarks(face, stiffness), least=least, most=min(SLOW, most))
+        if state.near or system.products == SLOW:
             least *= CLOSE
             system.go_on(self.preconditioner.by_cells(face, stiffness), least=least, most=most)
         left = system.left
