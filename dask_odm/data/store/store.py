@@ -10,17 +10,16 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.store.chunks import damage, read_packed_chunk, read_plain_chunk, read_plain_pieces, read_sealed
+from dask_odm.data.store.chunks import damage
 from dask_odm.data.store.classes import class_sums
 from dask_odm.data.store.documents import whole
-from dask_odm.data.store.entries import entries_of, keep_entries
+from dask_odm.data.store.entries import keep_entries
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
@@ -28,15 +27,14 @@ from dask_odm.data.store.layout import (
     ArrayLayout,
     Label,
     Layout,
-    Manifest,
     decode_strings,
 )
 from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_store_manifest, read_target_facts
+from dask_odm.data.store.sealed_chunks import SealedChunks
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
-from dask_odm.data.store.storage import resolved, storage_of
+from dask_odm.data.store.storage import resolved
 from dask_odm.errors import InputError, StoreError
-from dask_odm.events import Progress, report
 from dask_odm.typing import Array
 
 __all__ = ["FORMAT_VERSION", "Statistics", "StatisticsAccumulator", "Store", "StoreBlock"]
@@ -175,7 +173,7 @@ class Store:
         array = self.layout.feature
         if array is None:
             return None
-        data = read_sealed(self.path, array, 0, self._entry(array, 0))
+        data = self._sealed.payload(array, 0)
         try:
             return decode_strings(data.tobytes())
         except (ValueError, struct.error) as error:
@@ -186,7 +184,7 @@ class Store:
         """Per-feature statistics, read when asked for."""
         names = ("minimum", "maximum", "mean", "variance")
         arrays = [self.layout.per_feature(f"statistics/{name}") for name in names]
-        return Statistics(*(self._whole_chunk(array, 0) for array in arrays))
+        return Statistics(*(self._sealed.read(array, 0) for array in arrays))
 
     @property
     def token(self) -> str:
@@ -262,16 +260,15 @@ class Store:
             whole_chunk = self.read_chunk(X, i)
             yield from (whole_chunk[at : at + rows] for at in range(0, left, rows))
             return
-        with self._still_there():
-            for piece in read_plain_pieces(self.path, X, i, rows, self._entry(X, i)[1]):
-                if left:  # the last chunk is padded
-                    yield piece[:left]
-                left -= min(left, len(piece))
+        for piece in self._sealed.read_pieces(X, i, rows):
+            if left:  # the last chunk is padded
+                yield piece[:left]
+            left -= min(left, len(piece))
 
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
-        chunk = self._whole_chunk(array, i, out)[: rows.stop - rows.start]
+        chunk = self._sealed.read(array, i, out)[: rows.stop - rows.start]
         if array.name == "y" and self.y_kind == "real":
             if np.isinf(chunk).any():
                 raise damage(self.path, array, i, "a target that is infinite")
@@ -281,50 +278,9 @@ class Store:
             raise damage(self.path, array, i, "a weight that is negative or not finite")
         return chunk
 
-    def _whole_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
-        """Read a chunk, padding included, and hold it against the manifest's entry."""
-        entry = self._entry(array, i)
-        with self._still_there():
-            if array.is_plain:
-                return read_plain_chunk(self.path, array, i, out, expected=entry[1])
-            return read_packed_chunk(self.path, array, i, entry)
-
-    @contextmanager
-    def _still_there(self) -> Iterator[None]:
-        """Say of a damaged chunk, where that is so, that another store took this one's place."""
-        try:
-            yield
-        except StoreError as error:
-            if self._was_replaced():
-                raise self._replaced() from error
-            raise
-
-    def _entry(self, array: ArrayLayout, i: int) -> tuple[int, int]:
-        """Size and checksum of a chunk by the manifest, which a process reads once a store."""
-        size, checksum = entries_of(self.path, self.digest, self._manifest)[array.name][i].tolist()
-        return size, checksum
-
-    def _manifest(self) -> Manifest:
-        """Read the manifest, which must be the one the store was opened by."""
-        try:
-            manifest = read_store_manifest(self.path)
-        except StoreError as error:
-            if storage_of(self.path).is_being_replaced():
-                raise self._replaced() from error
-            raise
-        if manifest.digest != self.digest:
-            raise self._replaced()
-        return manifest
-
-    def _was_replaced(self) -> bool:
-        """Whether another store is in its place, or about to be; False where there is none, or a damaged one."""
-        try:
-            return read_store_manifest(self.path).digest != self.digest
-        except StoreError:
-            return storage_of(self.path).is_being_replaced()
-
-    def _replaced(self) -> StoreError:
-        return StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
+    @property
+    def _sealed(self) -> SealedChunks:
+        return SealedChunks(self.path, self.digest)
 
     def blocks(self) -> Iterator[StoreBlock]:
         """Yield all chunks in order through one buffer: a block is valid until the next is taken."""
@@ -420,10 +376,10 @@ class Store:
         StoreError
             Naming the first damaged file and how many more there are.
         """
-        manifest = self._manifest()
+        manifest = self._sealed.manifest()
         check_sizes(self.path, manifest)
         read_documents(self.path, manifest)
-        damaged = list(_damaged_chunks(self.path, manifest))
+        damaged = list(self._sealed.damaged(manifest))
         if damaged:
             more = f" ({len(damaged) - 1} more chunks are damaged)" if len(damaged) > 1 else ""
             raise StoreError(f"{damaged[0]}{more}")
@@ -440,16 +396,3 @@ def read_block_array(store: Store, name: str, i: int) -> Array:
         raise KeyError(name)
     chunk = store.read_chunk(array, i)
     return store.labels(chunk) if name == "y" else chunk
-
-
-def _damaged_chunks(root: str, manifest: Manifest) -> Iterator[StoreError]:
-    done, total = 0, sum(len(entries) for entries in manifest.chunks.values())
-    report(Progress("verify", 0, total))
-    for array in manifest.layout.arrays():
-        for i, entry in enumerate(manifest.chunks[array.name]):
-            try:
-                read_sealed(root, array, i, entry)
-            except StoreError as error:
-                yield error
-            done += 1
-            report(Progress("verify", done, total))

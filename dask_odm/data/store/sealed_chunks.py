@@ -1,0 +1,94 @@
+"""Chunks of the store that was opened: every read is held against its manifest, and tells damage from replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.data.store.chunks import read_packed_chunk, read_plain_chunk, read_plain_pieces, read_sealed
+from dask_odm.data.store.entries import entries_of
+from dask_odm.data.store.layout import ArrayLayout, Manifest
+from dask_odm.data.store.opening import read_store_manifest
+from dask_odm.data.store.storage import storage_of
+from dask_odm.errors import StoreError
+from dask_odm.events import Progress, report
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True)
+class SealedChunks:
+    """The chunks at ``path`` of the store whose manifest has this ``digest``."""
+
+    path: str
+    digest: str
+
+    def read(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
+        """Read a chunk, padding included, and hold it against the manifest's entry."""
+        entry = self._entry(array, i)
+        with self._still_there():
+            if array.is_plain:
+                return read_plain_chunk(self.path, array, i, out, expected=entry[1])
+            return read_packed_chunk(self.path, array, i, entry)
+
+    def read_pieces(self, array: ArrayLayout, i: int, rows: int) -> Iterator[Array]:
+        """Read a plain chunk of a folder, padding included, as `read_plain_pieces`."""
+        with self._still_there():
+            yield from read_plain_pieces(self.path, array, i, rows, self._entry(array, i)[1])
+
+    def payload(self, array: ArrayLayout, i: int) -> npt.NDArray[np.uint8]:
+        """Read the bytes of a chunk, without its checksum, as `read_sealed`."""
+        return read_sealed(self.path, array, i, self._entry(array, i))
+
+    def manifest(self) -> Manifest:
+        """Read the manifest, which must be the one the store was opened by."""
+        try:
+            manifest = read_store_manifest(self.path)
+        except StoreError as error:
+            if storage_of(self.path).is_being_replaced():
+                raise self._replaced() from error
+            raise
+        if manifest.digest != self.digest:
+            raise self._replaced()
+        return manifest
+
+    def damaged(self, manifest: Manifest) -> Iterator[StoreError]:
+        """What is wrong with each chunk that is not as the manifest says; reports `Progress`."""
+        done, total = 0, sum(len(entries) for entries in manifest.chunks.values())
+        report(Progress("verify", 0, total))
+        for array in manifest.layout.arrays():
+            for i, entry in enumerate(manifest.chunks[array.name]):
+                try:
+                    read_sealed(self.path, array, i, entry)
+                except StoreError as error:
+                    yield error
+                done += 1
+                report(Progress("verify", done, total))
+
+    def _entry(self, array: ArrayLayout, i: int) -> tuple[int, int]:
+        """Size and checksum of a chunk by the manifest, which a process reads once a store."""
+        size, checksum = entries_of(self.path, self.digest, self.manifest)[array.name][i].tolist()
+        return size, checksum
+
+    @contextmanager
+    def _still_there(self) -> Iterator[None]:
+        """Say of a damaged chunk, where that is so, that another store took this one's place."""
+        try:
+            yield
+        except StoreError as error:
+            if self._was_replaced():
+                raise self._replaced() from error
+            raise
+
+    def _was_replaced(self) -> bool:
+        """Whether another store is in its place, or about to be; False where there is none, or a damaged one."""
+        try:
+            return read_store_manifest(self.path).digest != self.digest
+        except StoreError:
+            return storage_of(self.path).is_being_replaced()
+
+    def _replaced(self) -> StoreError:
+        return StoreError(f"store '{self.path}' was replaced since it was opened; open it again.")
