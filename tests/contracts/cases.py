@@ -273,7 +273,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMClassifier("precomputed", solver="sodm"), NEGATIVE_DIAGONAL),
     (ODMClassifier(solver="landmark"), {}),
     *((ODMClassifier(solver=solver), {}) for solver in ("cascade", "dip", "dc")),
-    (ODMClassifier("linear", solver="dsvrg", max_iter=50), DRAWN),
+    (ODMClassifier("linear", solver="dsvrg", max_iter=5), DRAWN),
     (ODMClassifier("linear", solver="svrg"), DRAWN),
     # weights move what is drawn for the core set, too, and twenty rows of it show less than all
     (ODMClassifier("linear", solver="csvrg"), DRAWN | {"check_class_weight_classifiers": ""}),
