@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import lzma
 import os
 import signal
@@ -45,6 +46,11 @@ N_FEATURES = {
 }
 
 Rows = tuple[np.ndarray, np.ndarray]
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage need not look at what lives until the end: modules and thousands of tests."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,26 @@
+"""What tasks make a worker import, loaded once in the process that workers of tests are forked off.
+
+A worker otherwise spends a second of processor time on it at its first task, and the tests start hundreds.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import pkgutil
+
+import distributed  # noqa: F401
+import numba
+import pandas  # noqa: F401
+
+import dask_odm.kernels
+import dask_odm.problems
+import dask_odm.solvers
+import dask_odm.strategies
+
+for package in (dask_odm.kernels, dask_odm.problems, dask_odm.solvers, dask_odm.strategies):
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+
+numba.njit(lambda: 0)()  # fills the compiler's tables
+gc.freeze()  # a collection in a fork would write to, and so copy, every page of it
