@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.products import Products
 from dask_odm.solvers.dense import mended
-from dask_odm.solvers.woodbury import Woodbury, gather_features, nystrom_features, spread_features
+from dask_odm.solvers.woodbury import gather_features, spread_features
 from dask_odm.typing import Array
 
 CELL_ROWS = 512
@@ -30,11 +28,14 @@ DIRECTIONS = 32  # the most features that cells are cut in: of more, random proj
 POWER_STEPS = 4  # towards the direction in which rows of a part differ most
 GROUPS = 8  # of cells, whose sums are added in order
 READ_ROWS = 4096  # at a time
+ROW_BYTES = 1024  # of memory for each row of a solve, for rows that are gathered at a time to make cells of
 
 
 def cell_bytes(n: int, r: int, d: int) -> int:
     """Bytes that cells of ``n`` rows take, with ``r`` landmarks, besides the landmarks' features."""
-    return n * (4 * 3 * min(d, DIRECTIONS) + 8 * CELL_ROWS) + GROUPS * 8 * r * r + 64 * CELL_ROWS * (r + CELL_ROWS)
+    gathered = min(n * ROW_BYTES, 2 * 8 * n * d)  # with what is read for it
+    rows = 4 * 3 * min(d, DIRECTIONS) + 8 * CELL_ROWS
+    return n * rows + gathered + GROUPS * 8 * r * r + 64 * CELL_ROWS * (r + CELL_ROWS)
 
 
 def cells_of(products: Products, rng: np.random.Generator) -> list[Array]:
@@ -114,12 +115,10 @@ class CellBlocks:
         place = np.full(len(stiffness), -1)
         place[face] = np.arange(len(face))
         chosen = [cell[place[cell] >= 0] for cell in self._cells]
-        groups = [[cell for cell in chosen[g::GROUPS] if len(cell)] for g in range(GROUPS)]
-        factored = run_threads(lambda group: self._factored(group, stiffness), groups, self._threads)
-        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(total for _, total in factored), lower=True)
-        pairs = [zip(group, own, strict=True) for group, (own, _) in zip(groups, factored, strict=True)]
+        factored = self._factored(chosen, stiffness)
+        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(each.total for each in factored), lower=True)
         root = np.sqrt(stiffness)
-        blocks = [_Block(cell, place[cell], factor, root[cell]) for pair in pairs for cell, factor in pair]
+        blocks = [_Block(cell, place[cell], factor, root[cell]) for each in factored for cell, factor in each.found]
         shares = [blocks[len(blocks) * g // GROUPS : len(blocks) * (g + 1) // GROUPS] for g in range(GROUPS)]
 
         def apply(v: Array) -> Array:
@@ -145,61 +144,59 @@ class CellBlocks:
 
         return apply
 
-    def _factored(self, group: list[Array], stiffness: Array) -> tuple[list[Array], Array]:
-        """Cholesky factors of ``I + √c E √c`` of every cell, and what the cells add to the inner matrix."""
-        total = np.zeros((self._features.shape[1],) * 2, order="F")
-        factors = []
-        for cell in group:
-            root = np.sqrt(stiffness[cell])
-            B = root[:, None] * self._features[cell].astype(np.float64)
-            X = self._products.rows(cell).astype(np.float64)
-            system = self._products.kernel.tile(X, X) * root * root[:, None] - B @ B.T
-            factor = _factor(system)
-            Z = blas.dtrsm(1.0, factor, B, lower=1)
-            total = blas.dsyrk(1.0, Z, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1)
-            factors.append(factor)
-        return factors, total
+    def _factored(self, cells: list[Array], stiffness: Array) -> list[_Factored]:
+        """Cells in groups of every eighth, factored; rows are gathered for many at a time, once where they may be."""
+        groups = [_Factored(self._features.shape[1]) for _ in range(GROUPS)]
+        each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
+        most = self._products.n * ROW_BYTES // (each * max(map(len, cells)))
+        step = GROUPS * max(1, most // GROUPS)
+        for start in range(0, len(cells), step):
+            some = cells[start : start + step]
+            index = np.sort(np.concatenate(some))
+            X = self._products.rows(index)
+
+            def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
+                for cell in some[g::GROUPS]:
+                    if len(cell):
+                        groups[g].add(cell, *self._system(cell, X[np.searchsorted(index, cell)], stiffness))
+
+            run_threads(factor, range(GROUPS), self._threads)
+        return groups
+
+    def _system(self, cell: Array, X: Array, stiffness: Array) -> tuple[Array, Array]:
+        """``√c E √c`` of a cell whose rows are ``X``, and ``√c L``."""
+        root = np.sqrt(stiffness[cell])
+        B = root[:, None] * self._features[cell].astype(np.float64)
+        X = X.astype(np.float64)
+        system = self._products.kernel.tile(X, X)
+        system *= root
+        system *= root[:, None]
+        system -= B @ B.T
+        return system, B
+
+
+class _Factored:
+    """Cells of a group with the Cholesky factors of ``I + √c E √c``, and what they add to the inner matrix (r, r)."""
+
+    def __init__(self, r: int) -> None:
+        self.found: list[tuple[Array, Array]] = []
+        self.total = np.zeros((r, r), order="F")
+
+    def add(self, cell: Array, system: Array, B: Array) -> None:
+        factor = _factor(system)
+        Z = blas.dtrsm(1.0, factor, B, lower=1)
+        self.total = blas.dsyrk(1.0, Z, beta=1.0, c=self.total, trans=1, lower=1, overwrite_c=1)
+        self.found.append((cell, factor))
 
 
 def _factor(system: Array) -> Array:
     """Cholesky factor of ``I + system``; L in float32 may cost E its definiteness, which more on the diagonal mends."""
-    n, largest = len(system), float(np.abs(system.diagonal()).max())
+    diagonal = system.diagonal().copy()
+    largest = float(np.abs(diagonal).max())
 
     def attempt(ridge: float) -> Array | None:
-        factor, info = lapack.dpotrf(system + (1.0 + ridge) * np.eye(n), lower=1)
+        system.flat[:: len(system) + 1] = diagonal + (1.0 + ridge)
+        factor, info = lapack.dpotrf(system, lower=1)
         return None if info else factor
 
     return mended(attempt, lambda: float(np.finfo(np.float32).eps) * max(1.0, largest))
-
-
-class FacePreconditioner:
-    """Preconditioners of the systems of a solve, by landmarks alone or with cells; these are made when first wanted.
-
-    Parameters
-    ----------
-    products : Products
-    index : ndarray of shape (r,)
-        Ascending rows that are the landmarks.
-    seed : int
-    threads : int
-    """
-
-    def __init__(self, products: Products, index: Array, seed: int, threads: int) -> None:
-        landmarks = Landmarks.of(products.kernel, products.rows(index), index)
-        self._features = nystrom_features(landmarks, products.rows, products.n, threads)
-        self._products, self._seed, self._threads = products, seed, threads
-        self.woodbury = Woodbury(self._features, threads)
-
-    @cached_property
-    def _blocks(self) -> CellBlocks:
-        cells = cells_of(self._products, np.random.default_rng([self._seed, 1]))
-        return CellBlocks(self._products, self._features, cells, self._threads)
-
-    def by_landmarks(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
-        """About ``(I + √c K √c)⁻¹`` on the rows ``face``, where ``stiffness`` c (n,) is not zero."""
-        self.woodbury.follow(stiffness)
-        return self.woodbury.on(face)
-
-    def by_cells(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
-        """The same with what landmarks leave of K within cells."""
-        return self._blocks.on(face, stiffness)

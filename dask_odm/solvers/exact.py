@@ -5,11 +5,12 @@ The loss is piecewise quadratic, so a step solves a ridge system over the rows S
     (K_SS + D_S) a_S = t_S,   a = 0 elsewhere,   D = ρ by side,   t_i = y_i (1 ∓ θ),
 
 by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`), and where these leave
-much of a narrow kernel, by cells of neighbouring rows besides (`CellBlocks`). A line search on P follows, so that P
-never rises. The step's accuracy is what the gap asks for: with residual r of the system, the gap that its inexactness
-leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32; where the gap so found is at most ``tol``, the scores are
-computed in float64 and it is held against these, and later steps correct them (iterative refinement). The dual bound is
-the best of all steps', each scaled to where D is largest.
+much of a narrow kernel, by cells of neighbouring rows besides (`CellBlocks`). Rows in parts that are far apart are
+multiplied and preconditioned part by part (`dask_odm.problems.apart`, `PartBlocks`). A line search on P follows, so
+that P never rises. The step's accuracy is what the gap asks for: with residual r of the system, the gap that its
+inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32; where the gap so found is at most ``tol``, the scores
+are computed in float64 and it is held against these, and later steps correct them (iterative refinement). The dual
+bound is the best of all steps', each scaled to where D is largest.
 
 Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand. Where the
 kernel is narrow and λ large, steps from afar put rows out of the band as fast as others enter it; the solutions for
@@ -23,30 +24,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.apart import set_apart, share_of
 from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.problems.products import Products, Subset, quadratic, scores_of
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.cells import FacePreconditioner, cell_bytes
-from dask_odm.solvers.dense import mended
-from dask_odm.solvers.face_system import FaceSystem
+from dask_odm.solvers.cells import CELL_ROWS, cell_bytes
+from dask_odm.solvers.face_system import SLOW, FaceSolver
 from dask_odm.solvers.gram_newton import ROUGH, SUBSET, ExactSolution, gram_bytes, solve_rows
 from dask_odm.solvers.line_search import least_row_step
+from dask_odm.solvers.preconditioners import FacePreconditioner, drawn_landmarks, landmark_count
 from dask_odm.solvers.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
-LANDMARKS = 1024  # the most rows that the preconditioner is made of
 FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
-SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
-CLOSE = 0.01  # exactness with cells, where more of it costs few products and saves steps
 LITTLE = 0.01  # share of the gap: a step that gains less is poor
 EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
-ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
 TRIED = 2  # steps after which a large gap calls for smaller λ first
 EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
 NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
@@ -127,11 +124,6 @@ class ExactState:
         return self.double_since >= 0
 
 
-def landmark_count(n: int) -> int:
-    """Rows that the preconditioner of ``n`` rows is made of."""
-    return min(LANDMARKS, n // 24 + 128, n)
-
-
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
     """Peak bytes of a solve where it runs; rows, and what products take, aside."""
     whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0  # before, and gone again
@@ -141,6 +133,11 @@ def solver_bytes(n: int, d: int, itemsize: int) -> int:
     m = min(n, LIMITS.direct_rows)
     preconditioner = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + cell_bytes(n, r, d)
     return max(whole, preconditioner + 8 * m * (m + 2 * d) + 40 * 8 * n)
+
+
+def part_room(n: int) -> int:
+    """Bytes that factors of parts may take: what is projected for landmarks, cells and Cholesky, not made then."""
+    return n * (4 * landmark_count(n) + 8 * CELL_ROWS) + 8 * min(n, LIMITS.direct_rows) ** 2
 
 
 def solve_exact(
@@ -188,7 +185,7 @@ def solve_exact(
             start = found.coefficients
         if products.n <= limits.dense_rows:
             return _solve_dense(losses, products, settings, on_step)
-        run = _ExactRun(losses, products, settings, threads, certify, limits)
+        run = _ExactRun(losses, set_apart(products), settings, threads, certify, limits)
         state = run.begin(start, resume)
         while True:
             if resume is None or len(state.history) > len(resume.history):
@@ -212,22 +209,28 @@ class _ExactRun:
         limits: ExactLimits,
     ) -> None:
         self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
-        self.certify, self.limits, self.leads = certify, limits, True
+        self.certify, self.limits, self.leads, self.share = certify, limits, True, share_of(products)
         self.began = time.perf_counter()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Make the preconditioner, and the state to start from unless there is one to go on from."""
         n, rng = self.products.n, np.random.default_rng(self.settings.seed)
-        index = np.sort(rng.choice(n, landmark_count(n), replace=False))
-        self.preconditioner = FacePreconditioner(self.products, index, self.settings.seed, self.threads)
-        woodbury = self.preconditioner.woodbury
+        index = drawn_landmarks(n, rng)
+        self.preconditioner = FacePreconditioner(
+            self.products, index, self.settings.seed, self.threads, room=part_room(n)
+        )
+        limits = self.limits
+        self.systems = FaceSolver(self.products, self.preconditioner, limits.direct_rows, limits.products)
         if resume is not None:
-            woodbury.go_on(resume.inner, resume.stiffness)
+            self.preconditioner.go_on(resume.inner, resume.stiffness)
             return resume
+        parts = self.preconditioner.parts
+        if start is None and parts is not None and parts.are_small(np.arange(n)):
+            start = np.zeros(n)  # a system of all rows costs no more than a rough start
         a = self._rough(rng) if start is None else start
         share = float(np.count_nonzero(a) / n)
-        state = ExactState(a, scores_of(self.products, a), woodbury.inner, woodbury.stiffness)
-        return self._recorded(replace(state, passes=share * (2 - share)))
+        state = ExactState(a, scores_of(self.products, a), *self.preconditioner.state)
+        return self._recorded(replace(state, passes=self.share * share * (2 - share)))
 
     def _rough(self, rng: np.random.Generator) -> Array:
         """The solution of a few of the rows, as coefficients of all."""
@@ -309,6 +312,7 @@ class _ExactRun:
             d = new - here
             length = least_row_step(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1]))
             there = here + length * d
+        inner, stiffness = self.preconditioner.state
         gained = last["objective"] - self.losses.primal(*there)
         # hardly any descent: the system was not solved well enough
         poor = gained < LITTLE * last["gap"] * last["objective"]
@@ -317,8 +321,8 @@ class _ExactRun:
                 state,
                 coefficients=there[0],
                 scores=there[1],
-                inner=self.preconditioner.woodbury.inner,
-                stiffness=self.preconditioner.woodbury.stiffness,
+                inner=inner,
+                stiffness=stiffness,
                 bound=max(state.bound, self._dual(*new)),
                 exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
                 passes=state.passes + passes,
@@ -333,7 +337,7 @@ class _ExactRun:
             odm, settings = self.losses.settings, replace(self.settings, tol=max(ROUGH, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
             run = _ExactRun(losses, self.products, settings, self.threads, False, self.limits)
-            run.preconditioner, run.leads = self.preconditioner, False
+            run.preconditioner, run.systems, run.leads = self.preconditioner, self.systems, False
             led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
             while not run.finished(led):
                 led = run.step(led)
@@ -348,58 +352,16 @@ class _ExactRun:
         leaving = np.flatnonzero((stiffness == 0) & (a != 0))
         inside = scores[face] - products.cross(face, leaving, a[leaving], double_precision=state.double)
         target = (losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high))[face]
-        x, Kx, count = self._solve(state, face, stiffness, target - inside - a[face] / stiffness[face])
+        gap, exactness = state.history[-1]["gap"], state.exactness
+        enough = exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * self.settings.tol)
+        least, residual = 2.0 * state.history[-1]["objective"] * enough, target - inside - a[face] / stiffness[face]
+        x, Kx, count = self.systems.solve(face, stiffness, residual, least, near=state.near, double=state.double)
         new, after = np.zeros_like(a), np.empty_like(a)
         new[face], after[face] = a[face] + x, inside + Kx
         rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
         after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
         used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
-        return np.stack([new, after]), used / products.n**2, count >= SLOW
-
-    def _solve(self, state: ExactState, face: Array, stiffness: Array, residual: Array) -> tuple[Array, Array, int]:
-        """``(K_SS + D_S)⁻¹ residual``, its scores on S and the products it took."""
-        if not len(face):
-            return np.zeros(0), np.zeros(0), 0
-        gram, root = self.products.face(face, double_precision=state.double), np.sqrt(stiffness[face])
-        system, direct = FaceSystem(gram, root, root * residual), len(face) <= self.limits.direct_rows
-        primal, gap, tol = state.history[-1]["objective"], state.history[-1]["gap"], self.settings.tol
-        enough = state.exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * tol)
-        least, most = 2.0 * primal * enough, self.limits.products
-        if direct:
-            most = min(most, 1 + len(face) // ROWS_PER_PRODUCT)
-        if not state.near:
-            system.go_on(self.preconditioner.by_landmarks(face, stiffness), least=least, most=min(SLOW, most))
-        if state.near or system.products == SLOW:
-            least *= CLOSE
-            system.go_on(self.preconditioner.by_cells(face, stiffness), least=least, most=most)
-        left = system.left
-        if direct and float(left @ left) > 2.0 * least:  # more than rounding
-            x, left = self._solve_direct(face, root, root * residual)
-            return root * x, left / root, system.products + 1
-        return root * system.x, system.Kx, system.products
-
-    def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
-        """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
-        X, largest = self.products.rows(face).astype(np.float64), 0.0
-
-        def solved(ridge: float) -> tuple[Array, Array] | None:
-            nonlocal largest
-            system = self.products.kernel.tile(X, X)
-            system *= root
-            system *= root[:, None]
-            largest = float(np.abs(system.diagonal()).max())
-            system.flat[:: len(face) + 1] += 1.0 + ridge
-            # the transpose is as Fortran has it: factored where it lies
-            factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
-            if info:
-                return None
-            x = np.asarray(lapack.dpotrs(factor, b, lower=1)[0])
-            return x, b - (1.0 + ridge) * x
-
-        try:
-            return mended(solved, lambda: np.finfo(float).eps * len(face) * max(1.0, largest))
-        except LinAlgError as error:
-            raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
+        return np.stack([new, after]), self.share * used / products.n**2, count >= SLOW
 
 
 def _solve_whole(

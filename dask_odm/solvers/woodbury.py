@@ -34,7 +34,7 @@ class Woodbury:
 
     def __init__(self, features: Array, threads: int) -> None:
         n, r = features.shape
-        self._features, self._threads = features, threads
+        self.features, self._threads = features, threads
         self.inner, self.stiffness = np.eye(r), np.zeros(n)
 
     def go_on(self, inner: Array, stiffness: Array) -> None:
@@ -52,7 +52,7 @@ class Woodbury:
             total = np.zeros_like(self.inner)
             for start in range(0, len(rows), FEATURE_ROWS):
                 some = rows[start : start + FEATURE_ROWS]
-                values = self._features[some].astype(np.float64)
+                values = self.features[some].astype(np.float64)
                 total += (values * change[some, None]).T @ values
             return total
 
@@ -70,11 +70,11 @@ class Woodbury:
 
             def gather(span: slice) -> Array:
                 out = np.zeros(len(self.inner))
-                gather_features(self._features, face[span], w[span], out)
+                gather_features(self.features, face[span], w[span], out)
                 return out
 
             inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
-            run_threads(lambda s: spread_features(self._features, face[s], inside, w[s]), spans, self._threads)
+            run_threads(lambda s: spread_features(self.features, face[s], inside, w[s]), spans, self._threads)
             return v - root * w
 
         return apply

@@ -17,7 +17,7 @@ from dask_odm.cli import main
 from dask_odm.diagnostics.bench import matrix as matrices
 from dask_odm.diagnostics.bench.cell import Cell, choose, run_cell
 from dask_odm.diagnostics.bench.figures import write_figures
-from dask_odm.diagnostics.bench.machine import describe_machine, machine_line
+from dask_odm.diagnostics.bench.machine import code_digest, describe_machine, machine_line
 from dask_odm.diagnostics.bench.matrix import Matrix, Results, run_matrix
 from dask_odm.diagnostics.bench.methods import ALL_METHODS, INGREDIENTS, METHODS, candidates
 from dask_odm.diagnostics.bench.papers import NAMES, REPORTED, reported
@@ -170,6 +170,7 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(tmp_path, counted):
     assert len(said) == 7
     assert [Cell(**r["cell"]) for r in Results.read(tmp_path).records.values()] == cells
     assert len(results.done) == 6
+    assert {r["code"] for r in results.records.values()} == {code_digest()}
     run_matrix(MATRIX, tmp_path, said.append)
     assert len(said) == 7, "nothing is left to do"
 
@@ -222,6 +223,9 @@ def test_tables_and_plots_of_records(tmp_path):
     for title in ("Methods, rbf", "Levels, rbf", "ingredients, rbf", "Methods, linear", "Speed-up"):
         assert f"## {title}" in text or f"## SODM's {title}" in text
     assert "| blobs | rbf | 2 | 2.00 | 1.50 |" in text
+    assert "made by different code" not in text
+    results.add({**records_of("SVC", "rbf"), "code": "0a1b"})
+    assert "made by different code**, by its digest (and how many): not known (5), 0a1b (1)" in markdown(results, "")
     assert f"{records_of('SVC', 'rbf')['accuracy']:.4f}" in text
     assert all(path.stat().st_size > 5000 for path in write_figures(results, tmp_path))
     assert {path.name for path in tmp_path.glob("*.png")} == {

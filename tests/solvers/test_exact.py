@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.given import Precomputed
-from dask_odm.problems.products import RowProducts
+from dask_odm.problems.products import RangedRows, RowProducts
 from dask_odm.solvers import exact
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.cells import CellBlocks, cells_of
 from dask_odm.solvers.exact import ExactLimits, ExactState, solve_exact
+from dask_odm.solvers.face_system import FaceSolver
 from dask_odm.solvers.gram_newton import ExactSolution
 from dask_odm.solvers.woodbury import Woodbury
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
@@ -161,8 +163,8 @@ def test_threads_and_memory_change_no_bit():
 def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monkeypatch, kernel, dtype):
     p = small_problem(600, (1e8, 0.3, 0.2), kernel=kernel, dtype=dtype)
     asked: list[int] = []
-    solve_direct = exact._ExactRun._solve_direct
-    monkeypatch.setattr(exact._ExactRun, "_solve_direct", lambda *a: asked.append(len(a[1])) or solve_direct(*a))
+    solve_direct = FaceSolver._solve_direct
+    monkeypatch.setattr(FaceSolver, "_solve_direct", lambda *a: asked.append(len(a[1])) or solve_direct(*a))
     states: list[ExactState] = []
     solution = solve(p, 1e-3, on_state=states.append)
     assert asked
@@ -188,8 +190,8 @@ def test_float32_that_gets_no_further_is_left_for_float64():
 
 def test_what_is_no_kernel_is_solved_with_more_on_the_diagonal():
     swap = Precomputed(bias=0.0, matrix=np.array([[0.0, 5.0], [5.0, 0.0]]))
-    run = SimpleNamespace(products=SimpleNamespace(kernel=swap, rows=lambda face: np.asarray(face, float)[:, None]))
-    x, left = exact._ExactRun._solve_direct(run, np.arange(2), np.ones(2), np.array([1.0, -1.0]))  # type: ignore[arg-type]
+    products = SimpleNamespace(kernel=swap, rows=lambda face: np.asarray(face, float)[:, None])
+    x, left = FaceSolver(products, None, 2, 0)._solve_direct(np.arange(2), np.ones(2), np.array([1.0, -1.0]))  # type: ignore[arg-type]
     np.testing.assert_allclose(left, swap.matrix @ x)
 
 
@@ -262,3 +264,35 @@ def test_cell_blocks_are_the_inverse_of_landmarks_and_what_these_leave_within_ce
     v = rng.normal(size=len(face))
     blocks = CellBlocks(RowProducts(p.kernel, p.X, 0), L, cells, threads)
     np.testing.assert_allclose(system @ blocks.on(face, stiffness)(v), v, atol=1e-9 * np.abs(v).max())
+
+
+def problem_in_parts() -> SmallProblem:
+    p = small_problem(400, (1e4, 0.3, 0.1), kernel=RBF(1.0, 9.0), dtype="float32")
+    apart = 2.0 * np.eye(3)[np.arange(400) % 3]
+    return replace(p, X=np.hstack([apart, p.X / np.ptp(p.X, axis=0)]).astype(np.float32))
+
+
+@pytest.mark.parametrize("room", [1 << 30, 0], ids=["a factor a part", "landmarks and cells"])
+def test_rows_in_parts_are_solved_whatever_is_between_them(monkeypatch, room):
+    monkeypatch.setattr(exact, "part_room", lambda n: room)
+    p, states = problem_in_parts(), []
+    found = solve(p, on_state=states.append)
+    assert_solved(p, found)
+    for state in states[:2]:
+        np.testing.assert_array_equal(solve(p, resume=state).coefficients, found.coefficients)
+
+
+def test_rows_on_disk_are_gathered_once_for_all_cells():
+    read: list[int] = []
+
+    class CountedRows(ArrayRows):
+        def read(self, start, stop, out=None):
+            read.append(stop - start)
+            return super().read(start, stop, out)
+
+    X = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
+    products = RowProducts(RBF(1.0, 4.0), RangedRows(CountedRows(X)), 0)
+    cells = [np.arange(i, 4000, 20) for i in range(20)]
+    blocks = CellBlocks(products, np.zeros((4000, 1), np.float32), cells, 1)
+    blocks.on(np.arange(0, 4000, 2), np.where(np.arange(4000) % 2, 0.0, 1.0))
+    assert sum(read) <= 4001

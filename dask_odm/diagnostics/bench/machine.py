@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,15 @@ def machine_line(machine: dict[str, Any]) -> str:
         text += f" (OPENBLAS_CORETYPE={forced} chooses its kernel, perhaps a slower one than the processor has)"
     load = "" if machine["load"] is None else f"; load average {machine['load']:.1f} at the start"
     return f"{text}{load}."
+
+
+def code_digest() -> str:
+    """A few digits of the package's source, which tell one commit from another."""
+    digest = hashlib.sha256()
+    with as_file(files("dask_odm")) as folder:
+        for source in sorted(folder.rglob("*.py")):
+            digest.update(source.relative_to(folder).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
 
 
 def _processor() -> str:

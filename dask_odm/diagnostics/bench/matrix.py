@@ -19,7 +19,7 @@ from typing import Any
 from dask.system import CPU_COUNT
 
 from dask_odm.diagnostics.bench.cell import Cell
-from dask_odm.diagnostics.bench.machine import describe_machine
+from dask_odm.diagnostics.bench.machine import code_digest, describe_machine
 from dask_odm.diagnostics.bench.methods import ALL_METHODS
 from dask_odm.diagnostics.bench.sets import check_name, split_of
 from dask_odm.diagnostics.facts import plain
@@ -162,6 +162,7 @@ def run_matrix(matrix: Matrix, folder: Path, say: Say) -> Results:
     missing = [cell for cell in matrix.cells() if cell.key not in results.records]
     if missing:
         results.add({"machine": describe_machine()})
+    code = code_digest()
     for number, cell in enumerate(missing, 1):
         settings = _settings_of(cell, results)
         if settings is None:
@@ -169,7 +170,7 @@ def run_matrix(matrix: Matrix, folder: Path, say: Say) -> Results:
         else:
             split_of(cell.data, cell.seed, matrix.source, folder / "data", rows=cell.rows)
             record = run_process(cell, settings, matrix, folder)
-        results.add({"cell": asdict(cell), **record})
+        results.add({"cell": asdict(cell), **record, "code": code})
         say(f"[{number}/{len(missing)}] {describe(cell)}: {_outcome(record)}")
     return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean
 from typing import Any
@@ -26,6 +27,7 @@ def markdown(results: Results, command: str) -> str:
         "is begun: landmarks, strata or clusters, and partitions. *CPU* adds up the cores a fit used, and says more "
         "than wall time where a machine has other work. Settings were chosen on a part of the training rows."
     )
+    parts.append(_codes(list(results.records.values())))
     for kernel in ("rbf", "linear"):
         own = [r for r in whole if r["cell"]["kernel"] == kernel and r["cell"]["method"] not in INGREDIENTS]
         parts.append(_section(f"Methods, {kernel} kernel", methods_table(own)))
@@ -37,6 +39,15 @@ def markdown(results: Results, command: str) -> str:
     failed = [r for r in results.records.values() if "error" in r]
     parts.append(_section("What failed", failures_table(failed)))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _codes(records: Sequence[Record]) -> str:
+    """A warning where records were made by different code: seconds of one table are then not of one program."""
+    counts = Counter(record.get("code", "not known") for record in records)
+    if len(counts) < 2:
+        return ""
+    told = ", ".join(f"{code} ({count})" for code, count in counts.items())
+    return f"**Records were made by different code**, by its digest (and how many): {told}."
 
 
 def _section(title: str, table: str) -> str:

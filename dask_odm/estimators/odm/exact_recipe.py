@@ -18,9 +18,10 @@ from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.products import Products
-from dask_odm.solvers.exact import ExactState, landmark_count, solve_exact, solver_bytes
+from dask_odm.solvers.exact import ExactState, solve_exact, solver_bytes
 from dask_odm.solvers.gram_newton import ExactSolution
 from dask_odm.solvers.leave_one_out import kernel_leverages
+from dask_odm.solvers.preconditioners import landmark_count
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
