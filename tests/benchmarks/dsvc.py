@@ -49,7 +49,8 @@ def bare_round(client: Any, repeat: int) -> float:
 def measure(rows: int, features: int, margin: float, clients: int, workers: int) -> dict[str, Any]:
     """Figures of all ways, and seconds of a bare round before and after."""
     X, y = odm.datasets.make_separable(rows, features, margin=margin, dtype="float64")
-    fitted(X[:50], y[:50], "compiles", solver="saddle")
+    for solver in ("mnp", "saddle"):
+        fitted(X[:50], y[:50], "compiles", solver=solver)
     found = [fitted(X, y, "mnp, one process", solver="mnp"), fitted(X, y, "saddle, one process", solver="saddle")]
     with local_workers(workers, memory_limit="1GB") as client:
         before = bare_round(client, 100)
