@@ -14,7 +14,6 @@ from dask_odm.estimators.fitting.machines import Scheme, train_machines
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
-from dask_odm.estimators.odm.left_out import require_rest
 from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_solver
 from dask_odm.estimators.odm.search import FINE, GAMMAS, SHARES, THETAS, UPSILONS, WHOLE, Axes, Search, SearchState
 from dask_odm.estimators.odm.settings import ODMFit
@@ -69,7 +68,6 @@ class SearchFit:
 
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     """Search, and train with what was found."""
-    require_rest(loo=fit.fit.loo, scheme=fit.scheme, classes=len(data.class_weights))
     axes = _axes(data, fit)
     splits = Splits(fit.cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
