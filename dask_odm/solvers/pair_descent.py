@@ -311,6 +311,6 @@ def _descend(
                 break
         before, lag = lag, bias * total - b
         if before != 0.0:
-            share = min(1.0, share * (BEHIND if lag * before > 0.0 else BEYOND))
+            share *= BEHIND if lag * before > 0.0 else BEYOND
         b += lag / (1.0 + bias * share * _answer(a, terms))
     return sweeps
