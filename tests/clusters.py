@@ -19,6 +19,9 @@ TRIM = "MALLOC_TRIM_THRESHOLD_"
 SETTINGS = {
     "distributed.admin.large-graph-warning-threshold": "1GB",
     "distributed.comm.timeouts.connect": "60s",
+    # Dask looks that long after a death whether the worker is back, and gives its nanny up where another death, of
+    # the same worker, has just happened.
+    "distributed.deploy.lost-worker-timeout": "1h",
 }
 
 
