@@ -156,8 +156,8 @@ class Meter:
 
     def __init__(self, phase: str, total: int, unit: str = "parts") -> None:
         self._phase, self._total, self._unit = phase, total, unit
-        self._done, self._told, self._heard = 0, False, bool(_listeners.get())
-        self._thread, self._lock, self._due = threading.get_ident(), threading.Lock(), time.monotonic() + TELL_SECONDS
+        self._told, self._heard, self._counts = False, bool(_listeners.get()), list[int]()
+        self._thread, self._due = threading.get_ident(), time.monotonic() + TELL_SECONDS
 
     def __enter__(self) -> Meter:
         return self
@@ -170,10 +170,9 @@ class Meter:
         """So much more is done."""
         if not self._heard:
             return
-        with self._lock:
-            self._done += count
+        self._counts.append(count)  # any thread may: a lock takes as long as a small group of rows
         if threading.get_ident() == self._thread and time.monotonic() >= self._due:
-            self._tell(min(self._done, self._total))
+            self._tell(min(sum(self._counts), self._total))
 
     def over(self, items: Iterable[T], count: Callable[[T], int] = lambda item: 1) -> Iterator[T]:
         """The items, each counted once the next is asked for."""

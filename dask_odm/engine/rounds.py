@@ -160,7 +160,7 @@ class Rounds:
     def _say(self, message: Any) -> Any:
         """The message as tasks are given it; its arrays are the caller's to change again."""
         if self._cluster.client is None:
-            return copy.deepcopy(message)
+            return read_only(copy.deepcopy(message))
         if len(self._places) == 1 or sizeof(message) <= EMBEDDED_BYTES:
             return message
         return self._submit(None, _same, message)
@@ -171,7 +171,8 @@ class Rounds:
             try:
                 return run_threads(lambda a: function(*a), arguments, self._cluster.threads)
             finally:
-                return_free_memory()  # once, since it takes as long as a small shard's step
+                if function in _OF_CALLERS:
+                    return_free_memory()  # once, since it takes as long as a small shard's step
         return [self._submit(self._places[j * stride], function, *a) for j, a in enumerate(arguments)]
 
     def _submit(self, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -288,20 +289,21 @@ class _Shard:
 
 
 def _run(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a caller's function returns, read-only, as it is given its arguments."""
+    """What a caller's function returns, read-only, as its arguments are."""
     with single_threaded_blas:
-        return read_only(function(*map(read_only, arguments)))
+        return read_only(function(*arguments))
 
 
 def _tidily(function: Callable[..., Any], *arguments: Any) -> Any:
-    """A worker's task that gives back what it freed."""
+    """A worker's task, of arguments that may have come from elsewhere; it gives back what it freed."""
     try:
-        return function(*arguments)
+        return function(*map(read_only, arguments))
     finally:
         return_free_memory()
 
 
 def _hold(hold: Callable[[Any], Any] | None, shard: Any) -> Any:
+    shard = read_only(shard)
     return shard if hold is None else _run(hold, shard)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.jit import compiled
+from dask_odm.kernels.threads import run_threads
 from dask_odm.typing import Array
 
 _ROUNDS = 4
@@ -130,6 +131,18 @@ class GroupDealer:
             g = int(groups[rows[0]])
             place[rows] = permute(ranks[rows], self.counts[g], _key(self.seed, 1, g))
         return groups.astype(np.int32), place
+
+    def order(self, groups: Array, threads: int = 1) -> NDArray[np.int64]:
+        """Numbers of all rows, group by group in the order of their places, as `assign` has them; int64 (n,)."""
+        rows, order = rows_by_group(groups), np.empty(len(groups), np.int64)
+        bounds = np.concatenate([[0], np.cumsum(self.counts)])
+
+        def deal(g: int) -> None:
+            own = slice(bounds[g], bounds[g + 1])
+            order[own][permute(np.arange(self.counts[g]), self.counts[g], _key(self.seed, 1, g))] = rows[own]
+
+        run_threads(deal, range(len(self.counts)), threads)
+        return order
 
 
 def _key(seed: int, *use: int) -> int:

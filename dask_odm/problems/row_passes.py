@@ -114,8 +114,8 @@ class Passes(Protocol):
         ...
 
 
-def _between(X: Any, start: int, stop: int) -> Any:
-    """Rows ``start:stop``, which share the memory of all."""
+def rows_between(X: Any, start: int, stop: int) -> Any:
+    """Rows ``start:stop`` of an array or CSR array, which share the memory of all."""
     if not issparse(X):
         return X[start:stop]
     bounds = X.indptr[start : stop + 1]
@@ -137,13 +137,14 @@ class ThreadPasses:
 
     def __init__(self, groups: Sequence[Sequence[RowBlock]], threads: int = 1) -> None:
         self._groups, self._threads = groups, threads
-        self._rows = sum(len(block.y) for group in groups for block in group)
+        self._sizes = [sum(map(rows_of, group)) for group in groups]
+        self._rows = sum(self._sizes)
 
     @classmethod
     def cut(cls, X: Any, y: Array, weight: Array, step: int, most: int, threads: int = 1) -> ThreadPasses:
         """Blocks of ``step`` rows of ``X``, in up to ``most`` groups of about as many blocks."""
         starts = range(0, X.shape[0], step)
-        blocks = [RowBlock(_between(X, i, i + step), y[i : i + step], weight[i : i + step], i) for i in starts]
+        blocks = [RowBlock(rows_between(X, i, i + step), y[i : i + step], weight[i : i + step], i) for i in starts]
         count = min(len(blocks), most)
         bounds = [len(blocks) * g // count for g in range(count + 1)]
         return cls([blocks[a:b] for a, b in pairwise(bounds)], threads)
@@ -166,9 +167,12 @@ class ThreadPasses:
     ) -> Any:
         more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * self.groups
         with single_threaded_blas, Meter(PASS, self._rows, "rows") as meter:
-            parts = run_threads(
-                lambda part: method(query, meter.over(part[0], rows_of), *arguments, *part[1]),
-                zip(self._groups, more, strict=True),
-                self._threads,
-            )
+
+            def summed(part: tuple[Sequence[RowBlock], int, tuple[Any, ...]]) -> Any:
+                group, size, argument = part
+                found = method(query, group, *arguments, *argument)
+                meter.add(size)
+                return found
+
+            parts = run_threads(summed, zip(self._groups, self._sizes, more, strict=True), self._threads)
         return reduce(add, parts)

@@ -24,7 +24,6 @@ import numpy as np
 from scipy.linalg import blas
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Rows
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.features import Affine
 from dask_odm.problems.losses import Loss, as_fused
@@ -77,12 +76,13 @@ class Draw:
 class RowRange:
     """Rows ``first`` and on of others, as the kernel sees them: the X of a block in memory."""
 
-    rows: Rows
+    rows: Any
     first: int
 
     def read(self, start: int, stop: int) -> Array:
         """Rows ``start:stop`` of these."""
-        return self.rows.read(self.first + start, self.first + stop)
+        found: Array = self.rows[self.first + start : self.first + stop]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,14 +303,6 @@ def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize
 
 
-def rows_at(rows: Rows, index: Array) -> Array:
-    """Those at ascending ``index``, read in runs."""
-    if not len(index):
-        return np.empty((0, rows.d), rows.dtype)
-    runs = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
-    return np.concatenate([rows.read(int(run[0]), int(run[-1]) + 1) for run in runs])
-
-
 @dataclass(frozen=True, eq=False)
 class SpanProblem:
     """What Newton asks of rows it never sees, about a span of landmarks; every method is one pass over all of them.
@@ -320,33 +312,35 @@ class SpanProblem:
     query : SpanQuery
     passes : Passes
         Over blocks as the query takes them.
-    rows : Rows, optional
-        All of them as the kernel sees them, where they are in memory: a sample is drawn of these at once, which takes
-        less time than to draw one of every group and merge them, and gives the same.
+    rows : ndarray of shape (n, d), optional
+        All of them as the kernel sees them, where they are in memory, or sparse ones of which a slice or an index gives
+        such an array. A sample is drawn of these at once, which takes less time than to draw one of every group and
+        merge them, and gives the same.
     y : ndarray of shape (n,), optional
         Their targets.
     """
 
     query: SpanQuery
     passes: Passes
-    rows: Rows | None = None
+    rows: Any = None
     y: Array | None = None
 
     @classmethod
     def over_rows(
-        cls, query: SpanQuery, rows: Rows, y: Array, weight: Array, budget: int, threads: int = 1
+        cls, query: SpanQuery, rows: Any, y: Array, weight: Array, budget: int, threads: int = 1
     ) -> SpanProblem:
-        """Over rows in memory, as the kernel sees them: their values are kept where they fit ``budget`` bytes.
+        """Over `rows` in memory: their values are kept where they fit ``budget`` bytes.
 
         Else they are recomputed in every pass. Values are in the rows' dtype, sums in float64. Neither budget nor
         threads change a bit.
         """
         query = replace(query, scaling=None, streamed=False)
-        kept = rows.n * query.r * rows.dtype.itemsize <= budget
-        values = np.empty((rows.n, query.r), rows.dtype) if kept else None
+        n, dtype = len(rows), rows.dtype
+        kept = n * query.r * dtype.itemsize <= budget
+        values = np.empty((n, query.r), dtype) if kept else None
         blocks = [
             RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a, None if values is None else values[a:b])
-            for a, b in pairwise(rows.n * g // GROUPS for g in range(GROUPS + 1))
+            for a, b in pairwise(n * g // GROUPS for g in range(GROUPS + 1))
         ]
         if kept:
             run_threads(query.fill, blocks, threads, "kernel values")
@@ -407,8 +401,5 @@ class SpanProblem:
     def _draw(self, weights: Sequence[Array], draw: Draw) -> PrioritySample:
         """Of rows in memory, by the ``weights`` of all, part by part in their order."""
         rows, y = self.rows, self.y
-        assert rows is not None
         assert y is not None
-        return PrioritySample.draw(
-            np.concatenate(weights), y, 0, lambda index: rows_at(rows, index), draw.size, draw.seed
-        )
+        return PrioritySample.draw(np.concatenate(weights), y, 0, lambda index: rows[index], draw.size, draw.seed)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import blas, solve_triangular
 
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.span import Draw, SpanProblem, SpanSums
 from dask_odm.solvers.krylov import conjugate_gradients
@@ -229,7 +228,7 @@ def rough_solution(
         assert sample is not None
         rows, y, weight = sample.weighted()
         query = replace(span.query, loss=span.query.loss.of_stiff_rows())  # the weights are stiffnesses already
-        some = SpanProblem.over_rows(query, ArrayRows(rows), y, weight, memory, threads)
+        some = SpanProblem.over_rows(query, rows, y, weight, memory, threads)
     return solve_landmark(some, landmarks, zero, tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads).x
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
 from dask_odm.jit import frozen
+from dask_odm.problems.row_passes import rows_between
 from dask_odm.solvers.online_passes import LocalRule, mark_nonzero, warm_up_passes
 from dask_odm.solvers.parameter_mixing import Centre, Mixture, Moments
 from dask_odm.typing import Array
@@ -107,12 +108,12 @@ class ShardsInMemory:
         return int(size) + 32 * len(self.y)
 
     def hold(self, first: int, last: int) -> HeldShards:
-        starts = np.concatenate([[0], np.cumsum(self.counts)]).tolist()
-        found = []
-        for start, stop in pairwise(starts[first : last + 1]):
-            rows = self.order[start:stop]
-            found.append((self._rows(rows), self.y[rows], self.weight[rows] if self.weight.size else self.weight))
-        return HeldShards(tuple(found), self.features, self.dtype, None if self._is_scaled else self.scaling)
+        begin, bounds = sum(self.counts[:first]), [0, *accumulate(self.counts[first:last])]
+        rows = self.order[begin : begin + bounds[-1]]
+        # all at once: the system gives a large array in large pages, sooner than many small ones
+        X, y, weight = self._rows(rows), self.y[rows], self.weight[rows] if self.weight.size else self.weight
+        found = tuple((rows_between(X, a, b), y[a:b], weight[a:b]) for a, b in pairwise(bounds))
+        return HeldShards(found, self.features, self.dtype, None if self._is_scaled else self.scaling)
 
     @property
     def _is_scaled(self) -> bool:

@@ -78,7 +78,7 @@ def exact(p: SmallProblem, tol: float, **options: Any) -> Found:
 def landmark(p: SmallProblem, tol: float, **options: Any) -> Found:
     landmarks = Landmarks.of(p.kernel, p.X)
     query = SpanQuery(p.kernel, landmarks.rows, loss(p))
-    span = SpanProblem.over_rows(query, p.rows, codes(p), p.weight, 1 << 30)
+    span = SpanProblem.over_rows(query, p.X, codes(p), p.weight, 1 << 30)
     found = solve_landmark(span, landmarks, np.zeros(N), tol=tol, max_iter=60, seed=0, **options)
     scores = p.kernel.tile(p.X, landmarks.rows) @ found.x
     return Found(scores, found.primal, found.gap, found.converged, found.history)

@@ -19,7 +19,6 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses, chunk_groups
 from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
@@ -71,7 +70,7 @@ def test_sums_are_those_of_rows_in_memory(store, upsilon):
     landmarks = Landmarks.of(RBF(1.0, 0.3), scaled[:40])
     query = SpanQuery(landmarks.kernel, landmarks.rows, BandLoss(odm, 1e3, 1, 0.5, 2.0))
     there = SpanProblem.over_passes(replace(query, scaling=scaling), StorePasses(store, HERE))
-    memory = SpanProblem.over_rows(query, ArrayRows(scaled), whole.y, whole.weight, 0)
+    memory = SpanProblem.over_rows(query, scaled, whole.y, whole.weight, 0)
     rng = np.random.default_rng(2)
     a, p, steps = rng.normal(size=40), rng.normal(size=40), np.array([0.1, 1.0])
     found, expected = there.sums(a, Draw(100, 5)), memory.sums(a, Draw(100, 5))

@@ -9,7 +9,6 @@ import pytest
 from scipy.sparse import csr_array
 
 from dask_odm.kernels import RBF
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss, FusedLoss, Loss, SquaredLoss
 from dask_odm.problems.odm import ODMSettings
@@ -119,7 +118,7 @@ def test_span_sums_are_the_same_with_the_loops_and_without():
     X, (_, y, weight) = rng.normal(size=(N, 3)), targets(LOSSES[0], True)
     a, p, found = rng.normal(size=20), rng.normal(size=20), []
     for loss in (LOSSES[0], PlainBand(LOSSES[0])):
-        span = SpanProblem.over_rows(SpanQuery(RBF(1.0, 0.5), X[:20], loss), ArrayRows(X), y, weight, 0)
+        span = SpanProblem.over_rows(SpanQuery(RBF(1.0, 0.5), X[:20], loss), X, y, weight, 0)
         sums = span.sums(a, Draw(30, 1))
         assert sums.sample is not None
         slopes = span.slopes(a, p, np.array([0.2, 1.0]))

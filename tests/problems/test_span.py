@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.problems.span import UNSUPPORTED, Draw, SpanProblem, SpanQuery
@@ -34,7 +33,7 @@ class Case:
         self.K = matrix(kernel, self.X[self.known], self.X[:r])
 
     def span(self, budget: int = 0, threads: int = 1) -> SpanProblem:
-        return SpanProblem.over_rows(self.query, ArrayRows(self.X), self.codes, self.weight, budget, threads)
+        return SpanProblem.over_rows(self.query, self.X, self.codes, self.weight, budget, threads)
 
     def margins(self, a: np.ndarray) -> np.ndarray:
         return self.losses.y * (self.K @ a)

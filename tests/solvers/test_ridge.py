@@ -10,7 +10,6 @@ from sklearn.linear_model import Ridge
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import RBF
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import SquaredLoss
@@ -68,7 +67,7 @@ def test_over_all_rows_as_landmarks_it_is_kernel_ridge(weighted, budget):
     given = weight if weighted else np.empty(0)
     landmarks = Landmarks.of(RBF(0.0, 0.5), X)
     query = SpanQuery(landmarks.kernel, landmarks.rows, SquaredLoss(1.0 / ALPHA))
-    span = SpanProblem.over_rows(query, ArrayRows(X), y, given, budget, 2)
+    span = SpanProblem.over_rows(query, X, y, given, budget, 2)
     solution = solve_landmark(span, landmarks, np.zeros(len(landmarks)), tol=1e-12, max_iter=30, seed=0)
     rival = KernelRidge(alpha=ALPHA, kernel="rbf", gamma=0.5).fit(X, y, sample_weight=given if weighted else None)
     assert solution.converged

@@ -9,7 +9,6 @@ import pytest
 
 import reference
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.losses import BandLoss
@@ -28,7 +27,7 @@ from small_problems import SETTINGS, SmallProblem, matrix, small_problem
 
 def span_of(p: SmallProblem, landmarks: Landmarks) -> SpanProblem:
     query = SpanQuery(p.kernel, landmarks.rows, BandLoss(p.losses.settings, p.losses.total_weight))
-    return SpanProblem.over_rows(query, ArrayRows(p.X), (p.y > 0).astype(np.int8), p.losses.weight, 1 << 30)
+    return SpanProblem.over_rows(query, p.X, (p.y > 0).astype(np.int8), p.losses.weight, 1 << 30)
 
 
 def solve(p: SmallProblem, chosen: np.ndarray, tol: float = 1e-9, **options: Any) -> tuple[PrimalSolution, Landmarks]:

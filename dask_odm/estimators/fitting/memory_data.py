@@ -25,7 +25,6 @@ from dask_odm.estimators.fitting.memory_rows import TrainingRows
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.training_data import Purpose, TrainingData, WeightedProducts
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.given import CallableKernel, Precomputed
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
@@ -204,9 +203,8 @@ class MemoryKernelData:
 
     def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
         held = self.data.held
-        source = self.scaled if isinstance(self.scaled, SparseRows) else ArrayRows(self.scaled)
         query = SpanQuery(self.kernel, landmarks.rows, loss)
-        return SpanProblem.over_rows(query, source, held.codes, held.block_weights, budget, CPU_COUNT)
+        return SpanProblem.over_rows(query, self.scaled, held.codes, held.block_weights, budget, CPU_COUNT)
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:

@@ -57,7 +57,7 @@ class TrainingRows:
         InputError
             No row is left, or the weights are too large to be added up.
         """
-        total = weight * _class_factors(y, class_weights) if class_weights else weight
+        total = _weighed(weight, y, class_weights)
         least = NEGLIGIBLE * total.max(initial=0.0)
         kept = np.arange(len(y)) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
         if not len(kept):
@@ -75,7 +75,7 @@ class TrainingRows:
     @property
     def total_weights(self) -> Array:
         """Row weights times class weights, (n,)."""
-        return self.weight * _class_factors(self.y, self.class_weights)
+        return _weighed(self.weight, self.y, self.class_weights)
 
     @property
     def codes(self) -> Array:
@@ -140,10 +140,10 @@ class TrainingRows:
         return SparseRows(self.X, scaling) if issparse(self.X) else scaling(self.X)
 
 
-def _class_factors(y: Array, class_weights: tuple[float, ...]) -> Array:
-    """What the weights of rows with targets ``y`` (n,) are multiplied by, (n,)."""
-    if not class_weights:
-        return np.ones(len(y))
+def _weighed(weight: Array, y: Array, class_weights: tuple[float, ...]) -> Array:
+    """Row weights (n,) times those of the classes that ``y`` (n,) says; the same array where no class has one."""
+    if set(class_weights) <= {1.0}:
+        return weight
     if len(class_weights) == 2:
-        return np.where(y > 0, class_weights[1], class_weights[0])
-    return np.array(class_weights)[y.astype(np.int64)]
+        return weight * np.where(y > 0, class_weights[1], class_weights[0])
+    return weight * np.array(class_weights)[y.astype(np.int64)]

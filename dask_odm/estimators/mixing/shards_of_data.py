@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
@@ -19,9 +20,9 @@ from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.scratch import scratch_folder
 from dask_odm.estimators.fitting.stored_data import StoredData
 from dask_odm.estimators.fitting.training_data import TrainingData
-from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.inputs.checks import as_input_error, distinct
 from dask_odm.estimators.mixing.mixing_settings import MixingFit
-from dask_odm.partition.dealing import GroupDealer, ranks_within
+from dask_odm.partition.dealing import GroupDealer
 from dask_odm.partition.random import RandomPartitioner
 from dask_odm.strategies.mixing_rounds import Shards, ShardsInMemory, ShardsOnDisk
 from dask_odm.strategies.shuffle import GroupOfNumber, GroupOfValue, partition_store, partition_store_by
@@ -99,19 +100,22 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> Nam
     if fit.shard is None and fit.shard_feature is None:
         count = fit.count_for(n)
         names, dealer = list(range(count)), RandomPartitioner(count, fit.run.seed).dealer((n,))
-        partition, place = dealer.assign(np.zeros(n, np.int32), np.arange(n))
-        counts = dealer.counts
+        counts, order = dealer.counts, _order_of(*dealer.assign(np.zeros(n, np.int32), np.arange(n)), dealer.counts)
     else:
         names, codes = _codes_in_memory(data, fit)
         counts = tuple(np.bincount(codes, minlength=len(names)).tolist())
         _require_rows(names, counts)
-        partition, place = GroupDealer(counts, fit.run.seed).assign(codes, ranks_within(codes, np.zeros(len(names))))
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    order = np.empty(n, np.int64)
-    order[starts[partition] + place] = np.arange(n)
+        order = GroupDealer(counts, fit.run.seed).order(codes, CPU_COUNT)
     weight = held.total_weights
     weight = np.empty(0) if (weight == 1.0).all() else weight
     return NamedShards(ShardsInMemory(held.X, held.y, weight, order, counts, scaling), names, scaling, None)
+
+
+def _order_of(partition: Array, place: Array, counts: tuple[int, ...]) -> Array:
+    """Row numbers, partition by partition in the order of their places."""
+    starts, order = np.concatenate([[0], np.cumsum(counts)[:-1]]), np.empty(len(place), np.int64)
+    order[starts[partition] + place] = np.arange(len(place))
+    return order
 
 
 def _codes_in_memory(data: MemoryData, fit: MixingFit) -> tuple[list[Any], Array]:
@@ -121,29 +125,16 @@ def _codes_in_memory(data: MemoryData, fit: MixingFit) -> tuple[list[Any], Array
         return names, codes[data.held.kept]
     X: Any = data.held.X
     column = X[:, [fit.shard_feature]].toarray().ravel() if issparse(X) else X[:, fit.shard_feature]
-    values, codes = _distinct(column)
+    values, codes = distinct(column)
     return _names_of_values(values), codes
 
 
 def _codes_of(shard: Array, rows: int) -> tuple[list[Any], Array]:
     if len(shard) != rows:
         raise InputError(f"shard must hold one label for each of the {rows} rows. Got {len(shard)} labels instead.")
-    values, codes = as_input_error(lambda: _distinct(shard))
+    values, codes = as_input_error(lambda: distinct(shard))
     _require_several(len(values))
     return values.tolist(), codes
-
-
-def _distinct(labels: Array) -> tuple[Array, Array]:
-    """Distinct labels, ascending, and the number of each row's among them, int32 (n,)."""
-    if labels.dtype.kind in "iu" and len(labels):
-        least, most = int(labels.min()), int(labels.max())
-        if most - least < MOST_SENDERS and most < 2**63:  # looked up, which takes a twentieth of sorting
-            places = labels.astype(np.int64) - least
-            there = np.zeros(most - least + 1, dtype=bool)
-            there[places] = True
-            return np.flatnonzero(there) + least, (np.cumsum(there, dtype=np.int32) - 1)[places]
-    values = np.unique(labels)
-    return values, np.searchsorted(values, labels).astype(np.int32)
 
 
 def _names_of_values(values: Array) -> list[Any]:

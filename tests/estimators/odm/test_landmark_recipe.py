@@ -14,7 +14,6 @@ from dask_odm.estimators.odm import landmark_recipe as landmark
 from dask_odm.estimators.odm.landmark_recipe import solver_bytes
 from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
@@ -157,7 +156,7 @@ def test_peak_memory_of_newton_is_projected(n, d, r, monkeypatch):
     loss, codes = BandLoss(settings, float(n), 1, 1.0, 1.0), (X[:, 0] > 0).astype(np.int8)
 
     def spanned(some: Landmarks) -> SpanProblem:
-        return SpanProblem.over_rows(SpanQuery(some.kernel, some.rows, loss), ArrayRows(X), codes, np.empty(0), 0, 2)
+        return SpanProblem.over_rows(SpanQuery(some.kernel, some.rows, loss), X, codes, np.empty(0), 0, 2)
 
     def fit() -> None:
         a = rough_solution(spanned(few), few, n, start_rows(n, r), 0, 0, 2)
