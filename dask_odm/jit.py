@@ -62,16 +62,43 @@ class Loop:
 
                 _listen_once()
                 self._made = numba.njit(**self._options)(self._function)
-                names: dict[str, Any] = self._function.__globals__
-                for name in self._function.__code__.co_names:
-                    if isinstance(names.get(name), Loop):
-                        names[name] = names[name].made()
+                self._take_in_others()
             return self._made
+
+    def _take_in_others(self) -> None:
+        """Loops that this one calls become Numba's functions in its module."""
+        names: dict[str, Any] = self._function.__globals__
+        for name in self._function.__code__.co_names:
+            if isinstance(names.get(name), Loop):
+                names[name] = names[name].made()
 
 
 def _named(module: str, name: str) -> Any:
     """The loop by that name of a module, or Numba's function that took its place there."""
     return getattr(import_module(module), name)
+
+
+class Pointed(Loop):
+    """A loop that others call by its address: it is no part of theirs, and they need no variant for each such loop."""
+
+    def __init__(self, function: Callable[..., Any], signature: str, **options: Any) -> None:
+        super().__init__(function, **options)
+        self._signature = signature
+
+    @property
+    def address(self) -> int:
+        """Where the machine's instructions are, as long as this lives."""
+        return int((self.made() if self._made is None else self._made).address)
+
+    def made(self) -> Any:
+        with _lock:
+            if self._made is None:
+                import numba
+
+                _listen_once()
+                self._take_in_others()
+                self._made = numba.cfunc(self._signature, **self._options)(self._function)
+            return self._made
 
 
 class Emitted(Loop):
@@ -94,6 +121,11 @@ def compiled(function: Callable[..., Any]) -> Any:
 def compiled_in_order(function: Callable[..., Any]) -> Any:
     """A loop whose sums keep their order."""
     return Loop(function, cache=True, nogil=True)
+
+
+def pointed(signature: str) -> Callable[[Callable[..., Any]], Any]:
+    """A loop of Numba's ``signature`` that others call by its `Pointed.address`."""
+    return lambda function: Pointed(function, signature, cache=True, **_FAST)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -13,10 +13,10 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from quick_workers import QUICK
+from quick_workers import quick_settings
 
 TRIM = "MALLOC_TRIM_THRESHOLD_"
-SETTINGS = QUICK | {
+SETTINGS = {
     "distributed.admin.large-graph-warning-threshold": "1GB",
     "distributed.comm.timeouts.connect": "60s",
 }
@@ -27,7 +27,7 @@ def workers(count: int, **settings) -> Iterator[Client]:
     """A client of ``count`` worker processes of one thread and 1 GB each."""
     with (
         trim_restored(),
-        dask.config.set({**SETTINGS, **settings}),
+        dask.config.set({**quick_settings(), **SETTINGS, **settings}),
         LocalCluster(
             n_workers=count,
             threads_per_worker=1,

@@ -16,7 +16,7 @@ import pytest
 
 from clusters import client, killer, scale_workers, start_workers, without_workers  # noqa: F401
 from object_server import object_server, place, started_server  # noqa: F401
-from quick_workers import QUICK
+from quick_workers import quick_settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells have it for what they start in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,8 +66,8 @@ def unsynced() -> Iterator[None]:
 
 @pytest.fixture
 def quick_workers() -> Iterator[None]:
-    """Workers start as `QUICK` has it."""
-    with dask.config.set(QUICK):
+    """Workers start as `quick_settings` has it."""
+    with dask.config.set(quick_settings()):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import logging
 import pickle
@@ -40,6 +41,18 @@ def test_a_loop_is_made_with_the_loops_that_it_calls(monkeypatch, caplog):
     assert caplog.messages == [jit.COMPILING]
     assert terminal.getvalue() == f"{jit.COMPILING} …\n"
     assert "dask-odm warmup" in jit.COMPILING
+
+
+def test_a_loop_is_called_by_its_address():
+    @jit.pointed("void(CPointer(float64), int64)")
+    def double_all(x, n):
+        for i in range(n):
+            x[i] = _twice(x[i])
+
+    x = np.arange(3.0)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(double_all.address)
+    call(x.ctypes.data, 2)
+    np.testing.assert_array_equal(x, [0.0, 2.0, 2.0])
 
 
 def test_a_loop_travels_by_its_name():

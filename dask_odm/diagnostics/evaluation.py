@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, TextIO
 
 import numpy as np
@@ -90,8 +91,11 @@ class Evaluation:
         """Share of the rows that are predicted right."""
         return float(np.trace(self.confusion)) / self.rows
 
-    def add(self, true: Array, scores: Array, weight: Array | None) -> None:
-        """Add rows: ``true`` numbers of classes, -1 without label, -2 with another one; the model's scores; weights."""
+    def add(self, true: Array, scores: Array, weight: Array | None, shares: Array | None = None) -> None:
+        """Add rows: ``true`` numbers of classes, -1 without label, -2 with another one; the model's scores; weights.
+
+        ``shares`` are their probabilities, where the link does not tell them from the scores.
+        """
         self.unlabelled += int((true == -1).sum())
         self.other += int((true == -2).sum())
         known, predicted = true >= 0, label_block(scores, np.arange(len(self.classes)))
@@ -102,7 +106,8 @@ class Evaluation:
         if self.roc is not None:
             self.roc.add(true[known] == 1, scores[known], weight[known])
         if self.probabilities is not None and self.link is not None:
-            self.probabilities.add(true[known], probabilities(scores[known], self.link), weight[known])
+            found = probabilities(scores[known], self.link) if shares is None else shares[known]
+            self.probabilities.add(true[known], found, weight[known])
         margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])
         if self.margins is not None:
@@ -197,9 +202,11 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
         margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
     )
+    coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
+    shares = blocks(model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
     for i, scores in enumerate(blocks(model.decision_function(store.path), "evaluate")):
         weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
-        found.add(table[store.read_chunk(store.layout.y, i)], scores, weight)
+        found.add(table[store.read_chunk(store.layout.y, i)], scores, weight, next(shares))
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from copy import copy
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,6 +14,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.base import map_blocks
 from dask_odm.estimators.faces import StoreClassifier
 from dask_odm.estimators.inputs.kinds import is_xarray
+from dask_odm.models.pairs import coupled, log_coupled
 from dask_odm.solvers.log_odds import log_probabilities, probabilities
 from dask_odm.typing import Array
 
@@ -31,7 +34,9 @@ class ProbabilisticClassifier(StoreClassifier):
         log-odds of two classes rise piecewise linearly with the decision value, are 0 where that is 0, and were fitted
         to leave-one-out decision values of the training rows (``probability_link_``): the more probable class is the
         one that `predict` gives. More classes are each against the rest as probable as one link for all of them says,
-        and the sum is made 1; again the most probable class is the one that `predict` gives. With ``class_weight`` or
+        and the sum is made 1; again the most probable class is the one that `predict` gives. Of pairs of classes one
+        link serves all machines, and the probabilities that they give are coupled (Wu, Lin and Weng, 2004); where votes
+        are close, the most probable class may be another than `predict` gives. With ``class_weight`` or
         ``sample_weight`` they are those of rows drawn by these.
 
         Raises
@@ -55,26 +60,36 @@ class ProbabilisticClassifier(StoreClassifier):
         if not (hasattr(self, "probability_link_") if fitted else self.loo):
             raise NoProbabilitiesError(
                 f"{name} needs leave-one-out scores, which this {type(self).__name__} is fitted without; fit it with "
-                "loo=True, and more than two classes with multi_class='ovr'."
+                "loo=True."
             )
 
     def _predict_proba(self, X: Any) -> Any:
-        return self._linked(X, probabilities, "probability")
+        return self._linked(X, probabilities, coupled, "probability")
 
     def _predict_log_proba(self, X: Any) -> Any:
-        return self._linked(X, log_probabilities, "log_probability")
+        return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
-    def _linked(self, X: Any, function: Callable[..., Array], name: str) -> Any:
-        """A function of the link and the decision values of rows, one column a class."""
+    def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
+        """A function of the link and of decision values, or of those of the machines of pairs: one column a class."""
         check_is_fitted(self)
-        scores = self._values(self._resolve(X))
+        columns, function = len(self.classes_), plain
+        estimator: ProbabilisticClassifier = self
+        more: tuple[Any, ...] = (self.probability_link_,)
+        if getattr(self._model, "pairs", 0):
+            estimator, function, more = self._of_machines(), of_pairs, (*more, columns)
+        scores = estimator._values(self._resolve(X))
         if isinstance(scores, np.ndarray):
-            found: Any = function(scores, self.probability_link_)
+            found: Any = function(scores, *more)
         else:
-            columns = len(self.classes_)
-            found = map_blocks(function, scores, np.float64, self.probability_link_, columns=columns)
+            found = map_blocks(function, scores, np.float64, *more, columns=columns)
         if not is_xarray(X):
             return found
         from dask_odm.estimators.inputs.labelled import like_classes
 
         return like_classes(X, found, name, self.classes_, self._features())
+
+    def _of_machines(self) -> ProbabilisticClassifier:
+        """This classifier with the values of its machines in place of classes' scores."""
+        other, model = copy(self), cast(Any, self._model)
+        other._model, other._file, other._token = replace(model, pairs=0), None, f"{self._token}-machines"
+        return other

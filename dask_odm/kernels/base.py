@@ -154,8 +154,7 @@ class Kernel(ABC):
     ) -> None:
         """As `products`, with an already computed C-contiguous ``tile`` (n, m) of rows of ``d`` features."""
         none = np.empty(0, tile.dtype)
-        loop = tile_loop(1, False, tile.dtype == np.float32)
-        run_loop(loop, STORED, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
+        run_loop(STORED, 0, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
 
     def parameters(self) -> dict[str, Any]:
         """Name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""
@@ -163,8 +162,8 @@ class Kernel(ABC):
 
 
 def run_loop(
-    loop: Any,
     mode: int,
+    address: int,
     left: Array,
     right: Array,
     shape: tuple[int, int],
@@ -175,13 +174,14 @@ def run_loop(
     by_row: Array | None,
     by_column: Array | None,
 ) -> None:
-    """Call a `tile_loop` for the arguments that are not None, with all of them in the dtype it is compiled for."""
+    """Call the `tile_loop` for the arguments that are not None, with all of them in the dtype it is compiled for."""
     dtype, (n, m) = left.dtype, shape
     mode |= (FORWARD if v is not None else 0) | (BACKWARD if u is not None else 0)
     none, no_sums = _NONE[dtype.itemsize], _NONE[8]
     vectors = [none if x is None else np.array(x, dtype) for x in (u, v)]  # contiguous and writable
     sums = [no_sums if x is None else x for x in (by_row, by_column)]
-    loop(mode, left, right, n, m, dtype.type(bias), none if tile is None else tile, *vectors, *sums)
+    loop = tile_loop(dtype == np.float32)
+    loop(mode, address, left, right, n, m, dtype.type(bias), none if tile is None else tile, *vectors, *sums)
 
 
 _NONE = {4: np.empty(0, np.float32), 8: np.empty(0, np.float64)}

@@ -2,7 +2,7 @@
 
 A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. From there it
 is stored, or multiplied and discarded. The loop becomes vector instructions only if columns are laid out feature by
-feature and the compiler knows the number of features of a step.
+feature and the compiler knows the number of features of a step; only the loop that makes entries is compiled for each.
 
 Products are summed in the dtype of the rows over at most 512 columns or 64 rows, and in float64 beyond: with sums in
 float32 alone the gap would stall.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.jit import compiled, inlined
+from dask_odm.jit import Pointed, compiled, emitted, inlined, pointed
 
 COLUMNS = 512  # columns of a panel
 RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64
@@ -97,70 +97,104 @@ def exp2_float64(t: Any, bias: Any) -> None:
 # constants: a branch further in that is never taken is compiled all the same, and a first fit waits for it.
 @inlined
 def _add_products(
-    entries: Any, a0: Any, a1: Any, a2: Any, a3: Any, b: Any, columns: int, step: int, fresh: bool
-) -> None:
-    """Add to ``columns`` columns of ``entries`` (4, COLUMNS) what ``step`` features give; ``fresh``: to zeros."""
-    size = COLUMNS
-    zero = b[0] - b[0]
+    entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int, step: int,
+    fresh: bool,
+) -> None:  # fmt: skip
+    """Add to ``columns`` columns of ``entries`` (4, COLUMNS) what ``step`` features give; ``fresh``: to zeros.
+
+    Those of four rows begin at ``at0`` to ``at3`` of ``left``, those of the columns at ``b`` of ``panel``.
+    """
+    size, zero = COLUMNS, panel[0] - panel[0]
     for j in range(columns):
         if fresh:
             t0, t1, t2, t3 = zero, zero, zero, zero
         else:
             t0, t1, t2, t3 = entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j]
         for k in range(step):
-            x = b[k * size + j]
-            t0 += a0[k] * x
-            t1 += a1[k] * x
-            t2 += a2[k] * x
-            t3 += a3[k] * x
+            x = panel[b + k * size + j]
+            t0 += left[at0 + k] * x
+            t1 += left[at1 + k] * x
+            t2 += left[at2 + k] * x
+            t3 += left[at3 + k] * x
         entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j] = t0, t1, t2, t3
 
 
 @inlined
 def _add_distances(
-    entries: Any, a0: Any, a1: Any, a2: Any, a3: Any, b: Any, columns: int, step: int, fresh: bool
-) -> None:
+    entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int, step: int,
+    fresh: bool,
+) -> None:  # fmt: skip
     """As `_add_products`, minus distances by feature."""
-    size = COLUMNS
-    zero = b[0] - b[0]
+    size, zero = COLUMNS, panel[0] - panel[0]
     for j in range(columns):
         if fresh:
             t0, t1, t2, t3 = zero, zero, zero, zero
         else:
             t0, t1, t2, t3 = entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j]
         for k in range(step):
-            x = b[k * size + j]
-            t0 -= abs(a0[k] - x)
-            t1 -= abs(a1[k] - x)
-            t2 -= abs(a2[k] - x)
-            t3 -= abs(a3[k] - x)
+            x = panel[b + k * size + j]
+            t0 -= abs(left[at0 + k] - x)
+            t1 -= abs(left[at1 + k] - x)
+            t2 -= abs(left[at2 + k] - x)
+            t3 -= abs(left[at3 + k] - x)
         entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j] = t0, t1, t2, t3
 
 
 @inlined
 def _logarithms(
-    add: Any,
-    entries: Any,
-    left: Any,
-    r0: int,
-    r1: int,
-    r2: int,
-    r3: int,
-    width: int,
-    panel: Any,
-    columns: int,
+    add: Any, entries: Any, left: Any, r0: int, r1: int, r2: int, r3: int, width: int, panel: Any, columns: int,
     step: int,
-) -> None:
+) -> None:  # fmt: skip
     """``entries <-`` log2 of the kernel values of four rows."""
     at0, at1, at2, at3 = r0 * width, r1 * width, r2 * width, r3 * width
-    for k in range(0, width, step):
-        a0, a1 = left[at0 + k : at0 + k + step], left[at1 + k : at1 + k + step]
-        a2, a3 = left[at2 + k : at2 + k + step], left[at3 + k : at3 + k + step]
-        b = panel[k * COLUMNS : (k + step) * COLUMNS]
-        if k == 0:
-            add(entries, a0, a1, a2, a3, b, columns, step, True)
+    add(entries, left, at0, at1, at2, at3, panel, 0, columns, step, True)
+    for k in range(step, width, step):
+        add(entries, left, at0 + k, at1 + k, at2 + k, at3 + k, panel, k * COLUMNS, columns, step, False)
+
+
+@cache
+def entry_loop(step: int, manhattan: bool, narrow: bool) -> Pointed:
+    """The loop that makes log2 of entries of packed rows of a width that ``step`` divides, of float32 if ``narrow``:
+    ``left_i · right_j`` or, if ``manhattan``, ``−Σ_k |left_ik − right_jk|``.
+
+    It alone must know the step. Loops that store entries or multiply with them call it by its address, so that they
+    are compiled once whatever the number of features: a variant of theirs takes seconds.
+    """
+    array = f"CPointer({'float32' if narrow else 'float64'})"
+
+    @pointed(f"void({array}, {array}, int64, int64, int64, int64, int64, {array}, int64)")
+    def make_entries(
+        entries: Any, left: Any, r0: int, r1: int, r2: int, r3: int, width: int, panel: Any, columns: int
+    ) -> None:
+        """``entries <-`` those of four rows and the columns of a panel."""
+        if manhattan:
+            _logarithms(_add_distances, entries, left, r0, r1, r2, r3, width, panel, columns, step)
         else:
-            add(entries, a0, a1, a2, a3, b, columns, step, False)
+            _logarithms(_add_products, entries, left, r0, r1, r2, r3, width, panel, columns, step)
+
+    return make_entries
+
+
+@emitted
+def _make_entries(
+    typing: Any, address: Any, entries: Any, left: Any, r0: Any, r1: Any, r2: Any, r3: Any, width: Any, panel: Any,
+    columns: Any,
+) -> Any:  # fmt: skip
+    """Call an `entry_loop` at ``address``."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        arguments = [
+            context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+            for kind, value in zip(signature.args[1:], given[1:], strict=True)
+        ]
+        wanted = ir.FunctionType(ir.VoidType(), [each.type for each in arguments]).as_pointer()
+        builder.call(builder.inttoptr(given[0], wanted), arguments)
+        return context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(whole, entries, left, whole, whole, whole, whole, whole, panel, whole), generate
 
 
 @inlined
@@ -238,14 +272,14 @@ def _dealt(rows: Any) -> Any:
 
 
 @cache
-def store_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
-    """The loop that makes a tile of packed rows of a width that ``step`` divides, of float32 if ``narrow``.
+def store_loop(narrow: bool) -> Callable[..., None]:
+    """The loop that makes a tile of packed rows, of float32 if ``narrow``.
 
-    Entries are ``2**(left_i · right_j) + bias`` or, if ``manhattan``, ``2**−Σ_k |left_ik − right_jk| + bias``.
+    Entries are 2 to the power of what an `entry_loop` makes, plus the bias.
     """
 
     @compiled
-    def store(left: Any, right: Any, n: int, m: int, bias: Any, tile: Any) -> None:
+    def store(address: int, left: Any, right: Any, n: int, m: int, bias: Any, tile: Any) -> None:
         """``tile`` (n, m) of left (n, width) and right (panels, width, columns): all flat."""
         size, width, last = COLUMNS, left.size // max(n, 1), n - 1
         entries = np.zeros(4 * size, left.dtype)
@@ -255,10 +289,7 @@ def store_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
             panel, columns = right[begin * width : (begin + size) * width], _whole(end - begin)
             for i in range(0, n, 4):
                 r1, r2, r3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-                if manhattan:
-                    _logarithms(_add_distances, entries, left, i, r1, r2, r3, width, panel, columns, step)
-                else:
-                    _logarithms(_add_products, entries, left, i, r1, r2, r3, width, panel, columns, step)
+                _make_entries(address, entries, left, i, r1, r2, r3, width, panel, columns)
                 for r in range(min(4, n - i)):
                     at = (i + r) * m
                     row, out = entries[r * size : (r + 1) * size], tile[at + begin : at + end]
@@ -271,7 +302,7 @@ def store_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
 
 
 @cache
-def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
+def tile_loop(narrow: bool) -> Callable[..., None]:
     """The loop of products with tiles of the entries that `store_loop` makes, computed meanwhile or stored.
 
     It is one function, since compiled closures could not be cached on disk for the next process. The same function
@@ -281,6 +312,7 @@ def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
     @compiled
     def run(
         mode: int,
+        address: int,
         left: Any,
         right: Any,
         n: int,
@@ -314,10 +346,7 @@ def tile_loop(step: int, manhattan: bool, narrow: bool) -> Callable[..., None]:
                     if stored:
                         at0, at1, at2, at3 = r0 * m, r1 * m, r2 * m, r3 * m
                     else:
-                        if manhattan:
-                            _logarithms(_add_distances, entries, left, r0, r1, r2, r3, width, panel, columns, step)
-                        else:
-                            _logarithms(_add_products, entries, left, r0, r1, r2, r3, width, panel, columns, step)
+                        _make_entries(address, entries, left, r0, r1, r2, r3, width, panel, columns)
                         if narrow:
                             exp2_float32(entries[: 3 * size + columns], bias)
                         else:

@@ -7,7 +7,6 @@ For many features `RBF` uses BLAS, which is faster there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,13 +17,12 @@ from dask_odm.kernels.loops import (
     COLUMNS,
     COMPUTED,
     LOG2,
-    STORED,
+    entry_loop,
     exp2_float32,
     exp2_float64,
     padded,
     step_of,
     store_loop,
-    tile_loop,
 )
 from dask_odm.typing import Array
 
@@ -65,17 +63,17 @@ class _Radial(Kernel):
             panel[:d, : len(rows)] = rows.T
         return packed, panels
 
-    def _loop(self, width: int, dtype: Any) -> Callable[..., None]:
-        return tile_loop(step_of(width), self._manhattan, dtype == np.float32)
+    def _address(self, width: int, dtype: Any) -> int:
+        """Of the loop that makes this kernel's entries."""
+        return entry_loop(step_of(width), self._manhattan, dtype == np.float32).address
 
     def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
         if not self._by_loop(left.d):
             return super().tile_packed(left, right, out)
         out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
         width, dtype = left.width, left.values.dtype
-        store = store_loop(step_of(width), self._manhattan, dtype == np.float32)
         sides = left.matrix.reshape(-1), right.values, len(left), len(right)
-        store(*sides, dtype.type(self.bias), out.reshape(-1))
+        store_loop(dtype == np.float32)(self._address(width, dtype), *sides, dtype.type(self.bias), out.reshape(-1))
         return out
 
     def products(
@@ -90,18 +88,9 @@ class _Radial(Kernel):
         if not self._by_loop(left.d):
             super().products(left, right, u, v, by_row, by_column)
             return
-        loop, shape = self._loop(left.width, left.values.dtype), (len(left), len(right))
+        address, shape = self._address(left.width, left.values.dtype), (len(left), len(right))
         sides, vectors = (left.matrix.reshape(-1), right.values), (u, v, by_row, by_column)
-        run_loop(loop, COMPUTED, *sides, shape, self.bias, None, *vectors)
-
-    def multiply(
-        self, tile: Array, d: int, u: Array | None, v: Array | None, by_row: Array | None, by_column: Array | None
-    ) -> None:
-        if not self._by_loop(d):
-            super().multiply(tile, d, u, v, by_row, by_column)
-            return
-        loop, none = self._loop(self.width(d), tile.dtype), np.empty(0, tile.dtype)
-        run_loop(loop, STORED, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
+        run_loop(COMPUTED, address, *sides, shape, self.bias, None, *vectors)
 
     def finish(self, tile: Array) -> None:
         exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64

@@ -3,6 +3,10 @@
 Machine by machine in the order (0, 1), (0, 2), …, (k − 2, k − 1); the second class of a pair is the positive one. A
 class's score is the number of machines that vote for it, and at ties their confidence decides: the sum f of its scores
 is added as ``f/(3(|f| + 1))``, less than a vote, as in scikit-learn's `OneVsOneClassifier`.
+
+A class's probability p is such that ``Σ_{i<j} (r_ji p_i − r_ij p_j)²`` is least, with r_ij how probable class i is of
+rows of i and j alone, as their machine says (Wu, Lin and Weng, *Probability estimates for multi-class classification by
+pairwise coupling*, 2004, second method).
 """
 
 from __future__ import annotations
@@ -11,7 +15,10 @@ from itertools import combinations
 
 import numpy as np
 
+from dask_odm.solvers.log_odds import log_odds
 from dask_odm.typing import Array
+
+SYSTEM_BYTES = 8 << 20  # of systems that are solved at a time
 
 
 def pair_count(classes: int) -> int:
@@ -29,6 +36,39 @@ def class_scores(scores: Array, classes: int) -> Array:
         total[positive] += score
         total[negative] -= score
     return votes + total / (3.0 * (np.abs(total) + 1.0))
+
+
+def coupled(scores: Array, link: Array, classes: int) -> Array:
+    """Probabilities of the classes (n, classes), float64, from machines' ``scores`` (n, machines).
+
+    ``link`` says how probable the positive class of any machine is, see `dask_odm.solvers.log_odds`.
+    """
+    step = max(1, SYSTEM_BYTES // (8 * (classes + 1) ** 2))
+    blocks = [scores[start : start + step] for start in range(0, max(1, len(scores)), step)]
+    return np.concatenate([_coupled(log_odds(link, block), classes) for block in blocks])
+
+
+def log_coupled(scores: Array, link: Array, classes: int) -> Array:
+    """Logarithms of `coupled`."""
+    return np.log(coupled(scores, link, classes))
+
+
+def _coupled(z: Array, classes: int) -> Array:
+    """As `coupled`, from log-odds: ``Q p + b = 0`` and ``Σ p = 1``, with Q_ii = Σ_j r_ji² and Q_ij = −r_ji r_ij."""
+    n, tiny = len(z), np.finfo(np.float64).tiny
+    shares = np.zeros((n, classes, classes))  # r_ij at i, j
+    low, high = np.triu_indices(classes, 1)  # in the machines' order
+    shares[:, high, low] = 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))
+    shares[:, low, high] = 1.0 / (1.0 + np.exp(np.clip(z, -700.0, 700.0)))
+    system = np.ones((n, classes + 1, classes + 1))
+    system[:, :-1, :-1] = -shares * shares.swapaxes(1, 2)
+    own = np.arange(classes)
+    system[:, own, own] = (shares**2).sum(axis=1)
+    system[:, -1, -1] = 0.0
+    right = np.zeros((n, classes + 1, 1))
+    right[:, -1] = 1.0
+    found = np.maximum(np.linalg.solve(system, right)[:, :-1, 0], tiny)  # rounding takes those next to 0 below it
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
 def require_pairs(machines: int, classes: object) -> int:

@@ -114,21 +114,25 @@ class Query:
         A fused loss with "none" is summed over dense rows in float64 whatever the rows' type; of few features, its
         full curvature may be that of one row in ``hessian_stride``, scaled up.
         """
-        k, loss = self.features.k, self.loss
-        shape = {"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]
-        total = PrimalSums(0.0, np.zeros(k), np.zeros(shape))
-        fuses = curvature == "none" or (curvature == "full" and k <= MOST_FEATURES)
-        for X, y, weight in self._pieces(blocks):
-            fused = as_fused(loss) if fuses and not issparse(X) else None
-            if fused is not None:
-                total += self._fused_sums(fused, X, y, weight, curvature, hessian_stride)
-                continue
-            value, dual, c = loss.evaluate(self.features.scores(X, self.w), y, weight)
-            second = np.zeros(0)
-            if curvature != "none":
-                second = self._second(X, c) if curvature == "full" else self.features.squares(X, c)
-            total += PrimalSums(value, self.features.weighted_sum(X, dual), second)
-        return total
+        found: PrimalSums | None = None
+        for piece in self._pieces(blocks):
+            part = self._piece_sums(*piece, curvature, hessian_stride)
+            found = part if found is None else found + part  # no zeros to begin with: k² fresh ones take their time
+        if found is None:
+            k = self.features.k
+            found = PrimalSums(0.0, np.zeros(k), np.zeros({"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]))
+        return found
+
+    def _piece_sums(self, X: Any, y: Array, weight: Array, curvature: str, hessian_stride: int) -> PrimalSums:
+        fuses = curvature == "none" or (curvature == "full" and self.features.k <= MOST_FEATURES)
+        fused = as_fused(self.loss) if fuses and not issparse(X) else None
+        if fused is not None:
+            return self._fused_sums(fused, X, y, weight, curvature, hessian_stride)
+        value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)
+        second = np.zeros(0)
+        if curvature != "none":
+            second = self._second(X, c) if curvature == "full" else self.features.squares(X, c)
+        return PrimalSums(value, self.features.weighted_sum(X, dual), second)
 
     def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
         """The curvature c of every row at w, piece by piece as `product` goes; a list of one, so that groups add up."""

@@ -61,6 +61,7 @@ def solve_newton(
     max_iter: int,
     exact: bool | None = None,
     double_precision: bool = False,
+    certify: bool = True,
     start: PrimalSums | None = None,
     resume: NewtonState | None = None,
     on_step: OnStep = lambda record: None,
@@ -80,6 +81,8 @@ def solve_newton(
         Steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
     double_precision : bool
         Compute all passes in float64; else only those that float32 has not digits enough for.
+    certify : bool
+        Whether the last gap is summed anew in float64.
     start : PrimalSums, optional
         The sums at ``w`` with the curvature that is needed, where they are known: spares the first pass.
     resume : NewtonState, optional
@@ -90,7 +93,7 @@ def solve_newton(
         Given the state after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
-    newton = _LinearNewton(problem, exact, tol, double_precision, StepLog(on_step), on_state)
+    newton = _LinearNewton(problem, exact, tol, double_precision, certify, StepLog(on_step), on_state)
     if resume is not None:
         newton.resume(resume)
         w = resume.w
@@ -104,12 +107,13 @@ class _LinearNewton(Newton[PrimalSums]):
         exact: bool,
         tol: float,
         double_precision: bool,
+        certify: bool,
         log: StepLog,
         on_state: Callable[[NewtonState], object],
     ) -> None:
         super().__init__(tol, log)
         self._problem, self._exact, self._on_state = problem, exact, on_state
-        self._double = double_precision
+        self._double, self._certify = double_precision, certify
         self._stride = 1 if double_precision else problem.hessian_stride
 
     def resume(self, state: NewtonState) -> None:
@@ -127,7 +131,7 @@ class _LinearNewton(Newton[PrimalSums]):
 
     def confirmed(self, at: State) -> State:
         """The same w with sums in float64; where that gap is not small enough, all that follows is in float64."""
-        if self._double:
+        if self._double or not self._certify:
             return at
         self.passes += 1
         sums = self._problem.sums(at.x, "none", double_precision=True, hessian_stride=1)

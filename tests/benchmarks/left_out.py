@@ -136,7 +136,8 @@ def main(argv: list[str] | None = None) -> int:
     for name in given.names:
         X, y, T, t = published(name, Path(given.data))
         data = X[: given.rows], y[: given.rows], T[: given.rows], t[: given.rows]
-        ODMClassifier(solver="landmark", loo=True).fit(X[:300], y[:300])  # compiles
+        warm = ODMClassifierCV() if given.what == "search" else ODMClassifier(solver="landmark", loo=True)
+        warm.fit(X[:300], y[:300])  # compiles
         found = MEASURES[given.what](name, data, len(data[1]) / len(y))
         rounded = {key: round(value, 5) if isinstance(value, float) else value for key, value in found.items()}
         print(json.dumps({"data": name, **rounded}), flush=True)

@@ -7,11 +7,14 @@ import pandas as pd
 import pytest
 import xarray as xr
 from dask.array import Array as DaskArray
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from dask_odm import ODMClassifier, ODMClassifierCV, SaddleSVC, load_model
+from dask_odm import ODMClassifier, SaddleSVC, load_model
+from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
+from dask_odm.models.pairs import coupled
 from small_problems import blobs
 from small_stores import store_of
 
@@ -77,7 +80,7 @@ def test_balanced_classes_have_probabilities_of_balanced_rows():
     assert abs(found.mean() - 0.5) < 0.03
 
 
-def test_many_classes():
+def test_many_classes(tmp_path):
     Z, y = blobs(900, 2, seed=3)
     third = np.arange(900) % 3 == 0
     labels = np.where(third, "c", np.where(y > 0, "b", "a"))
@@ -92,6 +95,30 @@ def test_many_classes():
     hindsight = LogisticRegression(C=np.inf).fit(model.decision_function(Z[600:]), labels[600:])
     ideal = hindsight.predict_proba(model.decision_function(Z[600:]))
     assert log_loss(labels[600:], found) < log_loss(labels[600:], ideal) + 0.05
-    for estimator in (ODMClassifier, ODMClassifierCV):
-        with pytest.raises(InputError, match="multi_class='ovr'"):
-            estimator(loo=True, multi_class="ovo").fit(Z[:600], labels[:600])
+    pairs = ODMClassifier(gamma=0.5, lam=300.0, loo=True, multi_class="ovo").fit(Z[:600], labels[:600])
+    assert (np.isnan(pairs.loo_decision_function_).sum(axis=1) == 1).all()  # each row is in two of three pairs
+    of_pairs = pairs.predict_proba(Z[600:])
+    assert (pairs.classes_[of_pairs.argmax(axis=1)] == pairs.predict(Z[600:])).mean() > 0.98
+    assert log_loss(labels[600:], of_pairs) < log_loss(labels[600:], found) + 0.01
+    store = store_of(tmp_path / "rows.zarr", Z[600:], labels[600:], chunk_rows=200)
+    np.testing.assert_allclose(pairs.predict_proba(store).compute(), of_pairs, rtol=1e-6)
+    counts = evaluate(pairs, store).probabilities
+    assert counts is not None
+    assert counts.log_loss == pytest.approx(log_loss(labels[600:], of_pairs), rel=1e-6)
+
+
+def test_coupling():
+    """What machines agree on comes out; else the least of the sum of squares, by a slow minimiser."""
+    link = np.array([[-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]])  # log-odds are scores
+    p = np.random.default_rng(0).dirichlet(np.ones(4), 5)
+    low, high = np.triu_indices(4, 1)
+    np.testing.assert_allclose(coupled(np.log(p[:, high] / p[:, low]), link, 4), p, rtol=1e-8)
+    scores = np.random.default_rng(1).normal(size=(1, 6))
+    r = 1.0 / (1.0 + np.exp(-scores[0]))  # of the second class of each pair
+
+    def squares(q):
+        return ((r * q[low] - (1.0 - r) * q[high]) ** 2).sum()
+
+    whole = {"type": "eq", "fun": lambda q: q.sum() - 1}
+    least = minimize(squares, np.full(4, 0.25), bounds=[(0, 1)] * 4, constraints=whole, tol=1e-14)
+    np.testing.assert_allclose(coupled(scores, link, 4)[0], least.x, atol=1e-5)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dask_odm.kernels.dot import Linear
 from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.pair_descent import PairValues, descend_pair, turn
+from dask_odm.solvers.pair_descent import PairValues, descend_pair
 from dask_odm.solvers.pair_newton import solve_pair
 from small_problems import SETTINGS, SmallProblem, small_problem
 
@@ -20,18 +21,24 @@ def sorted_problem(setting: tuple[float, float, float]) -> SmallProblem:
     return replace(p, X=p.X[order], y=p.y[order], weight=p.weight[order])
 
 
+def with_constant(p: SmallProblem) -> SmallProblem:
+    """The linear kernel of the same rows and a feature that is 1."""
+    return replace(p, kernel=Linear(), X=np.column_stack([p.X, np.ones(len(p.X))]))
+
+
 def values_of(p: SmallProblem, K: np.ndarray, dtype: type = np.float64, error: float = 0.0) -> PairValues:
-    n, K = int((p.y < 0).sum()), K.astype(dtype)
-    back = np.empty((len(K) - n, n), dtype)
-    turn(K[:n, n:].copy(), back)
-    return PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), back, error)
+    n, bias = int((p.y < 0).sum()), 1.0 if isinstance(p.kernel, Linear) else 0.0
+    K = (K - bias).astype(dtype)
+    return PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), K[n:, :n].copy(), bias, error)
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_descent_and_newton_after_it_reach_the_optimum(setting):
+def test_descent_and_newton_after_it_reach_the_optimum(setting, biased):
     p = sorted_problem(setting)
+    p = with_constant(p) if biased else p
     values = values_of(p, p.K)
-    np.testing.assert_array_equal(values.matrix(), p.K)
+    np.testing.assert_allclose(values.matrix(), p.K, rtol=1e-12, atol=1e-14)
     found = descend_pair(p.losses, values, 1e-2, 0)
     assert found.converged or p.lam >= 1e3  # then Newton has more to do
     s = p.y * found.coefficients

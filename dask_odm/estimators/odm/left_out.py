@@ -21,15 +21,6 @@ OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, u
 MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
 
 
-def require_rest(*, loo: bool, scheme: str, classes: int) -> None:
-    """Raise InputError where rows of pairs of classes are to be left out: there is no score of a class then."""
-    if loo and scheme == "ovo" and classes > 2:
-        raise InputError(
-            f"loo=True of {classes} classes, and probabilities of them, need each class against the rest: choose "
-            "multi_class='ovr' or None, or set loo to False."
-        )
-
-
 def attributes_of(
     fit: ODMFit, given: TrainingData, solved: TrainingData, loss: BandLoss, found: Array
 ) -> dict[str, Any]:
@@ -67,21 +58,28 @@ def attributes_of(
     }
 
 
-def joined_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of machines that tell each class from the rest, what leaving out tells of all: one link for all classes.
+def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[str, Any]:
+    """What leaving out tells of all machines: one link for all of them.
 
-    Nothing where a machine has not left its rows out. A row's score a class is that of the class's machine without it.
+    Nothing where a machine has not left its rows out. Where each tells a class from the rest, a row's score a class is
+    that of the class's machine without it. Of ``pairs`` there are scores of a row for the machines of its own class
+    alone, and the share of these that are right.
     """
     if not all(OF_MACHINE in machine for machine in machines):
         return {}
     scores, positive, weight = (np.stack(each, axis=1) for each in zip(*(m[OF_MACHINE] for m in machines), strict=True))
-    known = ~np.isnan(scores).any(axis=1)
-    own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # a row of it weighs so much in its own machine
-    right = scores[known].argmax(axis=1) == positive[known].argmax(axis=1)
+    if pairs:
+        known = ~np.isnan(scores)
+        share = float(np.average((scores[known] > 0) == positive[known], weights=weight[known]))
+    else:
+        known = ~np.isnan(scores).any(axis=1)
+        own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # a row of it weighs so much in its own machine
+        right = scores[known].argmax(axis=1) == positive[known].argmax(axis=1)
+        share = float(np.average(right, weights=own[known]))
     flat = (each[known].ravel() for each in (scores, positive > 0, weight))
     return {
         "loo_decision_function_": scores,
-        "loo_score_": float(np.average(right, weights=own[known])),
+        "loo_score_": share,
         "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
         "probability_link_": fit_link(*flat),
     }

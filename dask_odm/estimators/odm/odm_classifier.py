@@ -25,7 +25,7 @@ from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out, require_rest
+from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.estimators.odm.recipes import RECIPES, choose_for_machines, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
@@ -127,8 +127,8 @@ class ODMClassifier(ProbabilisticClassifier):
         the dict does not name keeps its own.
     multi_class : {"ovr", "ovo"} or None, default=None
         How more than two classes are learned. "ovr": a machine for every class, against the rest. "ovo": one for every
-        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, and with ``loo``, which
-        probabilities need; else "ovo", which was both faster and more often right.
+        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, and with ``loo``, whose
+        score then is that of classes; else "ovo", which was both faster and more often right.
     dtype : {"float32", "float64"} or None, default=None
         Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     warm_start : bool, default=False
@@ -174,14 +174,15 @@ class ODMClassifier(ProbabilisticClassifier):
         landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1. Of several
         machines it is the worst's; of exact pairs of float32 rows the largest that twice the rounding error of kernel
         values, as a sample of them has it, allows.
-    loo_decision_function_ : ndarray of shape (n,), or (n, n_classes) of more than two
+    loo_decision_function_ : ndarray of shape (n,), or (n, n_machines) of more than two classes
         Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
         of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
         settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
-        rows. A file does not hold it. More than two classes need ``multi_class="ovr"`` or None, as all of ``loo``.
+        rows. A file does not hold it. Of pairs it is that of each machine, nan for rows of neither of its classes.
     loo_score_ : float
         Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
-        time; folds, which may lose all of them, say less.
+        time; folds, which may lose all of them, say less. Of pairs it is the accuracy of their machines, each on rows
+        of its two classes.
     probability_link_ : ndarray of shape (2, n_points)
         Of `predict_proba`: decision values, ascending, and the log-odds there; between and beyond them they are linear.
     loo_parameters_ : float
@@ -372,7 +373,7 @@ class ODMClassifier(ProbabilisticClassifier):
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
         plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
-        return super()._joined(plain) | joined_left_out(machines)
+        return super()._joined(plain) | joined_left_out(machines, pairs=self._scheme == "ovo")
 
     def _starts(self) -> tuple[tuple[Array, float], ...]:
         """Weights and intercept of every machine to start from."""
@@ -391,7 +392,6 @@ class ODMClassifier(ProbabilisticClassifier):
         return super()._scheme
 
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
-        require_rest(loo=fit.loo, scheme=self._scheme, classes=len(data.class_weights))
         if self.solver == "auto" and len(data.class_weights) > 2:
             choice = choose_for_machines(choice, data, fit, self._scheme)
         return super()._trained(choice, data, fit)

@@ -28,9 +28,10 @@ from dask_odm.estimators.odm.finishing import stopped_at
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.base import Kernel, Packed
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.kernels.turning import turn_rows
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
-from dask_odm.solvers.pair_descent import PairSolution, PairValues, descend_pair, turn
+from dask_odm.solvers.pair_descent import PairSolution, PairValues, descend_pair
 from dask_odm.solvers.pair_newton import solve_pair
 from dask_odm.typing import Array
 
@@ -39,6 +40,7 @@ PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no
 SAMPLE = 256  # rows whose values among themselves tell how these are rounded
 FEW = 256  # rows of a pair that is solved to rounding: it takes no longer
 ROUNDING = 1e-14  # the gap that is as good as none
+_ALL = np.empty(0, np.int64)
 PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 
@@ -94,9 +96,13 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """What threads solve pairs from, by class: scaled rows, packed for either side, weights, own kernel values."""
+    """What threads solve pairs from, by class: scaled rows, packed for either side, weights, own kernel values.
+
+    The kernel, and its values, are without ``bias``.
+    """
 
     kernel: Kernel
+    bias: float
     rows: list[Array]
     packed: list[tuple[Packed, Packed]]
     weights: list[Array]
@@ -108,11 +114,13 @@ class _Pairs:
     @classmethod
     def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
         scaled: Any = seen.scaled
-        kernel, weight = seen.kernel, seen.data.held.total_weights
+        bias, weight = seen.kernel.bias, seen.data.held.total_weights
+        kernel = replace(seen.kernel, bias=0.0)
         rows = [scaled[each] for each in numbers]
         packed = [(kernel.pack_left(X), kernel.pack_right(X)) for X in rows]
         own = run_threads(lambda sides: kernel.tile_packed(*sides), packed, CPU_COUNT)
-        return cls(kernel, rows, packed, [weight[each] for each in numbers], own, _rounding(kernel, scaled), fit, [])
+        weights = [weight[each] for each in numbers]
+        return cls(kernel, bias, rows, packed, weights, own, _rounding(kernel, scaled), fit, [])
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
         """The machine of a pair."""
@@ -138,8 +146,8 @@ class _Pairs:
             room = np.empty((2, largest[0] * largest[1]), self.rows[0].dtype)
         across, back = room[0, : n * m].reshape(n, m), room[1, : n * m].reshape(m, n)
         self.kernel.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
-        turn(across, back)
-        yield PairValues(self.own[negative], self.own[positive], across, back, self.error)
+        turn_rows(across, _ALL, 0, n, np.zeros(m, across.dtype), back)
+        yield PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
         self.free.append(room)
 
     def _matrix(self, values: PairValues, pair: tuple[int, int]) -> Array:
@@ -147,7 +155,7 @@ class _Pairs:
         if values.across.dtype == np.float64:
             return values.matrix()
         X = np.concatenate([self.rows[code] for code in pair]).astype(np.float64)
-        return self.kernel.tile(X, X)
+        return self.kernel.tile(X, X) + self.bias
 
 
 def _rounding(kernel: Kernel, rows: Array) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -134,7 +135,8 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit,
     A pair has few of the rows, so that pairs are learned exactly where the whole is too large for that.
     """
     asked = fit.n_landmarks is not None or fit.landmarks != "support" or fit.certify
-    if choice.solver != "landmark" or asked or not pairs_suit(data, fit, scheme) or not are_quick(data, fit):
+    together = replace(fit, loo=False)  # machines that leave rows out are learned one by one, but as small as all
+    if choice.solver != "landmark" or asked or not pairs_suit(data, together, scheme) or not are_quick(data, fit):
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
     logger.info("solver='exact': %s", why)

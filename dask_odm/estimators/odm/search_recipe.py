@@ -11,19 +11,19 @@ import numpy as np
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.machines import Scheme, train_machines
+from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
-from dask_odm.estimators.odm.left_out import require_rest
 from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_solver
 from dask_odm.estimators.odm.search import FINE, GAMMAS, SHARES, THETAS, UPSILONS, WHOLE, Axes, Search, SearchState
 from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.estimators.odm.trials import Given, Splits, TrialRows, trial_rows
+from dask_odm.estimators.odm.trials import TOL, Given, Splits, TrialRows, trial_rows
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.typing import Array
 
 ROWS = (2000, 8000)  # of the sample of each stage
-LANDMARKS = (150, 300)
+LANDMARKS = (150, 300, 500)
 MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
 FEW_ERRORS = 0.005  # of the rows: below, the best on a sample is good enough
 Setting = tuple[float, float, float, float]
@@ -69,7 +69,6 @@ class SearchFit:
 
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     """Search, and train with what was found."""
-    require_rest(loo=fit.fit.loo, scheme=fit.scheme, classes=len(data.class_weights))
     axes = _axes(data, fit)
     splits = Splits(fit.cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
@@ -81,7 +80,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     best = search.best
     found = results["params"][best]
     setting = (state.history[best]["gamma"], state.history[best]["share"], found["upsilon"], found["theta"])
-    trained = trials.trained(setting, loo=True if state.history[best]["stage"] == WHOLE else fit.fit.loo)
+    trained = trials.trained(setting)
     trained.attributes.update(
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
@@ -101,7 +100,6 @@ class _Trials:
         self._data, self._fit, self._splits = data, fit, splits
         self._samples: dict[int, Any] = {}
         self._last: tuple[tuple[int, float], TrialRows] | None = None
-        self._best: tuple[Setting, Trained] | None = None
 
     def sample(self, stage: int) -> Any:
         """The rows of a stage."""
@@ -116,8 +114,7 @@ class _Trials:
     def scores(self, stage: int, gamma: float, settings: Sequence[tuple[float, float, float]]) -> Array:
         """As `Search` asks for them."""
         if stage == WHOLE:
-            trained = [self.trained((gamma, *setting), loo=True) for setting in settings]
-            return np.array([[each.attributes["loo_score_"]] for each in trained])
+            return np.array([[self._on_all((gamma, *setting))] for setting in settings])
         if self._last is None or self._last[0] != (stage, gamma):
             choice, count = replace(self._fit.fit.kernel, gamma=gamma), LANDMARKS[stage]
             leaves_one = self._splits.cv is None
@@ -133,10 +130,24 @@ class _Trials:
             return False
         return choose_solver(fit.solver, fit.fit, data.rows, data.features).solver in LEAVE_OUT
 
-    def trained(self, setting: Setting, *, loo: bool) -> Trained:
-        """The model of γ, λ/M, υ and θ on all rows; the best of those trained so far is kept."""
-        if self._best is not None and self._best[0] == setting:
-            return self._best[1]
+    def _on_all(self, setting: Setting) -> float:
+        """The score on all rows; over landmarks, fewer of them and a larger gap tell which setting is better."""
+        choice, fit = self._chosen(setting)
+        if choice.solver == "landmark":
+            few = min(LANDMARKS[WHOLE], fit.n_landmarks or LANDMARKS[WHOLE])
+            fit = replace(fit, n_landmarks=few, solver=replace(fit.solver, tol=max(TOL, fit.solver.tol)))
+        score: float = choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
+        return score
+
+    def trained(self, setting: Setting) -> Trained:
+        """The model of γ, λ/M, υ and θ on all rows."""
+        choice, fit = self._chosen(setting)
+        if len(self._data.class_weights) > 2:
+            return train_machines(choice, self._data, fit, self._fit.scheme, self._fit.joined)
+        return choice.train(self._data, fit)
+
+    def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
+        """How all rows are learned from with a setting."""
         data, fit = self._data, self._fit
         gamma, share, upsilon, theta = setting
         chosen = replace(
@@ -144,15 +155,8 @@ class _Trials:
             run=replace(fit.run, checkpoint=None, resume=False),
             kernel=replace(fit.fit.kernel, gamma=gamma),
             odm=ODMSettings(share * data.total_weight, upsilon, theta),
-            loo=loo,
         )
-        choice = choose_solver(fit.solver, chosen, data.rows, data.features)
-        if len(data.class_weights) > 2:
-            return train_machines(choice, data, chosen, fit.scheme, fit.joined)
-        found = choice.train(data, chosen)
-        if loo and (self._best is None or self._best[1].attributes["loo_score_"] < found.attributes["loo_score_"]):
-            self._best = setting, found
-        return found
+        return choose_solver(fit.solver, chosen, data.rows, data.features), chosen
 
 
 def _axes(data: TrainingData, fit: SearchFit) -> Axes:

@@ -8,7 +8,7 @@ the solution; or in folds, which are weights of zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,7 @@ from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem
+from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem, PrimalSums
 from dask_odm.solvers.leave_one_out import inverse_factor, left_out
 from dask_odm.solvers.linear_newton import solve_newton
 from dask_odm.typing import Array
@@ -38,6 +38,7 @@ STEPS = 50
 BLOCK = 1024
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # of splits, rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
+Machine = tuple[Array, float, float]
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class TrialRows:
     numbers: Array
 
     @cached_property
-    def machines(self) -> list[tuple[Array, float, float]]:
+    def machines(self) -> list[Machine]:
         """Of every machine, which rows are positive, int8, and what a negative and a positive one weighs."""
         if len(self.class_weights) == 2:
             return [((self.y > 0).astype(np.int8), *self.class_weights)]
@@ -114,30 +115,40 @@ class TrialRows:
                 found[i, k] = self._accuracy([each[i] for each in values], parts)
         return found
 
-    def _left_out(
-        self, machine: tuple[Array, float, float], settings: Sequence[tuple[float, float, float]], parts: Parts
-    ) -> list[Array]:
-        """Decision values of left-out rows by one machine for all settings, each solve from the one before."""
-        codes, negative, positive = machine
+    def _left_out(self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts) -> list[Array]:
+        """Decision values of left-out rows by one machine for all settings."""
         weight = self.learned_weight if parts is None else np.where(parts[0], self.learned_weight, 0.0)
         if not weight.any():
             raise InputError("cv leaves no row to learn from: choose another.")
+        solved = self._solved(machine, settings, weight)
+        if parts is not None:
+            return [self.features.scores(self.X, w) for _, _, w, _ in solved]
+        found = []
+        for problem, loss, w, sums in solved:
+            inverse = inverse_factor(sums.curvature + np.eye(problem.k))
+            pairs = problem.leverages(w, inverse.astype(self.X.dtype))
+            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight).scores)
+        return found
+
+    def _solved(
+        self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array
+    ) -> Iterator[tuple[PrimalProblem, BandLoss, Array, PrimalSums]]:
+        """Of every setting the problem, its loss, the solution and the sums there; each solve from the one before."""
+        codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
-        w, found = np.zeros(self.features.k), []
-        for share, upsilon, theta in settings:
+        w, last = np.zeros(self.features.k), settings[0]
+        sums: PrimalSums | None = None
+        for setting in settings:
+            share, upsilon, theta = setting
+            # where λ alone is another, all sums at w grow by as much
+            start = sums.times(share / last[0]) if sums is not None and setting[1:] == last[1:] else None
             loss = BandLoss(ODMSettings(share * total, upsilon, theta), total, 1, negative, positive)
             problem = PrimalProblem.over_rows(self.features, loss, self.X, codes, weight, CPU_COUNT)
             with np.errstate(over="ignore", invalid="ignore"):
-                solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS)
-            w = solution.x
-            if parts is not None:
-                found.append(self.features.scores(self.X, w))
-                continue
+                solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS, certify=False, start=start)
             assert solution.sums is not None
-            inverse = inverse_factor(solution.sums.curvature + np.eye(problem.k))
-            pairs = problem.leverages(w, inverse.astype(self.X.dtype))
-            found.append(left_out(loss, pairs[0], pairs[1], codes, weight).scores)
-        return found
+            w, sums, last = solution.x, solution.sums, setting
+            yield problem, loss, w, sums
 
     def _accuracy(self, values: list[Array], parts: Parts) -> float:
         if len(values) == 1:

@@ -16,7 +16,7 @@ import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
-from quick_workers import QUICK
+from quick_workers import quick_settings
 from tries.base import Kind, parts
 from tries.kept_workers import KILLS, OnWorkers, count_of, hits_of
 from tries.outcomes import BREAK, Outcome, judge, with_leftovers
@@ -94,7 +94,7 @@ class UnderNannies(OnWorkers):
         super().__init__(folder)
         for family in (*ON_WORKERS, None):  # no fork once threads of a cluster run in this process
             self.expected(family)
-        dask.config.set({**SETTINGS, **QUICK, "distributed.admin.large-graph-warning-threshold": "1GB"})
+        dask.config.set({**SETTINGS, **quick_settings(), "distributed.admin.large-graph-warning-threshold": "1GB"})
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._clusters: dict[int, NannyCluster] = {}
         self._usual: dict[tuple[str, int], float] = {}
