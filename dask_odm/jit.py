@@ -49,6 +49,11 @@ class Loop:
     def __reduce__(self) -> tuple[Any, ...]:
         return _named, (self._function.__module__, self._function.__qualname__)  # as a function travels
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it was called before, so that another call waits neither for Numba nor for the compiler."""
+        return self._made is not None
+
     def made(self) -> Any:
         """Numba's function; the loops that it calls take their place in its module."""
         with _lock:

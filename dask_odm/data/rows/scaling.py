@@ -14,12 +14,12 @@ from dask_odm.jit import compiled_in_order, frozen
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
-FEW = 1 << 17  # numbers for which it does not pay to load Numba
+FEW = 1 << 17  # numbers for which it does not pay to load Numba and the loop, if they are not there
 
 
 def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
     """The same bits by either way."""
-    if X.size <= FEW:
+    if X.size <= FEW and not _scale_row_by_row.is_made:
         out[:] = (X - shift) * factor
     else:
         _scale_row_by_row(frozen(X), shift, factor, out)
