@@ -409,7 +409,7 @@ class StoreEstimator(BaseEstimator):
 
 @lru_cache(maxsize=256)
 def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, ...]) -> None:
-    """Raise what scikit-learn does for invalid parameters; valid ones are not looked at again, a third of a small fit.
+    """Raise what scikit-learn does for invalid parameters; valid ones are not looked at again, a tenth of a small fit.
 
     The ``types`` tell apart values that are equal, such as 1 and True.
     """
