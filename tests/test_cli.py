@@ -326,23 +326,29 @@ def read_all(terminal: int) -> str:
     return b"".join(parts).decode()
 
 
-def test_a_true_process(made, tmp_path):
-    """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
+def on_a_terminal(*arguments: object) -> tuple[str, str]:
+    """What a command writes to stdout, a pipe, and shows on stderr, a terminal of a hundred columns."""
     pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
-    command = (*DASK_ODM, "ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind", "--json")
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    done = subprocess.run((*DASK_ODM, *arguments), stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
     os.close(theirs)
-    shown = read_all(ours)
-    assert json.loads(done.stdout)["store"]["rows"] == 400
+    return done.stdout, read_all(ours)
+
+
+def test_a_true_process(made, tmp_path):
+    """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
+    ingest = ("ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind", "--json")
+    stdout, shown = on_a_terminal(*ingest)
+    assert json.loads(stdout)["store"]["rows"] == 400
     assert len(set(re.findall(r"ingest: +(\d+)%", shown)) - {"100"}) > 0  # it was seen to move
     assert "ingest: 100%" in shown
     done = subprocess.run((*DASK_ODM, "info", tmp_path / "no.zarr"), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    done = subprocess.run((*DASK_ODM, "fit", tmp_path / "a.zarr", tmp_path / "m.zarr"), capture_output=True, check=True)
-    assert done.stderr == b""
+    _, shown = on_a_terminal("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", "--n-partitions", "4")
+    assert re.search(r"shuffle: +0%.*shuffle: 100%", shown, re.DOTALL)
+    assert [line.split()[:2] for line in shown.splitlines()[-2:]] == [["1", "4"], ["0", "1"]]  # a row for each level
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals to a group of processes")

@@ -1,22 +1,24 @@
 """Newton on the primal with a Gram matrix that is held whole: the exact machine of up to a few thousand rows.
 
 The loss is piecewise quadratic, so a step solves ``(K_SS + D_S) a_S = t_S`` over the rows S outside the band (see
-`dask_odm.solvers.exact`), here by Cholesky, in the dtype of the matrix. That may be float32: a step is solved as a
-correction of the coefficients at hand, so that what rounding costs shrinks with the steps; where the gap is small
-enough, the scores are found anew by ``certify``, in float64, and steps go on from these until the gap holds there too
-(iterative refinement).
+`dask_odm.solvers.exact`), in the dtype of the matrix. That may be float32: a step is solved as a correction of the
+coefficients at hand, so that what rounding costs shrinks with the steps; where the gap is small enough, the scores are
+found anew by ``certify``, in float64, and steps go on from these until the gap holds there too (iterative refinement).
 
-Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand.
+Of about a thousand rows or more, where landmarks leave little of the kernel, systems are solved by conjugate gradients
+as well as the gap asks for, and the solution over the span of the landmarks is the start (`GramSpan`). Else, and once
+they were slow, systems are solved by Cholesky; the start is then the solution of a quarter of the rows, found in the
+same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import LinAlgError, lapack
 
 from dask_odm.jit import compiled
 from dask_odm.kernels.base import Kernel
@@ -27,7 +29,9 @@ from dask_odm.problems.bounds import scaled_dual
 from dask_odm.problems.odm import Point, RowLosses
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.dense import factored
-from dask_odm.solvers.line_search import least_row_step
+from dask_odm.solvers.gram_span import SHARE, GramSpan
+from dask_odm.solvers.krylov import conjugate_gradients
+from dask_odm.solvers.line_search import few_rows_step
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
@@ -36,6 +40,11 @@ FEW = 400  # fewer rows start from zero
 TO_ROUNDING = 256  # rows that float64 takes no longer for
 ROUNDING = 1e-14  # a gap that is as good as none
 ROUGH = 0.03  # the gap that the start is solved to
+TILE = 256  # rows and columns of values in float64, which stay in the cache
+ITERATED = 900  # rows from which on systems are solved by conjugate gradients, where landmarks leave little
+HARD = 10.0  # what landmarks may leave of the kernel, times the stiffness
+FORCING = 0.01  # times min(0.1, √gap) · gap is the gap that an inexact step may leave
+ROWS_PER_PRODUCT = 40  # rows for each product after which Cholesky would have been as fast
 PART = 512  # rows of a product that a thread takes at a time
 IMPROVED = 0.5  # share of a certified gap that the next one may be: else rounding is in the way
 KEPT_BYTES = 20 << 20  # the most of a buffer that stays for the next solve
@@ -72,8 +81,9 @@ def _room() -> Iterator[Room]:
 
 
 def gram_bytes(n: int, d: int) -> int:
-    """Peak bytes of `solve_rows`: the matrix and as much for the system of a step, rows in both dtypes and packed."""
-    return 2 * (8 if n <= TO_ROUNDING else 4) * n * n + 48 * n * (d + 10) + 40 * 8 * n
+    """Peak bytes of `solve_rows`: the matrix, as much for a step's system, what landmarks take, rows in both dtypes."""
+    entry = 8 if n <= TO_ROUNDING else 4
+    return 2 * entry * n * n + 3 * entry * n * (n // SHARE) + 48 * n * (d + 10) + 40 * 8 * n
 
 
 def gram_of(kernel: Kernel, X: Array, out: Array, threads: int = 1) -> Array:
@@ -95,20 +105,37 @@ def gram_of(kernel: Kernel, X: Array, out: Array, threads: int = 1) -> Array:
 
 
 def scores_in_float64(kernel: Kernel, X: Array, a: Array, threads: int = 1) -> Array:
-    """``K a`` (n,) with kernel values in float64, none kept: what certifies a gap."""
-    rows, support = X.astype(np.float64, copy=False), np.flatnonzero(a)
-    left, right = kernel.pack_left(rows), kernel.pack_right(rows[support])
-    weights, out = a[support], np.zeros(len(X))
+    """``K a`` (n,) with kernel values in float64, none kept: what certifies a gap.
 
-    def score(start: int) -> None:
-        part = slice(start, min(start + PART, len(X)))
+    Of two rows with coefficients the value is computed once, for either's score.
+    """
+    used = np.count_nonzero(a)
+    order = np.argsort(a == 0, kind="stable")  # rows with coefficients first
+    rows, weights, out = X[order].astype(np.float64, copy=False), a[order], np.zeros(len(X))
+    spans = [slice(first, min(first + TILE, used)) for first in range(0, used, TILE)]
+    left, rights = kernel.pack_left(rows), [kernel.pack_right(rows[span]) for span in spans]
+
+    def score(start: int) -> Array:
+        """What the rows from ``start`` on add to scores, theirs and those of the rows before."""
+        part = slice(start, min(start + TILE, len(X)))
+        found = np.zeros(part.stop)
         with np.errstate(over="ignore", invalid="ignore"):  # of this thread
-            out[part] = kernel.tile_packed(left[part], right) @ weights
+            for span, right in zip(spans, rights, strict=True):
+                if span.start > start:
+                    break
+                tile = kernel.tile_packed(left[part], right)
+                found[part] += tile @ weights[span]
+                if span.start < start < used:
+                    found[span] += weights[part] @ tile
+        return found
 
     with single_threaded_blas:
-        if len(support):
-            run_threads(score, range(0, len(X), PART), threads)
-    return out
+        parts = run_threads(score, range(0, len(X), TILE)[::-1], threads)  # the longest rows first
+    for part in parts:
+        out[: len(part)] += part
+    scores = np.empty(len(X))
+    scores[order] = out
+    return scores
 
 
 def solve_rows(
@@ -183,12 +210,28 @@ class _GramRun:
     ) -> None:
         self.losses, self.K, self.settings, self.threads, self.log = losses, K, settings, threads, log
         self.stiffness, self.factor, self.room = np.zeros(0), np.zeros((0, 0), K.dtype), room
+        self.span = self.landmarks()
+
+    def landmarks(self) -> GramSpan | None:
+        """Those that precondition the systems; none where rows are few, or where they would leave too much."""
+        n = len(self.losses.y)
+        if n < ITERATED:
+            return None
+        index = np.sort(np.random.default_rng(self.settings.seed).choice(n, n // SHARE, replace=False))
+        with suppress(LinAlgError):
+            span = GramSpan(self.K, index)
+            if float(self.losses.stiffness_low.max()) * span.left(self.K.diagonal()) < HARD:
+                return span
+        return None
 
     def rough(self) -> Array:
-        """The solution of a few of the rows, as coefficients of all."""
+        """The solution over the span of a few of the rows, or of a few alone, as coefficients of all."""
         n, a = len(self.losses.y), np.zeros(len(self.losses.y))
         if n < FEW:
             return a
+        if self.span is not None:
+            with suppress(LinAlgError):
+                return self.span.start(self.losses)
         index = np.sort(np.random.default_rng(self.settings.seed).choice(n, n // SUBSET, replace=False))
         losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
         settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
@@ -262,22 +305,49 @@ class _GramRun:
         inside = scores - self.image(leaving) if leaving.any() else scores
         target = losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
         residual = (target - inside)[face] - a[face] / stiffness[face]
-        if not np.isfinite(residual).all() or not self.factorise(stiffness, face):
+        if not np.isfinite(residual).all():
             return False
+        found = self.iterated(stiffness, face, residual)
+        if found is None:
+            if not self.factorise(stiffness, face):
+                return False
+            found = self.correction(stiffness[face], residual)
         new = staying
-        new[face] += self.correction(stiffness[face], residual)
+        new[face] += found
         after = scores + self.image(new - a)
         primal = losses.primal(new, after)
         if not primal < self.primal:
             d, change = new - a, after - scores
             self.bound = max(self.bound, self.dual(new, after, self.image))
-            length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
+            length = few_rows_step(losses, scores, change, float(a @ change), float(d @ change))
             new, after = a + length * d, scores + length * change
             primal = losses.primal(new, after)
         falls = primal < self.primal
         if falls:
             self.a, self.scores, self.primal = new, after, primal
+        elif self.span is not None:
+            self.span = None  # a step that is solved further may
+            return self.step()
         return falls
+
+    def iterated(self, stiffness: Array, face: Array, residual: Array) -> Array | None:
+        """``(K_SS + D_S)⁻¹ residual``, as well as the gap asks for; None where conjugate gradients are slow."""
+        if self.span is None:
+            return None
+        span, self.span = self.span, None  # unless it proves good
+        gap, root, b = self.log.history[-1]["gap"], np.sqrt(stiffness), np.zeros(len(stiffness))
+        b[face] = root[face] * residual
+        least = 2.0 * self.primal * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * self.settings.tol)
+        most = len(stiffness) // ROWS_PER_PRODUCT
+        with suppress(LinAlgError):
+            x, products = conjugate_gradients(
+                lambda p: p + root * self.image(root * p), b, span.preconditioner(stiffness), least=least, most=most
+            )
+            if products < most and np.isfinite(x).all():
+                self.span = span
+                found: Array = (root * x)[face]
+                return found
+        return None
 
     def factorise(self, stiffness: Array, face: Array) -> bool:
         """Factor ``1 + √c K √c`` over the face, unless it is that of the last step; whether it is positive definite."""

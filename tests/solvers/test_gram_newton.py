@@ -9,9 +9,12 @@ import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.given import CallableKernel, Precomputed
+from dask_odm.solvers import gram_newton
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.gram_newton import ExactSolution, gram_of, scores_in_float64, solve_gram, solve_rows
+from dask_odm.solvers.gram_span import GramSpan
+from dask_odm.solvers.line_search import few_rows_step, least_row_step
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -109,3 +112,34 @@ def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
         np.testing.assert_allclose(scores_in_float64(kernel, rows, a), (K + 0.5) @ a, rtol=1e-12)
     assert dtypes == {np.dtype(np.float64)}
     np.testing.assert_allclose(gram_of(RBF(1.0, 0.3), X, np.empty((30, 30)), 2), matrix(RBF(1.0, 0.3), X), atol=1e-12)
+
+
+@pytest.mark.parametrize("lam", [1e1, 1e4])
+def test_many_rows_are_solved_by_conjugate_gradients(lam, monkeypatch):
+    """To the same optimum as by Cholesky, which is not asked."""
+    p = small_problem(1000, (lam, 0.3, 0.1), dtype="float32")
+    by_cholesky = solve(p, 1e-6)
+    monkeypatch.setattr(gram_newton, "factored", None)
+    assert_certified(p, solve(p), 1e-3)
+    assert by_cholesky.converged
+    assert solve(p).point.primal == pytest.approx(by_cholesky.point.primal, rel=1e-3)
+
+
+def test_landmarks_precondition_and_start():
+    """All rows as landmarks: the preconditioner is the inverse but for the ridge, and the start nearly optimal."""
+    p = small_problem(120, SETTINGS[1])
+    span, c = GramSpan(p.K, np.arange(120)), np.linspace(0.0, 3.0, 120)
+    system = np.eye(120) + np.sqrt(c)[:, None] * p.K * np.sqrt(c)
+    np.testing.assert_allclose(system @ span.preconditioner(c)(np.ones(120)), np.ones(120), atol=1e-2)
+    assert abs(span.left(p.K.diagonal())) < 1e-3
+    a, _ = solve_dense(p.losses, p.K, np.zeros(120))
+    assert p.primal(p.y * span.start(p.losses)) <= 1.05 * p.primal(p.y * a)
+
+
+def test_the_steps_of_few_rows_are_the_least():
+    p, rng = small_problem(200, SETTINGS[1]), np.random.default_rng(0)
+    scores, change = rng.normal(size=(2, 200))
+    inner = float((p.y * p.losses.dual_candidate(p.y * scores)) @ change) - 50.0  # a slope of −50
+    expected = least_row_step(p.losses, scores, change, inner, 200.0)
+    assert 0 < expected < 1
+    assert few_rows_step(p.losses, scores, change, inner, 200.0) == pytest.approx(expected, rel=1e-6)
