@@ -3,6 +3,9 @@
 Where no feature of two parts comes near, every kernel value between them is below `NOTHING`, which float32 does not see
 beside the 1 of a row with itself. A product in float32 leaves them out; one in float64 has them from float32, whose
 rounding of so small numbers float64 does not see. What a product costs falls by the number of parts.
+
+Products are computed by threads of this process even where there are workers: the parts are many small matrices, whose
+products would mostly wait for messages, and a model's bits may not depend on who computed it.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.radial import RBF
 from dask_odm.problems.odm import Operator
-from dask_odm.problems.products import ChosenRows, Products, RowProducts, Subset
+from dask_odm.problems.products import ChosenRows, Products, ReadableProducts, RowProducts, Subset
 from dask_odm.typing import Array
 
 NOTHING = float(np.finfo(np.float32).eps)  # a kernel value of rows that are apart
+ROUNDED = 0.1  # the most that rounding rows to float32 may change the logarithm of a kernel value
 FEATURES = 32  # the most of rows that are looked through: they are held in memory for it
 READ_ROWS = 4096  # at a time
 SLOTS = 8  # along the distance at which rows are apart, in which a feature's values are counted
@@ -138,17 +142,31 @@ def share_of(products: Products) -> float:
 
 
 def set_apart(products: Products) -> Products:
-    """The same products within the parts that the rows are in, where that leaves half of the matrix out."""
-    if not isinstance(products, RowProducts) or not isinstance(products.kernel, RBF):
+    """The same products within the parts that the rows are in, where that leaves half of the matrix out.
+
+    Rows so far from zero, for the kernel's width, that float32 does not tell which are near are left as they are.
+    """
+    if not isinstance(products, ReadableProducts) or not isinstance(products.kernel, RBF):
         return products
-    if not 1 < products.source.shape[1] <= FEATURES:
+    here = products.here
+    if not 1 < here.source.shape[1] <= FEATURES:
         return products
-    starts = range(0, products.n, READ_ROWS)
-    blocks = [products.rows(np.arange(i, min(products.n, i + READ_ROWS))).astype(np.float32) for i in starts]
-    label = parts_of(np.concatenate(blocks), np.sqrt(-np.log(NOTHING) / products.kernel.gamma))
-    within = replace(products, kernel=replace(products.kernel, bias=0.0))
+    X, gamma = _in_float32(here), products.kernel.gamma
+    if not NOTHING * gamma * np.einsum("ij,ij->i", X, X).max() <= ROUNDED:
+        return products
+    label = parts_of(X, np.sqrt(-np.log(NOTHING) / gamma))
+    within = replace(here, kernel=replace(products.kernel, bias=0.0))
     apart = ApartProducts(within, products.kernel, label)
     return apart if share_of(apart) <= WORTH else products
+
+
+def _in_float32(products: RowProducts) -> Array:
+    """All rows; those too large for float32 are infinite."""
+    out = np.empty(products.source.shape, np.float32)
+    with np.errstate(over="ignore"):
+        for start in range(0, products.n, READ_ROWS):
+            out[start : start + READ_ROWS] = products.rows(np.arange(start, min(products.n, start + READ_ROWS)))
+    return out
 
 
 def parts_of(X: Array, distance: float) -> Array:

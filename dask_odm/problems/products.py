@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -47,6 +47,16 @@ class Products(Protocol):
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         """``K[targets, sources] @ v``."""
+        ...
+
+
+@runtime_checkable
+class ReadableProducts(Protocol):
+    """Products over rows that this process, too, has or can read."""
+
+    @property
+    def here(self) -> RowProducts:
+        """The same by threads of this process."""
         ...
 
 
@@ -181,6 +191,10 @@ class RowProducts:
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.source.dtype)
+
+    @property
+    def here(self) -> RowProducts:
+        return self
 
     def rows(self, index: Array) -> Array:
         found: Array = np.asarray(self.source[index])

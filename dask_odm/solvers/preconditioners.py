@@ -10,7 +10,7 @@ import numpy as np
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.apart import labels_of, part_products, parts_of_rows
 from dask_odm.problems.products import Products
-from dask_odm.solvers.cells import CellBlocks, cells_of
+from dask_odm.solvers.cells import GROUPS, CellBlocks, cells_of
 from dask_odm.solvers.woodbury import Woodbury, nystrom_features
 from dask_odm.typing import Array
 
@@ -60,7 +60,7 @@ class FacePreconditioner:
         self._products, self._seed, self._threads = products, seed, threads
         in_parts = labels_of(products) is not None
         self.parts = PartBlocks(products, seed, threads, room=room) if in_parts else None
-        features = np.empty((products.n, 1), np.float32) if in_parts else _features(products, index, threads)
+        features = np.zeros((products.n, 1), np.float32) if in_parts else _features(products, index, threads)
         self._woodbury = Woodbury(features, threads)
 
     @cached_property
@@ -109,7 +109,9 @@ class PartBlocks:
         """Whether the rows ``face`` are of parts that are small enough for one factor each."""
         place = np.zeros(self._products.n, bool)
         place[face] = True
-        return 8.0 * sum(float(np.count_nonzero(place[rows])) ** 2 for rows in self._rows) <= self._room
+        entries = np.sort([float(np.count_nonzero(place[rows])) ** 2 for rows in self._rows])
+        # a part that is being factored, one of each group at most, takes twice as much besides its factor
+        return bool(8.0 * (entries.sum() + 2.0 * entries[-GROUPS:].sum()) <= self._room)
 
     def on(self, face: Array, stiffness: Array) -> Solved:
         """The preconditioner as a function of residuals on the rows ``face``, whose c is ``stiffness`` (n,)."""

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 
 from dask_odm.data.store.files import reserve
 from dask_odm.data.store.whole_files import load_array, map_array
@@ -25,7 +26,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import single_threaded_blas
-from dask_odm.problems.products import CROSS_BYTES, ChosenRows, cross_blocks, cross_part
+from dask_odm.problems.products import CROSS_BYTES, ChosenRows, RowProducts, cross_blocks, cross_part
 from dask_odm.typing import Array
 
 ROWS = "rows.npy"
@@ -160,11 +161,14 @@ class ClusterProducts:
         Holds the rows in a file `ROWS`; all workers see it.
     cluster : Cluster
         With a client.
+    spare : int
+        Bytes of this process that tiles may take where it computes products by itself.
     """
 
     kernel: Kernel
     folder: str
     cluster: Cluster
+    spare: int = 0
     _X: Array = field(init=False)
     _faces: int = field(init=False, default=0)
 
@@ -184,6 +188,10 @@ class ClusterProducts:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._X.dtype
+
+    @property
+    def here(self) -> RowProducts:
+        return RowProducts(self.kernel, self._X, self.spare, CPU_COUNT)
 
     def rows(self, index: Array) -> Array:
         return np.asarray(self._X[index])
@@ -223,10 +231,10 @@ def task_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> i
 
 
 @contextmanager
-def cluster_products(kernel: Kernel, folder: str, cluster: Cluster) -> Iterator[ClusterProducts]:
+def cluster_products(kernel: Kernel, folder: str, cluster: Cluster, spare: int = 0) -> Iterator[ClusterProducts]:
     """Products over the rows in ``folder``, and nothing of them left on the workers afterwards."""
     try:
-        yield ClusterProducts(kernel, folder, cluster)
+        yield ClusterProducts(kernel, folder, cluster, spare)
     finally:
         assert cluster.client is not None
         with suppress(Exception):  # of a cluster that is lost

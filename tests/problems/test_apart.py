@@ -55,3 +55,11 @@ def test_rows_that_are_near_or_have_another_kernel_are_left_as_they_are():
     lonely = np.vstack([X[:, 4:], [[9.0, 9.0]]])
     assert set_apart(RowProducts(RBF(0.5, 9.0), lonely, 0)).n == 301
     assert labels_of(set_apart(RowProducts(RBF(0.5, 9.0), lonely, 0))) is None
+
+
+def test_rows_too_far_from_zero_for_float32_are_left_as_they_are():
+    X = np.add.outer(np.repeat([0.0, 100.0], 150), [1e6, 0.0])
+    X[:, 0] += np.linspace(0.0, 1.0, 300)  # float32 has steps of 1/16 there
+    assert len(set(parts_of(X.astype(np.float32), 0.04))) > 2, "rows 1/300 apart would be in other parts"
+    products = RowProducts(RBF(0.5, 1e4), X, 0)
+    assert set_apart(products) is products

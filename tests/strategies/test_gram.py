@@ -18,6 +18,7 @@ from dask_odm.events import IterationFinished, Progress, listen
 from dask_odm.kernels import RBF, Polynomial
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.problems.apart import ApartProducts, set_apart
 from dask_odm.problems.products import Products, RowProducts, scores_of
 from dask_odm.strategies import gram
 from dask_odm.strategies.gram import ClusterProducts, Face, cluster_products, face_part, write_rows
@@ -98,6 +99,16 @@ def test_workers_change_no_bit(client, folder, expected, workers):
     tight = Cluster(client, workers, 1, 20 << 20, 20 << 20)
     with cluster_products(KERNEL, folder, tight) as products:
         assert asked(products) == expected
+
+
+def test_rows_in_parts_are_multiplied_as_without_workers(client, tmp_path):
+    X = np.random.default_rng(0).random((300, 3)) + np.repeat([0.0, 9.0, 18.0], 100)[:, None]
+    write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
+    expected = set_apart(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
+    with cluster_products(RBF(1.0, 2.0), str(tmp_path), Cluster.current()) as products:
+        found = set_apart(products)
+        assert isinstance(found, ApartProducts)
+        assert asked(found) == asked(expected)
 
 
 def kept_parts() -> int:

@@ -50,8 +50,8 @@ def products_of_file(
     if cluster.client is None:
         yield _here(kernel, rows, run, purpose, rows.nbytes)
         return
-    require_memory(rows.shape, rows.dtype, run, purpose, 0)
-    with cluster_products(kernel, folder, cluster) as products:
+    spare = require_memory(rows.shape, rows.dtype, run, purpose, 0)
+    with cluster_products(kernel, folder, cluster, max(0, spare - rows.nbytes)) as products:
         yield products
 
 

@@ -105,7 +105,8 @@ def check_regression(
             raise ValueError(f"y must be numbers, the targets of a regression. Got labels of type {y_.dtype}.")
         if y_.ndim != 2 or y_.shape[1] == 1:
             y_ = column_or_1d(y_, warn=True)
-        targets = _check_y(y_, multi_output=many, y_numeric=True).astype(np.float64, copy=False)
+        # copied, so that they are writable and contiguous: for others loops are compiled once more
+        targets = _check_y(y_, multi_output=many, y_numeric=True).astype(np.float64)
         return CheckedRows(X_, targets, weight, names)
 
     checked: CheckedRows = as_input_error(check)
