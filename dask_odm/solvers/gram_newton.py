@@ -31,7 +31,7 @@ from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.dense import factored
 from dask_odm.solvers.gram_span import SHARE, GramSpan
 from dask_odm.solvers.krylov import conjugate_gradients
-from dask_odm.solvers.line_search import few_rows_step
+from dask_odm.solvers.line_search import few_rows_step, least_row_step
 from dask_odm.solvers.step_log import OnStep, Record, StepLog
 from dask_odm.typing import Array
 
@@ -39,6 +39,7 @@ SUBSET = 4  # the start is the solution of one row in so many
 FEW = 400  # fewer rows start from zero
 TO_ROUNDING = 256  # rows that float64 takes no longer for
 ROUNDING = 1e-14  # a gap that is as good as none
+NEAR = 1e-3  # a gap below which steps may be next to nothing, as only the slower line search tells
 ROUGH = 0.03  # the gap that the start is solved to
 TILE = 256  # rows and columns of values in float64, which stay in the cache
 ITERATED = 900  # rows from which on systems are solved by conjugate gradients, where landmarks leave little
@@ -319,7 +320,8 @@ class _GramRun:
         if not primal < self.primal:
             d, change = new - a, after - scores
             self.bound = max(self.bound, self.dual(new, after, self.image))
-            length = few_rows_step(losses, scores, change, float(a @ change), float(d @ change))
+            least = few_rows_step if self.log.history[-1]["gap"] > NEAR else least_row_step
+            length = least(losses, scores, change, float(a @ change), float(d @ change))
             new, after = a + length * d, scores + length * change
             primal = losses.primal(new, after)
         falls = primal < self.primal

@@ -54,7 +54,7 @@ def test_weights_duplicates_sparse_rows_and_classes():
 
 def test_a_precomputed_kernel_is_that_of_the_rows():
     X, y = rings(1200)
-    settings = SETTINGS | {"tol": 1e-8}
+    settings = SETTINGS | {"tol": 1e-10}
     K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
     given = ODMClassifier("precomputed", **settings).fit(K, y)
     rows = ODMClassifier(**settings).fit(X, y)
