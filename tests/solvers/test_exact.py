@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.given import Precomputed
+from dask_odm.problems.apart import set_apart
 from dask_odm.problems.products import RangedRows, RowProducts
 from dask_odm.solvers import exact
 from dask_odm.solvers.active_set import solve_dense
@@ -19,6 +21,7 @@ from dask_odm.solvers.cells import CellBlocks, cells_of
 from dask_odm.solvers.exact import ExactLimits, ExactState, solve_exact
 from dask_odm.solvers.face_system import FaceSolver
 from dask_odm.solvers.gram_newton import ExactSolution
+from dask_odm.solvers.preconditioners import PartBlocks
 from dask_odm.solvers.woodbury import Woodbury
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
@@ -280,6 +283,22 @@ def test_rows_in_parts_are_solved_whatever_is_between_them(monkeypatch, room):
     assert_solved(p, found)
     for state in states[:2]:
         np.testing.assert_array_equal(solve(p, resume=state).coefficients, found.coefficients)
+
+
+def test_factors_of_parts_are_made_in_the_room_they_are_given():
+    X = np.random.default_rng(0).random((1200, 3)) + np.repeat([0.0, 9.0], 600)[:, None]
+    products, room = set_apart(RowProducts(RBF(1.0, 2.0), X, 0)), 3 * 8 * 2 * 600**2
+    everyone, stiffness = np.arange(1200), np.ones(1200)
+    assert not PartBlocks(products, 0, 2, room=room - 1).are_small(everyone)
+    blocks = PartBlocks(products, 0, 2, room=room)
+    assert blocks.are_small(everyone)
+    blocks.on(everyone[::10], stiffness)  # loads what is loaded once
+    tracemalloc.start()
+    try:
+        blocks.on(everyone, stiffness)
+        assert 8 * 2 * 600**2 < tracemalloc.get_traced_memory()[1] < 1.1 * room
+    finally:
+        tracemalloc.stop()
 
 
 def test_rows_on_disk_are_gathered_once_for_all_cells():
