@@ -16,9 +16,11 @@ from typing import Any
 import click
 
 from dask_odm.data.store.locations import is_address
+from dask_odm.errors import InputError, StoreError
 
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these is no folder of data files
+_DROPPED, _LEFT = "drop those rows with drop_missing=True (--drop-missing)", "leave those rows out"
 _OPTIONS = (
     click.option("--format", type=click.Choice(FORMATS), help="Format of files; by default told by the file."),
     click.option(
@@ -92,12 +94,19 @@ class RowOptions:
                 raise click.UsageError(
                     "--format, --label, --no-label, --weight and --header are for files, not stores."
                 )
+            if not is_address(source) and not os.path.exists(source):
+                raise StoreError(f"'{source}' does not exist; check the path.")
             yield Store.open(source)
             return
         from dask_odm.estimators.fitting.scratch import scratch_folder
 
         with scratch_folder(self.scratch) as folder:
-            yield self._ingested(source, os.path.join(folder, "rows.zarr"), model, labels)
+            store = os.path.join(folder, "rows.zarr")
+            try:
+                yield self._ingested(source, store, model, labels)
+            except InputError as error:  # it names the copy of the file, and --drop-missing, which these lack
+                text = str(error).replace(f"store '{store}'", "standard input" if source == "-" else f"'{source}'")
+                raise InputError(text.replace(_DROPPED, _LEFT)) from error
 
     def _ingested(self, source: str, store: str, model: Any, labels: bool) -> Any:
         from dask_odm.data.readers.ingest import ingest

@@ -77,6 +77,22 @@ def test_what_does_not_go_together(rows):
     assert "has no labels" in run("evaluate", model, folder / "bare.csv", status=2).stderr
 
 
+def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
+    folder, _ = rows
+    model, bare = folder / "model.zarr", folder / "bare.csv"
+    frame = pytest.importorskip("pandas").read_csv(bare)
+    short, missing, labels = (tmp_path / name for name in ("short.csv", "missing.csv", "labels.csv"))
+    frame.iloc[:, 1:].to_csv(short, index=False)
+    line = run("predict", model, short, "-", "--no-label", status=2).stderr
+    assert line.endswith(f"features as input. It lacks '{frame.columns[0]}'.\n")
+    frame.iloc[0, 0] = np.nan
+    frame.to_csv(missing, index=False)
+    assert run("predict", model, missing, "-", status=2).stderr.endswith("fill them in, or leave those rows out.\n")
+    assert run("evaluate", model, bare, status=2).stderr == f"dask-odm: '{bare}' has no labels to compare with.\n"
+    line = run("predict", model, labels, "-", status=2).stderr
+    assert line == f"dask-odm: '{labels}' does not exist; check the path.\n"
+
+
 def test_errors_speak_to_a_shell(rows, tmp_path):
     folder, _ = rows
     store, model = folder / "rows.zarr", tmp_path / "m.zarr"

@@ -240,7 +240,11 @@ def _hint(kind: str, columns: list[str]) -> str:
     names = [name.removeprefix("column ") for name in columns[:_SHOWN_COLUMNS]]
     first = names[0]
     if kind == "string":
-        return f"encode strings and categories, as by pandas.get_dummies(frame, columns=[{', '.join(names)}])"
+        shown = ", ".join(names)
+        return (
+            f"leave labels out, as by frame.drop(columns=[{shown}]), and encode features that are strings or "
+            f"categories, as by pandas.get_dummies(frame, columns=[{shown}])"
+        )
     if kind == "boolean":
         return f"make booleans 0 and 1, as by frame[{first}].astype('float32')"
     if kind == "date":

@@ -116,7 +116,7 @@ WORDS = pd.DataFrame(
     ("columns", "message"),
     [
         (["city"], r"column 'city' \(str.*\) holds no numbers; .*pandas.get_dummies\(frame, columns=\['city'\]\)"),
-        (["kind"], r"column 'kind' \(category\) holds no numbers; encode strings and categories"),
+        (["kind"], r"column 'kind' \(category\) holds no numbers; leave labels out, .*strings or categories"),
         (["name"], r"column 'name' \(object, string\) .*columns=\['name'\]"),
         (["flag"], r"column 'flag' \(bool\) .*frame\['flag'\].astype\('float32'\)"),
         (["maybe"], r"column 'maybe' \(object, boolean\) .*astype"),
