@@ -48,6 +48,7 @@ from dask_odm.estimators.inputs.checks import (
     check_rows,
     require_finite_values,
 )
+from dask_odm.estimators.inputs.expected import ExpectedFeatures
 from dask_odm.estimators.inputs.habits import refuse_rows_picked_by_number, refuse_strangers
 from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
@@ -349,23 +350,15 @@ class StoreEstimator(BaseEstimator):
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
     def _check_features(self, source: Store | LazyArrays) -> None:
-        features = source.features if isinstance(source, Store) else source.X.shape[1]
-        names, fitted = source.feature_names, getattr(self, "feature_names_in_", None)
-        if features != self.n_features_in_:
-            hint = ""
-            if names is not None and fitted is not None:
-                hint = _other_names(list(map(str, fitted)), list(map(str, names)))
-            elif isinstance(source, Store):
-                hint = " Ingest LIBSVM text with n_features (--n-features)."
-            raise InputError(
-                f"X has {features} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
-                f"as input.{hint}"
-            )
-        if names is not None and fitted is not None and list(map(str, names)) != list(map(str, fitted)):
-            raise InputError(
-                "The feature names should match those that were passed during fit, in the same order. "
-                f"Expected {list(fitted[:5])} …, got {list(names[:5])} …."
-            )
+        fitted, names = getattr(self, "feature_names_in_", None), source.feature_names
+        expected = ExpectedFeatures(
+            type(self).__name__, self.n_features_in_, None if fitted is None else list(map(str, fitted))
+        )
+        if isinstance(source, Store):
+            count, hint = source.features, " Ingest LIBSVM text with n_features (--n-features)."
+        else:
+            count, hint = source.X.shape[1], ""
+        expected.check(count, None if names is None else list(map(str, names)), hint)
 
     def _lazy_store(self, store: Store) -> Any:
         name = f"values-{store.token}-{self._token}"
@@ -442,12 +435,3 @@ def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *argumen
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[values])
     chunks = (values.chunks[0], (columns,)) if columns else (values.chunks[0],)
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
-
-
-def _other_names(fitted: list[str], names: list[str]) -> str:
-    """Which features X lacks, and which it has beyond those of the fit, as sentences that follow another."""
-    parts = (("lacks", fitted, names), ("has, beyond those of the fit,", names, fitted))
-    found = ((verb, [name for name in these if name not in set(those)]) for verb, these, those in parts)
-    return "".join(
-        f" It {verb} {', '.join(map(repr, some[:5]))}{' …' if len(some) > 5 else ''}." for verb, some in found if some
-    )
