@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import FEW, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
@@ -94,18 +94,30 @@ class KernelModel:
         values = np.empty((len(self.coefficients), n))
         values[:] = self.intercept[:, None]
         starts = range(0, n, TILE_ROWS)
+        scaled_rows = self._scaled(X, dtype)
         with single_threaded_blas:
             for packed in self._support_blocks(dtype):
 
                 def add(start: int, packed: list[tuple[Packed, Array]] = packed) -> None:
                     rows = slice(start, start + TILE_ROWS)
-                    block = X[rows].toarray() if issparse(X) else X[rows]
-                    left = self.kernel.pack_left(self.scaling(block.astype(dtype, copy=False)))
+                    left = self.kernel.pack_left(scaled_rows(rows))
                     for right, coefficients in packed:
                         self._add(left, right, coefficients, values[:, rows], by_tiles)
 
                 run_threads(add, starts, threads, "predict")
         return values
+
+    def _scaled(self, X: Any, dtype: np.dtype[Any]) -> Callable[[slice], Array]:
+        """A function that gives some of the raw rows ``X``, scaled and dense."""
+        if not issparse(X) and X.size <= FEW:  # all at once: threads would wait for each other in NumPy
+            whole = self.scaling(X.astype(dtype, copy=False))
+            return lambda rows: whole[rows]
+
+        def scale(rows: slice) -> Array:
+            block = X[rows].toarray() if issparse(X) else X[rows]
+            return self.scaling(block.astype(dtype, copy=False))
+
+        return scale
 
     def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array, by_tiles: bool) -> None:
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
