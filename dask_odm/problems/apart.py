@@ -138,7 +138,8 @@ def share_of(products: Products) -> float:
     """Which share of the matrix a product in float32 uses."""
     if not isinstance(products, ApartProducts):
         return 1.0
-    return float((np.bincount(products.label) / products.n) @ (np.bincount(products.label) / products.n))
+    shares = np.bincount(products.label) / products.n
+    return float(shares @ shares)
 
 
 def set_apart(products: Products) -> Products:

@@ -37,8 +37,9 @@ class ExpectedFeatures:
 
 def _difference(fitted: list[str], names: list[str]) -> str:
     """Which features rows lack, and which they have beyond those of the fit, as sentences that follow another."""
-    lacking = [name for name in fitted if name not in set(names)]
-    beyond = [name for name in names if name not in set(fitted)]
+    known, given = set(fitted), set(names)
+    lacking = [name for name in fitted if name not in given]
+    beyond = [name for name in names if name not in known]
     return _listed("lacks", lacking) + _listed("has, beyond those of the fit,", beyond)
 
 
