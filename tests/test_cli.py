@@ -165,9 +165,18 @@ def test_fit_on_a_scheduler(made, tmp_path):
 def test_checkpoint_and_resume(made, tmp_path, caplog):
     options = ("--n-partitions", 4, "--random-state", 0, "--checkpoint", tmp_path / "c.zarr")
     run("fit", made / "train.zarr", tmp_path / "a.zarr", *options)
+    held = f"checkpoint '{tmp_path / 'c.zarr'}' holds 2 steps of "
+    line = refused("fit", made / "train.zarr", tmp_path / "b.zarr", *options)
+    assert held + "a fit; pass --resume to go on from there, or --no-resume to begin anew" in line
     with caplog.at_level("INFO", logger="dask_odm"):
         run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
-    assert "c.zarr', after level 1" in caplog.text
+        assert "c.zarr', after level 1" in caplog.text
+        said = run("fit", made / "train.zarr", tmp_path / "anew.zarr", *options, "--no-resume").stderr
+    assert said.startswith(f"dask-odm: {held}this fit, which begins anew and replaces them; pass --resume to go on ")
+    found = run_json("info", tmp_path / "c.zarr")
+    assert [found[name] for name in ("kind", "steps")] == ["checkpoint", 2]
+    assert "partitions" in run("info", tmp_path / "c.zarr").stdout
+    assert "(fit with --resume reads it)" in refused("fit", tmp_path / "c.zarr", tmp_path / "d.zarr")
     a, b = (read_record(tmp_path / f"{name}.zarr", "model").array("coefficients") for name in "ab")
     np.testing.assert_array_equal(a, b)
     line = refused("fit", made / "train.zarr", tmp_path / "d.zarr", *options, "--resume", "--lam", 7)
