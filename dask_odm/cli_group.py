@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ import click
 from dask_odm.cli_words import option_names, shell_words
 from dask_odm.errors import DaskODMError
 
+_HEAVY = ("evaluate", "fit", "predict", "search")  # commands that need scikit-learn and Dask: seconds of imports
 _dropped = threading.Event()  # Ctrl-C fell where Python drops exceptions
 
 
@@ -34,6 +36,14 @@ class Commands(click.Group):
             # Ctrl-C in a queue's lock breaks the callback of a task that ends just then, and is reported there too
             logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL + 1)
         return super().main(args, *others, **named)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if self.is_process and name in _HEAVY and not {"-h", "--help"} & set(rest):
+            load_libraries()
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         def words(text: str) -> str:
@@ -58,6 +68,18 @@ class Commands(click.Group):
                 if _dropped.is_set():  # it is of what Ctrl-C cut short there, such as a loop half compiled
                     _end_at_once("interrupted", 130)
                 raise
+
+
+def load_libraries() -> None:
+    """Import what takes longest; a terminal says so meanwhile."""
+    shown = sys.stderr.isatty()
+    if shown:
+        click.echo("loading …", err=True, nl=False)
+    try:
+        import_module("dask_odm.estimators.base")
+    finally:
+        if shown:
+            click.echo("\r\033[K", err=True, nl=False)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.metrics import accuracy_score
 
 import dask_odm
 from dask_odm.cli import main
+from dask_odm.cli_group import load_libraries
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
@@ -298,6 +300,16 @@ def test_an_interrupted_fit_says_how_to_go_on(monkeypatch, made, tmp_path, left)
     result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", tmp_path / "c.zarr", status=130)
     said = "dask-odm: interrupted; run again with --resume to go on\n" if left else "dask-odm: interrupted\n"
     assert (result.stdout, result.stderr) == ("", said)
+
+
+def test_a_terminal_is_told_of_the_seconds_that_imports_take(monkeypatch):
+    for is_terminal, told in ((True, "loading …\r\033[K"), (False, "")):
+        stream = StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            load_libraries()
+        assert stream.getvalue() == told
 
 
 # Help -------------------------------------------------------------------------------------------------------
