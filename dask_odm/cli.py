@@ -65,6 +65,7 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
     help="Labels are classes, or real values to regress on.",
 )
 @click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told by it.")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Column to leave out, such as an identifier; repeatable.")
 @click.option("--drop-missing", is_flag=True, help="Leave out rows with a missing value, and say how many.")
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
 @click.option("--test-size", type=float, metavar="SHARE", help="Share of the rows, drawn into a second store.")

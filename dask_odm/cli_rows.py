@@ -30,6 +30,12 @@ _OPTIONS = (
         "of the model]",
     ),
     click.option("--no-label", is_flag=True, help="Files have no labels."),
+    click.option(
+        "--drop",
+        multiple=True,
+        metavar="COLUMN",
+        help="Column of files to leave out; those that are no features are, where files and model name theirs.",
+    ),
     click.option("--weight", metavar="COLUMN", help="Column of row weights of files, or array of an archive."),
     click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told."),
     click.option("--scratch", type=click.Path(), help="Folder for the rows of files meanwhile; workers must see it."),
@@ -41,7 +47,9 @@ def row_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> Any:
-        options = {name: given.pop(name) for name in ("format", "label", "no_label", "weight", "header", "scratch")}
+        options = {
+            name: given.pop(name) for name in ("format", "label", "no_label", "drop", "weight", "header", "scratch")
+        }
         if options["no_label"] and options["label"] is not None:
             raise click.UsageError("--label and --no-label exclude each other.")
         return command(*args, rows=RowOptions(**options), **given)
@@ -60,6 +68,7 @@ class RowOptions:
     ----------
     format, label, weight, scratch : str or None
     no_label : bool
+    drop : tuple of str
     header : bool or None
         As `dask_odm.data.readers.ingest.ingest` takes them; None tells by the file.
     """
@@ -67,6 +76,7 @@ class RowOptions:
     format: str | None = None
     label: str | None = None
     no_label: bool = False
+    drop: tuple[str, ...] = ()
     weight: str | None = None
     header: bool | None = None
     scratch: str | None = None
@@ -92,7 +102,7 @@ class RowOptions:
         if not is_files(source):
             if self != RowOptions(scratch=self.scratch):
                 raise click.UsageError(
-                    "--format, --label, --no-label, --weight and --header are for files, not stores."
+                    "--format, --label, --no-label, --drop, --weight and --header are for files, not stores."
                 )
             if not is_address(source) and not os.path.exists(source):
                 raise StoreError(f"'{source}' does not exist; check the path.")
@@ -114,48 +124,71 @@ class RowOptions:
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
-        column = self._label(files, kind, model, labels)
-        if not labels and (kind == "libsvm" or column is None):
-            column = False
+        column, dropped = self._columns(files, kind, model, labels)
         return ingest(
-            files, store, **self._reading(kind), label=column, weight=self.weight, dtype=_dtype_of(model),
+            files, store, **self._reading(kind), label=column, drop=dropped, dtype=_dtype_of(model),
             n_features=model.n_features_in_ if kind == "libsvm" else None,
             target="classes" if hasattr(model, "classes_") else "real", allow_large=True,
         )  # fmt: skip
 
     def _reading(self, kind: str) -> dict[str, Any]:
-        return {"format": kind, "header": self.header}
+        return {"format": kind, "header": self.header, "weight": self.weight}
 
-    def _label(self, files: Any, kind: str, model: Any, wanted: bool) -> Any:
-        """The column of the labels: the one named, the one that is no feature of the model, False for none."""
+    def _columns(self, files: Any, kind: str, model: Any, wanted: bool) -> tuple[Any, list[str]]:
+        """The column of the labels, False for none, and columns that are left out; of labels not ``wanted`` theirs.
+
+        The model tells by the names of its features, where it and the file have names.
+        """
         named = False if self.no_label else self.label
         known = set(map(str, getattr(model, "feature_names_in_", ())))
-        if kind == "libsvm" or (named is not None and not known):
-            return named
+        if kind == "libsvm":
+            return (named if wanted else False), list(self.drop)
         from dask_odm.data.readers.formats import open_source
 
-        whole = open_source(files, **self._reading(kind), label=named or False, weight=self.weight)
-        others = [name for name in whole.feature_names or () if name not in known] if known else []
-        if len(others) > (named is None):
-            shown = ", ".join(map(repr, others[:_SHOWN])) + (" …" if len(others) > _SHOWN else "")
-            raise InputError(
-                f"{whole.description} has columns that are no features of the model: {shown}; name that of the labels "
-                "by --label, and leave the others out."
-            )
-        if named is not None or whole.n_features == model.n_features_in_:
-            return named or False
-        if others:
-            _say(whole.description, others[0], wanted)
-        return others[0] if others else None
+        whole = open_source(files, **self._reading(kind), label=named or False, drop=self.drop)
+        others = [name for name in whole.feature_names or () if known and name not in known]
+        if wanted and named is None and others:
+            named = _label_among(others, whole.description)
+            others.remove(named)
+        _say_what_is_left_out(whole.description, others)
+        if named is None and wanted and whole.n_features != model.n_features_in_:
+            return None, [*self.drop, *others]  # the one that `ingest` takes by itself
+        return named or False, [*self.drop, *others]
 
 
-def _say(where: str, column: str, wanted: bool) -> None:
-    """Say of the one column that is no feature of the model what is made of it, unless its name does."""
+def _label_among(columns: list[str], where: str) -> str:
+    """Which of the columns that are no features has the labels: the one of such a name, else the only one."""
     from dask_odm.data.readers.columns import LABEL_NAMES
 
-    if column.lower() not in LABEL_NAMES:
-        made = "taken for the labels; --label names another" if wanted else "left out"
-        click.echo(f"dask-odm: {where}: column '{column}', which is no feature of the model, is {made}.", err=True)
+    found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)
+    if found is None and len(columns) > 1:
+        raise InputError(
+            f"{where} has several columns that are no features of the model: {_some(columns)}; name that of the labels "
+            "by --label."
+        )
+    if found is None:
+        _say(
+            where,
+            f"column {columns[0]!r} is taken for the labels: the model knows no such feature; --label names another",
+        )
+    return found or columns[0]
+
+
+def _say_what_is_left_out(where: str, columns: list[str]) -> None:
+    from dask_odm.data.readers.columns import LABEL_NAMES
+
+    told = [name for name in columns if name.lower() not in LABEL_NAMES]
+    if told:
+        what = "column {} is" if len(told) == 1 else "columns {} are"
+        _say(where, f"{what.format(_some(told))} left out: the model knows no such feature")
+
+
+def _say(where: str, what: str) -> None:
+    click.echo(f"dask-odm: {where}: {what}.", err=True)
+
+
+def _some(columns: list[str]) -> str:
+    return ", ".join(map(repr, columns[:_SHOWN])) + (" …" if len(columns) > _SHOWN else "")
 
 
 def is_files(source: str) -> bool:

@@ -54,7 +54,7 @@ def test_standard_input_to_standard_output(rows):
     folder, labels = rows
     for name in ("bare.csv", "labelled.csv", "signed.svm"):
         done = run("predict", folder / "model.zarr", "-", "-", text=(folder / name).read_text())
-        said = "dask-odm: standard input: column 'kind', which is no feature of the model, is left out.\n"
+        said = "dask-odm: standard input: column 'kind' is left out: the model knows no such feature.\n"
         assert (done.stdout.split(), done.stderr) == (labels, said if name == "labelled.csv" else "")
 
 
@@ -94,20 +94,27 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
     assert line == f"dask-odm: '{labels}' does not exist; check the path.\n"
 
 
-def test_columns_that_are_no_features_are_told_or_refused(rows, tmp_path):
-    folder, _ = rows
-    frame = pytest.importorskip("pandas").read_csv(folder / "labelled.csv")
-    named, ids, both = (tmp_path / name for name in ("named.csv", "ids.csv", "both.csv"))
-    frame.rename(columns={"kind": "Label"}).to_csv(named, index=False)
-    assert run("evaluate", folder / "model.zarr", named).stderr == ""
-    frame.drop(columns="kind").assign(id=[f"r{i}" for i in range(40)]).to_csv(ids, index=False)
-    taken = "column 'id', which is no feature of the model, is taken for the labels; --label names another.\n"
-    assert taken in run("evaluate", folder / "model.zarr", ids, status=2).stderr
-    frame.assign(id=range(40)).to_csv(both, index=False)
-    for options in ((), ("--label", "kind"), ("--no-label",)):
-        line = run("predict", folder / "model.zarr", both, "-", *options, status=2).stderr
-        assert line.startswith(f"dask-odm: {both} has columns that are no features of the model: ")
-        assert ("'kind'" in line, "'id'" in line) == ("--label" not in options, True)
+def test_columns_that_are_no_features_are_told(rows, tmp_path):
+    folder, labels = rows
+    model, frame = folder / "model.zarr", pytest.importorskip("pandas").read_csv(folder / "labelled.csv")
+    ids, both = frame.drop(columns="kind").assign(id=[f"r{i}" for i in range(40)]), frame.assign(id=range(40))
+    for name, written in (("named", frame.rename(columns={"kind": "Label"})), ("ids", ids), ("both", both)):
+        written.to_csv(tmp_path / f"{name}.csv", index=False)
+    both.to_parquet(tmp_path / "both.parquet")
+    assert run("evaluate", model, tmp_path / "named.csv").stderr == ""
+    done = run("evaluate", model, tmp_path / "ids.csv", status=2)
+    assert (
+        "column 'id' is taken for the labels: the model knows no such feature; --label names another.\n" in done.stderr
+    )
+    for name in ("ids.csv", "both.csv", "both.parquet"):
+        done = run("predict", model, tmp_path / name, "-")
+        assert done.stdout.split() == labels
+        assert "left out: the model knows no such feature.\n" in done.stderr
+    line = run("evaluate", model, tmp_path / "both.csv", status=2).stderr
+    assert line.endswith("no features of the model: 'kind', 'id'; name that of the labels by --label.\n")
+    done = run("evaluate", model, tmp_path / "both.csv", "--label", "kind", "--json")
+    assert json.loads(done.stdout)["accuracy"] == np.mean(frame["kind"] == labels[1:])
+    assert "column 'id' is left out" in done.stderr
 
 
 def test_probabilities_of_files(rows, tmp_path):

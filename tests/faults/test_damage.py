@@ -145,7 +145,7 @@ def test_what_a_shell_does_not_guess(folder, tmp_path):
     (tmp_path / "a.csv").write_text("a,b,c,label\n1,2,3,x\n2,1,3,y\n")
     run("ingest", tmp_path / "a.csv", tmp_path / "a.zarr")
     run("fit", tmp_path / "a.zarr", tmp_path / "m.zarr")
-    (tmp_path / "a.csv").write_text("a,b,c,id,label\n1,2,3,0,x\n2,1,3,1,y\n")
+    (tmp_path / "a.csv").write_text("a,b,c,id,kind\n1,2,3,0,x\n2,1,3,1,y\n")
     refused("Columns that are no features", "evaluate", tmp_path / "m.zarr", tmp_path / "a.csv")
 
 

@@ -65,7 +65,7 @@ class ArrowFiles(TableSource):
     ----------
     paths : the files, read one after another
     kind : ``parquet`` or ``arrow``
-    label, weight : columns by name or number, as for CSV text
+    label, weight, drop : columns by name or number, as for CSV text
     options : n_features and dtype, as of `TableSource`
     block_bytes : bytes of rows held at a time
     """
@@ -77,6 +77,7 @@ class ArrowFiles(TableSource):
         *,
         label: str | int | bool | None = None,
         weight: str | int | None = None,
+        drop: Sequence[str | int] = (),
         block_bytes: int = BLOCK_BYTES,
         **options: Any,
     ) -> None:
@@ -84,7 +85,7 @@ class ArrowFiles(TableSource):
         self._read = _parquet_batches if kind == "parquet" else _ipc_batches
         self._paths, self._bytes = tuple(paths), [file_size(path) for path in paths]
         names = next(self._read(paths[0], 1))
-        columns = choose_columns(paths[0], names, len(names), label, weight)
+        columns = choose_columns(paths[0], names, len(names), label, weight, drop=drop)
         self._names = names
         rows = min(_MAX_BATCH, block_rows(len(names), "float64", block_bytes))
         super().__init__(describe(paths), columns, partial(self._all, rows), size=sum(self._bytes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dask_odm.data.readers.sources import MAX_FEATURES, column_name
@@ -16,18 +17,25 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Columns:
-    """Positions of label and weight among ``count`` columns, and all names where there are any."""
+    """Positions of label, weight and what is left out among ``count`` columns, and all names where there are any."""
 
     names: tuple[str, ...] | None
     count: int
     label: int | None
     weight: int | None
     guessed: bool = False  # the label is the last column, for want of a name
+    dropped: tuple[int, ...] = ()
 
     @property
     def features(self) -> list[int]:
         """Positions of the features."""
-        return [i for i in range(self.count) if i not in (self.label, self.weight)]
+        others = {self.label, self.weight, *self.dropped}
+        return [i for i in range(self.count) if i not in others]
+
+    @cached_property
+    def texts(self) -> frozenset[int]:
+        """Positions of columns that need not hold numbers: the label's, and those that are left out."""
+        return frozenset(self.dropped if self.label is None else (self.label, *self.dropped))
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -52,6 +60,7 @@ def choose_columns(
     weight: str | int | None,
     *,
     guess: bool = True,
+    drop: Sequence[str | int] = (),
 ) -> Columns:
     """Find label and weight among the columns of a table.
 
@@ -64,6 +73,7 @@ def choose_columns(
         column named label, y, target or class (in any case), else the last
     weight : name or number of the weight column, or None
     guess : whether None means that default; else it means none
+    drop : names or numbers of columns that are left out
 
     Raises
     ------
@@ -72,18 +82,32 @@ def choose_columns(
     """
     texts = _texts(where, names)
     at_weight = None if weight is None else _position(where, "weight", weight, texts, names, count)
+    dropped = tuple(_position(where, "dropped", each, texts, names, count) for each in drop)
     if label is False or (label is None and not guess):
         at_label = None
     elif label is None or label is True:
-        at_label = _guessed(texts, count, at_weight)
+        at_label = _guessed(texts, [i for i in range(count) if i not in (at_weight, *dropped)])
     else:
         at_label = _position(where, "label", label, texts, names, count)
     named = at_label is not None and texts is not None and texts[at_label].lower() in LABEL_NAMES
     guessed = at_label is not None and (label is None or label is True) and not named
-    columns = Columns(texts, count, at_label, at_weight, guessed)
-    if not 1 <= len(columns.features) <= MAX_FEATURES or (at_label is not None and at_label == at_weight):
-        raise InputError(f"{where}: no feature columns beside label and weight, or too many.")
+    columns = Columns(texts, count, at_label, at_weight, guessed, dropped)
+    _check(where, columns)
     return columns
+
+
+def _check(where: str, columns: Columns) -> None:
+    """Raise InputError where columns are none to learn from, or one is two things."""
+    if columns.names is not None and "" in columns.names and columns.names.index("") not in columns.dropped:
+        at = columns.names.index("")
+        raise InputError(
+            f"{where}: column {at + 1} has no name; if it is a row number, leave it out with drop={at} (--drop {at})."
+        )
+    if {columns.label, columns.weight} & set(columns.dropped):
+        raise InputError(f"{where}: a column that is dropped cannot be that of the labels or weights.")
+    same = columns.label is not None and columns.label == columns.weight
+    if not 1 <= len(columns.features) <= MAX_FEATURES or same:
+        raise InputError(f"{where}: no feature columns beside label and weight, or too many.")
 
 
 def _texts(where: str, names: Sequence[Any] | None) -> tuple[str, ...] | None:
@@ -94,18 +118,15 @@ def _texts(where: str, names: Sequence[Any] | None) -> tuple[str, ...] | None:
     if len(set(texts)) < len(texts):
         twice = next(name for name, times in Counter(texts).items() if times > 1)
         raise InputError(f"{where}: two columns are named {twice[:60]!r}.")
-    if "" in texts:
-        at = texts.index("") + 1
-        raise InputError(f"{where}: column {at} has no name; if it is a row number, leave it out.")
     return texts
 
 
-def _guessed(names: tuple[str, ...] | None, count: int, weight: int | None) -> int:
+def _guessed(names: tuple[str, ...] | None, among: Sequence[int]) -> int | None:
     for wanted in LABEL_NAMES:
-        for i, name in enumerate(names or ()):
-            if name.lower() == wanted:
+        for i in among:
+            if names is not None and names[i].lower() == wanted:
                 return i
-    return count - 1 if weight != count - 1 else count - 2
+    return among[-1] if among else None
 
 
 def _position(

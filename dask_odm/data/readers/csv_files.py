@@ -40,8 +40,8 @@ _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
 _UNREADABLE = (ValueError, pd.errors.ParserError, pd.errors.ParserWarning)
 _ENCODE = (
-    "choose the label with label= (--label), or encode the column as numbers: words as by "
-    "pandas.get_dummies, booleans as 0 and 1."
+    "choose the label with label= (--label), leave the column out with drop= (--drop), or encode it as numbers: words "
+    "as by pandas.get_dummies, booleans as 0 and 1."
 )
 
 
@@ -57,6 +57,7 @@ class CsvSource(Source):
     header : whether the first line holds names; by default it does if no field of it is a number, or one
         is a name that tells the label column
     n_features : only checked
+    drop : names or numbers of columns that are left out
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of text, and of rows, held at a time
     allow_large : whether a compressed file may hold far more than text does
@@ -71,6 +72,7 @@ class CsvSource(Source):
         label: str | int | bool | None = None,
         weight: str | int | None = None,
         header: bool | None = None,
+        drop: Sequence[str | int] = (),
         n_features: int | None = None,
         dtype: str = "float32",
         block_bytes: int = BLOCK_BYTES,
@@ -81,7 +83,7 @@ class CsvSource(Source):
         self._sizes = [file_size(path) for path in self._paths]
         self.size = sum(self._sizes)
         self.description = describe(self._paths)
-        self._columns, self._header, self._separator = _find_columns(self._paths[0], label, weight, header)
+        self._columns, self._header, self._separator = _find_columns(self._paths[0], label, weight, header, drop)
         self.n_features = len(self._columns.features)
         if n_features not in (None, self.n_features):
             raise InputError(f"{paths[0]}: {self.n_features} feature columns, but n_features is {n_features}.")
@@ -157,8 +159,8 @@ class CsvSource(Source):
     def _read(self, path: str, text: TextBlock) -> pd.DataFrame:
         """Return the fields: labels as strings, all else as numbers, NaN where one is missing."""
         columns = self._columns
-        types: dict[int, Any] = {i: str if i == columns.label else np.float64 for i in range(columns.count)}
-        words = {i: _SPELLINGS for i in range(columns.count) if i != columns.label}
+        types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(columns.count)}
+        words = {i: _SPELLINGS for i in range(columns.count) if i not in columns.texts}
         try:
             if not self._with_gaps:
                 with suppress(*_UNREADABLE):
@@ -174,15 +176,15 @@ class CsvSource(Source):
     def _read_words(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields where a missing value has blanks around it or is spelled oddly."""
         words = self._table(text, dtype=str, na_filter=False)
-        label = self._columns.label
-        places = [i for i in range(self._columns.count) if i != label]
+        texts = self._columns.texts
+        places = [i for i in range(self._columns.count) if i not in texts]
         fields = pd.Series(words[places].to_numpy(dtype=object).ravel()).str.strip(_BLANK)
         missing = fields.str.lower().str.lstrip("+-").isin(_MISSING)
         column = io.StringIO("\n".join(fields.mask(missing, "nan")))  # one column: pandas takes long for many
         numbers = pd.read_csv(column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3)
         values = numbers[0].to_numpy().reshape(len(words), len(places))  # by the same parser: the same bits
         frame = pd.DataFrame(values, columns=places)
-        return frame if label is None else pd.concat([frame, words[[label]]], axis=1)
+        return pd.concat([frame, words[sorted(texts)]], axis=1) if texts else frame
 
     def _table(self, text: TextBlock, **options: Any) -> pd.DataFrame:
         with warnings.catch_warnings():
@@ -195,7 +197,9 @@ class CsvSource(Source):
     def _has_booleans(self, frame: pd.DataFrame, text: TextBlock) -> bool:
         """Whether a numeric column held True and False only, which pandas reads as 1 and 0."""
         suspects = [
-            i for i in range(self._columns.count) if i != self._columns.label and frame[i].isin([0, 1, np.nan]).all()
+            i
+            for i in range(self._columns.count)
+            if i not in self._columns.texts and frame[i].isin([0, 1, np.nan]).all()
         ]
         if not suspects:
             return False
@@ -223,13 +227,13 @@ class CsvSource(Source):
         if len(fields) != columns.count:
             return f"{len(fields)} fields, but there are {columns.count} columns."
         for i, field in enumerate(fields):
-            if i != columns.label and not _is_number_or_missing(field):
+            if i not in columns.texts and not _is_number_or_missing(field):
                 return f"{columns.name(i)}: {shown(field)} is not a number; {_ENCODE}"
         return None
 
 
 def _find_columns(
-    path: str, label: str | int | bool | None, weight: str | int | None, header: bool | None
+    path: str, label: str | int | bool | None, weight: str | int | None, header: bool | None, drop: Sequence[str | int]
 ) -> tuple[Columns, bool, str]:
     """Read the first line and tell label and weight, whether it is a header, and the separator."""
     number, line = first_line(path)
@@ -242,10 +246,10 @@ def _find_columns(
         )
     if header is None:
         words = [field for field in fields if not _is_number(field)]
-        named = any(word.lower() in LABEL_NAMES or word in (label, weight) for word in words)
+        named = any(word.lower() in LABEL_NAMES or word in (label, weight, *drop) for word in words)
         header = named or len(words) == len(fields)
     names = tuple(fields) if header else None
-    columns = choose_columns(f"{path}, line {number}", names, len(fields), label, weight)
+    columns = choose_columns(f"{path}, line {number}", names, len(fields), label, weight, drop=drop)
     return columns, header, separator
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ def open_source(
     label: str | int | bool | None = None,
     weight: Any = None,
     header: bool | None = None,
+    drop: str | int | Sequence[str | int] = (),
     dtype: str = "float32",
     block_bytes: int = BLOCK_BYTES,
     allow_large: bool = False,
@@ -55,6 +56,7 @@ def open_source(
     label : which column or array holds the labels, False for none; see the sources
     weight : which column or array holds the weights, or for arrays in memory the weights
     header : whether CSV text begins with column names
+    drop : names or numbers of columns of CSV, Parquet or Arrow files that are left out
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of text, and of rows, held at a time
     allow_large : whether rows may take far more bytes than their text, or than a compressed file
@@ -67,14 +69,15 @@ def open_source(
     if block_bytes < 1:
         raise InputError(f"block_bytes must be positive. Got {block_bytes} instead.")
     common: dict[str, Any] = {"n_features": n_features, "dtype": dtype, "block_bytes": block_bytes}
-    held = _held(source)
+    held, dropped = _held(source), (drop,) if isinstance(drop, str | int) else tuple(drop)
     if held is not None:
-        if format is not None or header is not None:
-            raise InputError(f"{'format' if header is None else 'header'} is for files, not for rows in memory.")
+        for name, given in (("format", format), ("header", header), ("drop", dropped or None)):
+            if given is not None:
+                raise InputError(f"{name} is for files, not for rows in memory.")
         return held(weight, label=label, **common)
     if not isinstance(weight, str | int | None):
         raise InputError("weight as an array goes with arrays in memory; name a column of the file instead.")
-    return _of_files(find_files(source), format, header, label, weight, allow_large, common)
+    return _of_files(find_files(source), format, header, label, weight, dropped, allow_large, common)
 
 
 def _of_files(
@@ -83,6 +86,7 @@ def _of_files(
     header: bool | None,
     label: str | int | bool | None,
     weight: str | int | None,
+    dropped: tuple[str | int, ...],
     allow_large: bool,
     common: dict[str, Any],
 ) -> Source:
@@ -96,13 +100,16 @@ def _of_files(
     if piped and kind in FORMATS and kind not in TEXT_FORMATS:
         raise InputError(f"{piped[0]}: must be LIBSVM or CSV text, not {kind}; save it to a file first.")
     if kind == "csv":
-        return CsvSource(paths, label=label, weight=weight, header=header, allow_large=allow_large, **common)
-    if kind == "numpy":
-        return NumpySource.from_files(paths, label=label, weight=weight, **common)
+        more: dict[str, Any] = {"header": header, "drop": dropped, "allow_large": allow_large}
+        return CsvSource(paths, label=label, weight=weight, **more, **common)
     if kind in ("parquet", "arrow"):
         from dask_odm.data.readers.arrow_files import ArrowFiles
 
-        return ArrowFiles(paths, kind, label=label, weight=weight, **common)
+        return ArrowFiles(paths, kind, label=label, weight=weight, drop=dropped, **common)
+    if dropped:
+        raise InputError(f"{paths[0]}: drop names columns of CSV text, Parquet or Arrow files, not of {kind}.")
+    if kind == "numpy":
+        return NumpySource.from_files(paths, label=label, weight=weight, **common)
     if kind != "libsvm":
         raise InputError(f"format must be one of {', '.join(FORMATS)}. Got {kind!r} instead.")
     if weight is not None or not isinstance(label, bool | None):

@@ -38,6 +38,7 @@ class IngestOptions(TypedDict, total=False):
     weight: Any
     target: str
     header: bool | None
+    drop: str | int | Sequence[str | int]
     drop_missing: bool
     dtype: str
     test_store: Path | None
@@ -63,6 +64,7 @@ def ingest(
     weight: Any = None,
     target: str = "auto",
     header: bool | None = None,
+    drop: str | int | Sequence[str | int] = (),
     drop_missing: bool = False,
     dtype: str = "float32",
     test_size: float | None = None,
@@ -108,6 +110,7 @@ def ingest(
         classes of them unless there are more than 100 different ones, all numbers and some not whole. A store's
         own y stays what it is
     header : whether CSV text begins with column names; by default told by its first line
+    drop : names or numbers of columns of CSV, Parquet or Arrow files that are left out, such as an identifier
     drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
         is an error, which counts them
     dtype : ``float32`` or ``float64``
@@ -155,7 +158,7 @@ def ingest(
         ]
         rows = open_source(
             source, format=format, n_features=n_features, label=label, weight=weight,
-            header=header, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
+            header=header, drop=drop, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
         )  # fmt: skip
         complete = CompleteRows(rows, drop=drop_missing)
         kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target

@@ -55,6 +55,11 @@ def test_csv_is_what_pandas_wrote(tmp_path, suffix, block_bytes, separator):
         ("\ufeffa,b,y\r\n1,2,3\r\n", {}, ("a", "b"), [[1, 2]], ["3"]),
         ('"a,1",b,y\n1,2,"x ""y"""\n', {}, ("a,1", "b"), [[1, 2]], ['x "y"']),
         ("a,b,y\n1,2,NA\n", {}, ("a", "b"), [[1, 2]], ["NA"]),
+        ("id,a,y\nr0,2,3\n", {"drop": "id"}, ("a",), [[2]], ["3"]),
+        (",a,y\n0,2,3\n", {"drop": "0"}, ("a",), [[2]], ["3"]),
+        ("id,a,y\nr0, 2 ,3\n", {"drop": "id"}, ("a",), [[2]], ["3"]),
+        ("id,a,b,z\nr0,2,4,\n", {"drop": ["z", 0]}, ("a",), [[2]], ["4"]),
+        ("7,x,2,3,True\n", {"drop": [-1, 1], "label": False}, None, [[7, 2, 3]], None),
     ],
 )
 def test_csv_header_and_label_are_found(tmp_path, text, options, names, X, y):

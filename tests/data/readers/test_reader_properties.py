@@ -156,7 +156,7 @@ def csv_tables(draw) -> Table:
 
 def _separator_is_told(table: Table) -> bool:
     """Whether the first line has more separators than other marks that could be one."""
-    first = table.data.decode().lstrip().split("\n")[0]
+    first = next(line for line in table.data.decode().split("\n") if line.strip())
     return max(",;\t|", key=first.count) == table.separator
 
 
