@@ -82,11 +82,12 @@ def choose_columns(
     """
     texts = _texts(where, names)
     at_weight = None if weight is None else _position(where, "weight", weight, texts, names, count)
-    dropped = tuple(_position(where, "dropped", each, texts, names, count) for each in drop)
+    at = {name: i for i, name in enumerate(texts or ())} if drop else {}  # of many, looking each up takes long
+    dropped = tuple(at[x] if x in at else _position(where, "dropped", x, texts, names, count) for x in drop)
     if label is False or (label is None and not guess):
         at_label = None
     elif label is None or label is True:
-        at_label = _guessed(texts, [i for i in range(count) if i not in (at_weight, *dropped)])
+        at_label = _guessed(texts, Columns(texts, count, None, at_weight, dropped=dropped).features)
     else:
         at_label = _position(where, "label", label, texts, names, count)
     named = at_label is not None and texts is not None and texts[at_label].lower() in LABEL_NAMES
