@@ -157,11 +157,12 @@ class MemoryData:
         sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # threads' own, and those of all groups
         self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
 
-    def seen_by(self, choice: KernelChoice) -> MemoryKernelData:
+    def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:
+        """Rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics()
-        scaling = choice.scaling(statistics, sparse=issparse(self.held.X))
+        scaling = choice.scaling(statistics, sparse=issparse(self.held.X)) if scaling is None else scaling
         kernel = choice.make(statistics)
         scaled = self.held.scaled(scaling)
         if isinstance(kernel, CallableKernel):
