@@ -28,7 +28,7 @@ PAIR_SUPPORT = 256  # support rows of a tile where classes make pairs: mostly of
 
 
 @dataclass(frozen=True, eq=False)
-class _Support:
+class _SupportTile:
     """Some support rows, packed for the right, and their coefficients for the machines that have any."""
 
     packed: Any
@@ -36,7 +36,7 @@ class _Support:
     coefficients: Array
 
     @classmethod
-    def of(cls, packed: Any, coefficients: Array, dtype: np.dtype[Any]) -> _Support:
+    def of(cls, packed: Any, coefficients: Array, dtype: np.dtype[Any]) -> _SupportTile:
         """Of coefficients of all machines: of pairs of classes, few have one in a class."""
         used = np.flatnonzero(coefficients.any(axis=1))
         if 2 * len(used) > len(coefficients):
@@ -116,7 +116,7 @@ class KernelModel:
         with single_threaded_blas:
             for tiles, packed in self._support_blocks(dtype):
 
-                def add(start: int, tiles: Tiles = tiles, packed: list[_Support] = packed) -> None:
+                def add(start: int, tiles: Tiles = tiles, packed: list[_SupportTile] = packed) -> None:
                     rows = slice(start, start + TILE_ROWS)
                     left = tiles.pack_left(scaled_rows(rows))
                     for some in packed:
@@ -137,7 +137,7 @@ class KernelModel:
 
         return scale
 
-    def _add(self, tiles: Tiles, left: Any, some: _Support, values: Array, by_tiles: bool) -> None:
+    def _add(self, tiles: Tiles, left: Any, some: _SupportTile, values: Array, by_tiles: bool) -> None:
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
         if len(self.coefficients) == 1 and not by_tiles:
             self.kernel.forward(left, some.packed, some.coefficients[0], values[0])
@@ -147,7 +147,7 @@ class KernelModel:
             values[:] = np.nan
         values[some.machines] += some.coefficients @ tile.T
 
-    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[_Support]]]:
+    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[_SupportTile]]]:
         """Support rows tile by tile, a bounded number at a time, with what makes tiles of them."""
         n, d = self.support.shape
         most = max(1, min(SUPPORT_ROWS, SUPPORT_BYTES // (d * dtype.itemsize)))
@@ -157,7 +157,7 @@ class KernelModel:
             coefficients = self.coefficients[:, first : first + most]
             parts = [slice(start, start + step) for start in range(0, len(rows), step)]
             tiles = tiles_of(self.kernel, rows) if self.pairs else self.kernel
-            yield tiles, [_Support.of(tiles.pack_right(rows[part]), coefficients[:, part], dtype) for part in parts]
+            yield tiles, [_SupportTile.of(tiles.pack_right(rows[part]), coefficients[:, part], dtype) for part in parts]
 
     def arrays(self) -> dict[str, Any]:
         return {
