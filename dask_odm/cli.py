@@ -8,66 +8,27 @@ SIGTERM, with 130. What is heavy is imported by the command that needs it.
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import signal
 import sys
-import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dask_odm.cli_bench import bench
 from dask_odm.cli_cluster import Place, cluster, place_options, retire
+from dask_odm.cli_group import Commands
 from dask_odm.cli_options import SEARCHER, EstimatorCommand, SearchCommand, parameters_of
 from dask_odm.cli_output import emit as _emit
 from dask_odm.cli_output import json_option
-from dask_odm.cli_resume import FinishedError, Target, resumable
+from dask_odm.cli_resume import FinishedError, Target, refuse_to_replace, resumable
 from dask_odm.cli_rows import RowOptions, row_options
-from dask_odm.cli_words import option_names, shell_words
-from dask_odm.errors import DaskODMError
 from dask_odm.estimators.registry import by_word
 
-
-class Commands(click.Group):
-    """Commands that end with one line on stderr, never a traceback, where input or the user stops them."""
-
-    is_process = False
-
-    def main(self, args: Sequence[str] | None = None, *others: Any, **named: Any) -> Any:
-        self.is_process = args is None
-        if self.is_process:
-            sys.unraisablehook = _unraisable
-            # as Ctrl-C: files are tidied up, and a container's first process would not even notice it
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            # Ctrl-C in a queue's lock breaks the callback of a task that ends just then, and is reported there too
-            logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL + 1)
-        return super().main(args, *others, **named)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        def words(text: str) -> str:
-            return shell_words(_one_line(text), option_names(self, ctx))
-
-        with warnings.catch_warnings(), _logged(words):
-            warnings.showwarning = lambda message, *_, **__: click.echo(f"dask-odm: {words(str(message))}", err=True)
-            try:
-                return super().invoke(ctx)
-            except DaskODMError as error:
-                _stop(ctx, words(str(error)), 2)
-            except OSError as error:
-                if isinstance(error, BrokenPipeError):
-                    raise  # click ends quietly
-                _stop(ctx, f"{error.filename or 'cannot go on'}: {error.strerror or error}", 2)
-            except KeyboardInterrupt as error:
-                message = str(error) or "interrupted"
-                if self.is_process:
-                    _end_at_once(message, 130)
-                _stop(ctx, message, 130)
+_IN_TABLE = ("classes", "confusion", "other_labels")  # of what an evaluation finds
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -142,21 +103,22 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
 
 
 @main.command()
-@click.argument("path", metavar="STORE_OR_MODEL")
+@click.argument("path", metavar="PATH")
 @json_option
 def info(path: str, as_json: bool) -> None:
-    """Say what a store or a model holds."""
-    from dask_odm.data.store.records import read_kind
+    """Say what a store, a model or a checkpoint holds."""
+    from dask_odm.data.store.records import read_kind, read_record
     from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.facts import listing, model_facts, store_facts
+    from dask_odm.diagnostics.facts import checkpoint_facts, listing, model_facts, search_facts, store_facts
 
-    if read_kind(path) == "model":
-        facts = model_facts(_load(path), path)
-        levels = f"\n\n{_levels(facts['history'])}" if facts["history"] else ""
-        _emit(as_json, facts, f"{listing(facts)}{levels}")
+    kind = read_kind(path)
+    if kind == "model":
+        model = _load(path)
+        facts = {**model_facts(model, path), **search_facts(model)}
     else:
-        facts = store_facts(Store.open(path))
-        _emit(as_json, facts, listing(facts))
+        facts = checkpoint_facts(read_record(path, kind)) if kind == "checkpoint" else store_facts(Store.open(path))
+    levels = f"\n\n{_levels(facts['history'])}" if facts.get("history") else ""
+    _emit(as_json, facts, f"{listing(facts)}{levels}")
 
 
 @main.command()
@@ -187,6 +149,10 @@ def fit(store: str, model: str, estimator: str, runs_on: Place, overwrite: bool,
     """Learn from a STORE and write the MODEL.
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
+
+    The table has a line for every step: its gap, which bounds the share of the objective that is left to gain, the
+    objective, and passes over the rows and seconds so far. Of several machines, as classes have them, it has the last
+    step of each.
     """
     _learn(store, model, estimator, runs_on, overwrite, as_json, given)
 
@@ -200,7 +166,8 @@ def fit(store: str, model: str, estimator: str, runs_on: Place, overwrite: bool,
 def search(store: str, model: str, runs_on: Place, overwrite: bool, as_json: bool, **given: Any) -> None:
     """Find settings for a STORE, and write the MODEL that was learned with the best of them.
 
-    Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV.
+    Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV. Samples are
+    drawn: with --random-state every run finds the same.
     """
     _learn(store, model, SEARCHER, runs_on, overwrite, as_json, given)
 
@@ -210,10 +177,12 @@ def _learn(
 ) -> None:
     """What `fit` and `search` do."""
     from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.facts import model_facts, search_facts
+    from dask_odm.diagnostics.facts import model_facts, search_facts, search_text
     from dask_odm.events import listen
 
     where, target = runs_on.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
+    if not _is_given("resume"):
+        refuse_to_replace(given.get("checkpoint"))
     source, started = Store.open(store), time.perf_counter()
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
@@ -230,9 +199,7 @@ def _learn(
     facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": seconds}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
     text = f"{_levels(facts['history'])}\n\n" if facts["history"] and not shown else ""
-    if "best_params" in facts:
-        best = ", ".join(f"{name}={value:.4g}" for name, value in facts["best_params"].items())
-        text += f"{best}: {facts['best_score']:.4f} of left-out rows right\n"
+    text += search_text(facts, drawn=bool(given.get("random_state") is None))
     gap = "" if facts["dual_gap"] is None else f"gap {_gap(facts['dual_gap'])}, "
     _emit(as_json, facts, f"{text}{gap}{seconds:.2f} s, model written to {model}")
 
@@ -243,32 +210,39 @@ def _learn(
 @click.argument("out")
 @row_options
 @place_options
+@click.option(
+    "--proba", is_flag=True, help="Write the probability of every class; of models that were fitted with --loo."
+)
 @click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels; of classifiers.")
 @overwrite_option
 @json_option
-def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, scores: bool, overwrite: bool,
-            as_json: bool) -> None:  # fmt: skip
+def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, proba: bool, scores: bool,
+            overwrite: bool, as_json: bool) -> None:  # fmt: skip
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
     in it are left out.
     """
     from dask_odm.data.store.locations import location_of
-    from dask_odm.diagnostics.evaluation import STDOUT, check_predictions, write_predictions
+    from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions
 
+    if proba and scores:
+        raise click.UsageError("--proba and --decision-function exclude each other.")
     if out == STDOUT and as_json:
         raise click.UsageError("--json and - as OUT exclude each other: both write to stdout.")
     check_predictions(out, overwrite=overwrite)
     started = time.perf_counter()
+    what = "probabilities" if proba else "scores" if scores else "labels"
     with _progress():
         loaded = _load(model)
+        require_method(loaded, what)  # before files are read
         with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
-            count = write_predictions(loaded, store, out, scores=scores, overwrite=overwrite)
+            count = write_predictions(loaded, store, out, what=what, overwrite=overwrite)
     if out == STDOUT:
         return
-    what = "scores" if scores else "labels" if hasattr(loaded, "classes_") else "predictions"
     result = {"path": location_of(out), "rows": count, "seconds": time.perf_counter() - started}
-    _emit(as_json, result, f"{out}: {count} {what}, {result['seconds']:.2f} s")
+    said = {"probabilities": "rows of probabilities"}.get(what, what) if hasattr(loaded, "classes_") else "predictions"
+    _emit(as_json, result, f"{out}: {count} {said}, {result['seconds']:.2f} s")
 
 
 @main.command()
@@ -297,7 +271,8 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
             found = compare(loaded, store)
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
-    _emit(as_json, result, f"{found.table()}\n\n{listing(result)}")
+    told = {name: value for name, value in result.items() if name not in _IN_TABLE}
+    _emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
 
 
 @main.command()
@@ -330,22 +305,15 @@ def demo(folder: str, as_json: bool) -> None:
     _emit(as_json, result, "")
 
 
+def _is_given(parameter: str) -> bool:
+    """Whether an option of the command that runs was on its line; the default may have the same value."""
+    return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
+
+
 def _load(path: str) -> Any:
     from dask_odm.estimators.saving import load_model
 
     return load_model(path)
-
-
-@contextmanager
-def _logged(words: Callable[[str], str]) -> Iterator[None]:
-    """Show the package's warnings in its log as others are."""
-    handler, log = logging.Handler(logging.WARNING), logging.getLogger("dask_odm")
-    handler.emit = lambda record: click.echo(f"dask-odm: {words(record.getMessage())}", err=True)  # type: ignore[method-assign]
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 @contextmanager
@@ -374,28 +342,3 @@ def _gap(gap: float) -> str:
         if math.isfinite(gap)
         else "unknown (of landmarks without --certify, of a tree that ended above one partition)"
     )
-
-
-def _stop(ctx: click.Context, message: str, status: int) -> None:
-    click.echo(f"dask-odm: {_one_line(message)}", err=True)
-    ctx.exit(status)
-
-
-def _unraisable(found: Any) -> None:
-    """Send Ctrl-C again where it fell into a C callback, which drops exceptions: while Numba loads its loops."""
-    if found.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(found)
-    elif hasattr(signal, "pthread_kill"):
-        main_thread = threading.main_thread().ident or 0
-        threading.Timer(0.1, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
-
-
-def _end_at_once(message: str, status: int) -> None:
-    """End without waiting for threads that solve a partition; what had to be removed or closed already is."""
-    click.echo(f"dask-odm: {message}", err=True)
-    sys.stdout.flush()
-    os._exit(status)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

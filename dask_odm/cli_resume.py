@@ -1,10 +1,12 @@
-"""Going on with a fit that was interrupted, and noticing that it was finished before."""
+"""Going on with a fit that was interrupted, noticing that it was finished before, and losing none unasked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from dask_odm.errors import InputError
 
 
 class FinishedError(Exception):
@@ -22,6 +24,19 @@ def resumable(checkpoint: str | None) -> Iterator[None]:
         if checkpoint is None or not is_checkpoint_there(checkpoint):
             raise
         raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
+
+
+def refuse_to_replace(checkpoint: str | None) -> None:
+    """Raise InputError where a checkpoint is there, which a fit that begins anew would replace by its first step."""
+    from dask_odm.persistence import open_checkpoint
+
+    found = None if checkpoint is None else open_checkpoint(checkpoint)
+    if found is not None:
+        found.check()
+        raise InputError(
+            f"checkpoint '{checkpoint}' holds {len(found.attributes['history'])} steps of a fit; pass --resume to go "
+            "on from there, or --no-resume to begin anew and replace it."
+        )
 
 
 class Target:

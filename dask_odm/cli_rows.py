@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from glob import has_magic
 from typing import Any
@@ -19,8 +19,8 @@ from dask_odm.data.store.locations import is_address
 from dask_odm.errors import InputError, StoreError
 
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
+_SHOWN = 5  # columns in a message
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these is no folder of data files
-_DROPPED, _LEFT = "drop those rows with drop_missing=True (--drop-missing)", "leave those rows out"
 _OPTIONS = (
     click.option("--format", type=click.Choice(FORMATS), help="Format of files; by default told by the file."),
     click.option(
@@ -98,15 +98,15 @@ class RowOptions:
                 raise StoreError(f"'{source}' does not exist; check the path.")
             yield Store.open(source)
             return
+        from dask_odm.data.readers.missing import MissingValuesError
         from dask_odm.estimators.fitting.scratch import scratch_folder
 
         with scratch_folder(self.scratch) as folder:
-            store = os.path.join(folder, "rows.zarr")
             try:
-                yield self._ingested(source, store, model, labels)
-            except InputError as error:  # it names the copy of the file, and --drop-missing, which these lack
-                text = str(error).replace(f"store '{store}'", "standard input" if source == "-" else f"'{source}'")
-                raise InputError(text.replace(_DROPPED, _LEFT)) from error
+                store = self._ingested(source, os.path.join(folder, "rows.zarr"), model, labels)
+            except MissingValuesError as error:  # the commands lack --drop-missing
+                raise InputError(f"{error.found}; fill them in, or leave those rows out.") from error
+            yield replace(store, title="standard input" if source == "-" else f"'{source}'")
 
     def _ingested(self, source: str, store: str, model: Any, labels: bool) -> Any:
         from dask_odm.data.readers.ingest import ingest
@@ -114,7 +114,7 @@ class RowOptions:
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
-        column = self._label(files, kind, model)
+        column = self._label(files, kind, model, labels)
         if not labels and (kind == "libsvm" or column is None):
             column = False
         return ingest(
@@ -126,20 +126,36 @@ class RowOptions:
     def _reading(self, kind: str) -> dict[str, Any]:
         return {"format": kind, "header": self.header}
 
-    def _label(self, files: Any, kind: str, model: Any) -> Any:
+    def _label(self, files: Any, kind: str, model: Any, wanted: bool) -> Any:
         """The column of the labels: the one named, the one that is no feature of the model, False for none."""
-        if self.label is not None or self.no_label:
-            return False if self.no_label else self.label
-        if kind == "libsvm":
-            return None
+        named = False if self.no_label else self.label
+        known = set(map(str, getattr(model, "feature_names_in_", ())))
+        if kind == "libsvm" or (named is not None and not known):
+            return named
         from dask_odm.data.readers.formats import open_source
 
-        whole = open_source(files, **self._reading(kind), label=False, weight=self.weight)
-        names, known = whole.feature_names, set(map(str, getattr(model, "feature_names_in_", ())))
-        others = [name for name in names or () if name not in known]
-        if whole.n_features == model.n_features_in_:
-            return False
-        return others[0] if known and len(others) == 1 else None
+        whole = open_source(files, **self._reading(kind), label=named or False, weight=self.weight)
+        others = [name for name in whole.feature_names or () if name not in known] if known else []
+        if len(others) > (named is None):
+            shown = ", ".join(map(repr, others[:_SHOWN])) + (" …" if len(others) > _SHOWN else "")
+            raise InputError(
+                f"{whole.description} has columns that are no features of the model: {shown}; name that of the labels "
+                "by --label, and leave the others out."
+            )
+        if named is not None or whole.n_features == model.n_features_in_:
+            return named or False
+        if others:
+            _say(whole.description, others[0], wanted)
+        return others[0] if others else None
+
+
+def _say(where: str, column: str, wanted: bool) -> None:
+    """Say of the one column that is no feature of the model what is made of it, unless its name does."""
+    from dask_odm.data.readers.columns import LABEL_NAMES
+
+    if column.lower() not in LABEL_NAMES:
+        made = "taken for the labels; --label names another" if wanted else "left out"
+        click.echo(f"dask-odm: {where}: column '{column}', which is no feature of the model, is {made}.", err=True)
 
 
 def is_files(source: str) -> bool:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 import dask_odm as odm
-from dask_odm.diagnostics.evaluation import Evaluation, evaluate, write_predictions
+from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.facts import size_text
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
+from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.diagnostics.progress import format_history
 from dask_odm.engine.workers import local_workers, peak_bytes
 from dask_odm.errors import InputError

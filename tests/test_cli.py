@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.metrics import accuracy_score
 
 import dask_odm
 from dask_odm.cli import main
+from dask_odm.cli_group import load_libraries
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
@@ -165,9 +167,18 @@ def test_fit_on_a_scheduler(made, tmp_path):
 def test_checkpoint_and_resume(made, tmp_path, caplog):
     options = ("--n-partitions", 4, "--random-state", 0, "--checkpoint", tmp_path / "c.zarr")
     run("fit", made / "train.zarr", tmp_path / "a.zarr", *options)
+    held = f"checkpoint '{tmp_path / 'c.zarr'}' holds 2 steps of "
+    line = refused("fit", made / "train.zarr", tmp_path / "b.zarr", *options)
+    assert held + "a fit; pass --resume to go on from there, or --no-resume to begin anew" in line
     with caplog.at_level("INFO", logger="dask_odm"):
         run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
-    assert "c.zarr', after level 1" in caplog.text
+        assert "c.zarr', after level 1" in caplog.text
+        said = run("fit", made / "train.zarr", tmp_path / "anew.zarr", *options, "--no-resume").stderr
+    assert said.startswith(f"dask-odm: {held}this fit, which begins anew and replaces them; pass --resume to go on ")
+    found = run_json("info", tmp_path / "c.zarr")
+    assert [found[name] for name in ("kind", "steps")] == ["checkpoint", 2]
+    assert "partitions" in run("info", tmp_path / "c.zarr").stdout
+    assert "(fit with --resume reads it)" in refused("fit", tmp_path / "c.zarr", tmp_path / "d.zarr")
     a, b = (read_record(tmp_path / f"{name}.zarr", "model").array("coefficients") for name in "ab")
     np.testing.assert_array_equal(a, b)
     line = refused("fit", made / "train.zarr", tmp_path / "d.zarr", *options, "--resume", "--lam", 7)
@@ -289,6 +300,16 @@ def test_an_interrupted_fit_says_how_to_go_on(monkeypatch, made, tmp_path, left)
     result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", tmp_path / "c.zarr", status=130)
     said = "dask-odm: interrupted; run again with --resume to go on\n" if left else "dask-odm: interrupted\n"
     assert (result.stdout, result.stderr) == ("", said)
+
+
+def test_a_terminal_is_told_of_the_seconds_that_imports_take(monkeypatch):
+    for is_terminal, told in ((True, "loading …\r\033[K"), (False, "")):
+        stream = StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            load_libraries()
+        assert stream.getvalue() == told
 
 
 # Help -------------------------------------------------------------------------------------------------------

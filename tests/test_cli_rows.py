@@ -54,7 +54,8 @@ def test_standard_input_to_standard_output(rows):
     folder, labels = rows
     for name in ("bare.csv", "labelled.csv", "signed.svm"):
         done = run("predict", folder / "model.zarr", "-", "-", text=(folder / name).read_text())
-        assert (done.stdout.split(), done.stderr) == (labels, "")
+        said = "dask-odm: standard input: column 'kind', which is no feature of the model, is left out.\n"
+        assert (done.stdout.split(), done.stderr) == (labels, said if name == "labelled.csv" else "")
 
 
 @pytest.mark.parametrize("name", ["labelled.csv", "labelled.parquet", "rows.zarr", "-"])
@@ -91,6 +92,39 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
     assert run("evaluate", model, bare, status=2).stderr == f"dask-odm: '{bare}' has no labels to compare with.\n"
     line = run("predict", model, labels, "-", status=2).stderr
     assert line == f"dask-odm: '{labels}' does not exist; check the path.\n"
+
+
+def test_columns_that_are_no_features_are_told_or_refused(rows, tmp_path):
+    folder, _ = rows
+    frame = pytest.importorskip("pandas").read_csv(folder / "labelled.csv")
+    named, ids, both = (tmp_path / name for name in ("named.csv", "ids.csv", "both.csv"))
+    frame.rename(columns={"kind": "Label"}).to_csv(named, index=False)
+    assert run("evaluate", folder / "model.zarr", named).stderr == ""
+    frame.drop(columns="kind").assign(id=[f"r{i}" for i in range(40)]).to_csv(ids, index=False)
+    taken = "column 'id', which is no feature of the model, is taken for the labels; --label names another.\n"
+    assert taken in run("evaluate", folder / "model.zarr", ids, status=2).stderr
+    frame.assign(id=range(40)).to_csv(both, index=False)
+    for options in ((), ("--label", "kind"), ("--no-label",)):
+        line = run("predict", folder / "model.zarr", both, "-", *options, status=2).stderr
+        assert line.startswith(f"dask-odm: {both} has columns that are no features of the model: ")
+        assert ("'kind'" in line, "'id'" in line) == ("--label" not in options, True)
+
+
+def test_probabilities_of_files(rows, tmp_path):
+    folder, _ = rows
+    frame = pytest.importorskip("pandas").read_csv(folder / "labelled.csv")
+    model = ODMClassifier(scale="minmax", loo=True).fit(frame.drop(columns="kind"), frame["kind"])
+    model.save(tmp_path / "m.zarr")
+    title, *lines = run("predict", tmp_path / "m.zarr", folder / "bare.csv", "-", "--proba").stdout.splitlines()
+    assert title == "probability inside,probability outside"
+    said = np.array([line.split(",") for line in lines], dtype=np.float64)
+    np.testing.assert_allclose(said, model.predict_proba(frame.drop(columns="kind")), rtol=1e-5)
+    done = run("predict", tmp_path / "m.zarr", folder / "bare.csv", tmp_path / "p.zarr", "--proba").stdout
+    assert "40 rows of probabilities" in done
+    line = run("predict", folder / "model.zarr", folder / "bare.csv", "-", "--proba", status=2).stderr
+    assert line.endswith("which this ODMClassifier is fitted without; fit it with --loo.\n")
+    both = ("--proba", "--decision-function")
+    assert "exclude each other" in run("predict", tmp_path / "m.zarr", folder / "bare.csv", "-", *both, status=2).stderr
 
 
 def test_errors_speak_to_a_shell(rows, tmp_path):

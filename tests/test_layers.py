@@ -46,8 +46,9 @@ MAY_IMPORT["warmup"] = MAY_IMPORT["estimators"] | {"estimators"}
 MAY_IMPORT["cli_words"] = set()
 MAY_IMPORT["cli_rows"] = BASE | {"data", "estimators"}
 MAY_IMPORT["cli_resume"] = BASE | {"data", "persistence"}
-_PARTS = {"cli_options", "cli_output", "cli_cluster", "cli_bench", "cli_words", "cli_rows", "cli_resume", "warmup"}
-MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo"} | _PARTS
+MAY_IMPORT["cli_group"] = BASE | {"cli_words", "estimators"}
+_PARTS = {f"cli_{part}" for part in ("bench", "cluster", "group", "options", "output", "resume", "rows", "words")}
+MAY_IMPORT["cli"] = MAY_IMPORT["demo"] | {"demo", "warmup"} | _PARTS
 REGISTRY = "dask_odm.estimators.registry"  # names and homes of estimators: dask_odm itself may import it
 
 SHARED_BY_FAMILIES = ("base", "registry", "inputs", "fitting")
@@ -78,7 +79,7 @@ CLIENTS = ("distributed", "dask.distributed")
 CLIENT_MODULES = ("dask_odm.engine.cluster", "dask_odm.engine.watch")
 # Libraries that talk to a person, and the parts that may.
 FACES = {
-    "click": {"cli", "cli_bench", "cli_cluster", "cli_options", "cli_output", "cli_rows", "cli_words"},
+    "click": {"cli", "cli_bench", "cli_cluster", "cli_group", "cli_options", "cli_output", "cli_rows", "cli_words"},
     "tqdm": {"cli", "diagnostics"},
     "matplotlib": {"cli", "diagnostics"},
 }

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dask_odm.data.store.locations import location_of
+from dask_odm.data.store.records import Record
 from dask_odm.data.store.storage import resolved, storage_of
 from dask_odm.data.store.store import Store
 
@@ -65,10 +66,43 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
+def checkpoint_facts(record: Record) -> dict[str, Any]:
+    """Return how far the fit of a checkpoint has come; the next one with --resume goes on from there."""
+    record.check()
+    history = record.attributes["history"]
+    return {
+        "kind": "checkpoint",
+        "path": record.path,
+        "steps": len(history),
+        "history": history,
+        "bytes": folder_bytes(record.path),
+    }
+
+
 def search_facts(model: Any) -> dict[str, Any]:
     """Return what a search found and tried, nothing of a model that was not searched for."""
     names = ("best_params", "best_score", "best_index", "cv_results")
     return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
+
+
+def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
+    """Return a line, with its newline, on what a search found; another where the seed was ``drawn``, and mattered.
+
+    Parameters
+    ----------
+    facts : mapping
+        `search_facts` and ``rows``; without the former there is nothing to say.
+    drawn : bool
+        No seed was given.
+    """
+    if "best_params" not in facts:
+        return ""
+    best = ", ".join(f"{name}={value:.4g}" for name, value in facts["best_params"].items())
+    tried, score = facts["cv_results"], facts["best_score"]
+    text = f"found {best}: {score:.4f} of left-out rows right, the best of {len(tried['params'])} trials\n"
+    if not drawn or min(tried["n_resources"]) == facts["rows"]:
+        return text
+    return f"{text}Rows to try them on were drawn: another run may find others, one with --random-state the same.\n"
 
 
 def _solver(model: Any) -> str | None:

@@ -28,10 +28,11 @@ _STEP_COLUMNS = (
     ("iteration", "iteration", 9, "d"),
     ("gap", "gap", 8, ".1e"),
     ("objective", "objective", 13, ".6g"),
-    ("passes", "passes", 7, ".4g"),
-    ("hops", "hops", 5, "d"),
+    ("passes over rows", "passes", 16, ".4g"),
     ("seconds", "seconds", 8, ".2f"),
 )
+_MACHINE = ("machine", "machine", 7, "d")
+MACHINES = 10  # lines of a table of machines
 MANY = 100_000  # of a unit: a bar shows them as 120k
 Columns = tuple[tuple[str, str, int, str], ...]
 
@@ -76,10 +77,18 @@ def format_levels(levels: Iterable[LevelFinished | Mapping[str, Any]]) -> str:
 
 
 def format_history(history: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of a fitted model's ``history_``, of levels or of steps, without a newline at its end."""
-    if history and "iteration" in history[0]:
-        return "\n".join([step_header(), *map(step_row, history)])
-    return format_levels(history)
+    """Return the table of a fitted model's ``history_``, of levels or of steps, without a newline at its end.
+
+    Of several machines it has what each of the first few ended with, in a line: there may be hundreds.
+    """
+    columns = _STEP_COLUMNS if history and "iteration" in history[0] else _COLUMNS
+    last = {record["machine"]: record for record in history if "machine" in record}
+    if len(last) < 2:
+        return "\n".join([_header(columns), *(_row(columns, record) for record in history)])
+    columns = (_MACHINE, *columns)
+    rows = [_row(columns, record) for record in list(last.values())[:MACHINES]]
+    more = [f"… and {len(last) - MACHINES} more machines"] if len(last) > MACHINES else []
+    return "\n".join([_header(columns), *rows, *more])
 
 
 def _cell(value: Any, spec: str) -> str:

@@ -60,7 +60,7 @@ class ProbabilisticClassifier(StoreClassifier):
         if not (hasattr(self, "probability_link_") if fitted else self.loo):
             raise NoProbabilitiesError(
                 f"{name} needs leave-one-out scores, which this {type(self).__name__} is fitted without; fit it with "
-                "loo=True."
+                "loo=True (--loo)."
             )
 
     def _predict_proba(self, X: Any) -> Any:

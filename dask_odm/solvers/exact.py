@@ -223,6 +223,7 @@ class _ExactRun:
         self.systems = FaceSolver(self.products, self.preconditioner, limits.direct_rows, limits.products)
         if resume is not None:
             self.preconditioner.go_on(resume.inner, resume.stiffness)
+            self.began -= resume.history[-1]["seconds"]
             return resume
         parts = self.preconditioner.parts
         if start is None and parts is not None and parts.are_small(np.arange(n)):

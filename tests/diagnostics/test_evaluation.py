@@ -10,14 +10,17 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from sklearn.metrics import accuracy_score, confusion_matrix
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, precision_score
 
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.diagnostics.evaluation import blocks, evaluate, write_predictions
+from dask_odm.diagnostics.evaluation import Evaluation, blocks, evaluate
+from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, listen
 
 ROWS = 100
@@ -38,6 +41,10 @@ class FirstFeature:
         return self.decision_function(path).map_blocks(
             lambda scores: self.classes_[(scores > 0).astype(int)], dtype=self.classes_.dtype
         )
+
+    def predict_proba(self, path: str) -> da.Array:
+        found = 1.0 / (1.0 + np.exp(-self.decision_function(path).astype(np.float64)))
+        return da.stack([1.0 - found, found], axis=1).rechunk({1: 2})
 
 
 class EveryFeature(FirstFeature):
@@ -90,9 +97,22 @@ def test_labels_are_matched_by_value_and_others_are_wrong(tmp_path):
     store = write(tmp_path / "a.zarr", codes, None, (1, -1, 7))
     found = evaluate(FirstFeature(-1.0, 1.0), store)
     labels, predicted = np.array([1, -1, 7])[codes], np.where(X[:, 0] > 0, 1, -1)
+    facts = found.facts()
     assert found.accuracy == accuracy_score(labels, predicted)
-    assert found.other == (labels == 7).sum()
+    assert (facts["other_label_rows"], facts["other_labels"]) == ((labels == 7).sum(), {"7": (labels == 7).sum()})
+    assert facts["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted))
+    precision = precision_score(labels, predicted, average=None, labels=[-1, 1])
+    assert list(facts["precision"].values()) == pytest.approx(precision)
+    assert found.table().splitlines()[-1].split() == ["7", "(unknown)", *map(str, found.confusion[2])]
+    assert np.shape(facts["confusion"]) == (2, 2)
     assert found.margins is None
+
+
+def test_of_many_unknown_labels_a_few_are_shown():
+    found = Evaluation(["no", "yes"], None, [f"id {i}" for i in range(30)])
+    found.add(np.arange(32), np.linspace(-1.0, 1.0, 32), None)
+    lines = found.table().splitlines()
+    assert (len(lines), lines[-1]) == (12, "… and 22 more unknown labels")
 
 
 def test_a_score_a_class(tmp_path):
@@ -104,11 +124,11 @@ def test_a_score_a_class(tmp_path):
     others = [max(value for j, value in enumerate(row) if j != code) for row, code in zip(X, codes, strict=True)]
     np.testing.assert_array_equal(np.concatenate(found.margins), X[np.arange(ROWS), codes] - others)
     assert set(found.facts()["margins"]) == {"minimum", "mean", "variance", "maximum"}
-    write_predictions(model, store, tmp_path / "s.csv", scores=True)
+    write_predictions(model, store, tmp_path / "s.csv", what="scores")
     title, *lines = csv.reader((tmp_path / "s.csv").read_text().splitlines())
     assert title == ["score no", "score yes", "score maybe"]
     np.testing.assert_array_equal(np.array(lines, dtype=np.float32), X)
-    write_predictions(model, store, tmp_path / "s.zarr", scores=True)
+    write_predictions(model, store, tmp_path / "s.zarr", what="scores")
     np.testing.assert_array_equal(read_record(tmp_path / "s.zarr", "prediction").array("score"), X)
 
 
@@ -155,7 +175,7 @@ def test_labels_as_csv(tmp_path, classes):
 
 def test_scores_as_csv_keep_their_bits(tmp_path):
     store = write(tmp_path / "a.zarr")
-    write_predictions(FirstFeature(0, 1), store, tmp_path / "p.csv", scores=True)
+    write_predictions(FirstFeature(0, 1), store, tmp_path / "p.csv", what="scores")
     title, *lines = (tmp_path / "p.csv").read_text().splitlines()
     assert title == "score"
     np.testing.assert_array_equal(np.array(lines, dtype=np.float32), rows()[0][:, 0], strict=True)
@@ -164,12 +184,40 @@ def test_scores_as_csv_keep_their_bits(tmp_path):
 def test_predictions_as_zarr(tmp_path, monkeypatch):
     monkeypatch.setattr("dask_odm.data.store.records.CHUNK_BYTES", 40)  # blocks and chunks end at different rows
     store, model = write(tmp_path / "a.zarr"), FirstFeature("a", "b")
-    write_predictions(model, store, tmp_path / "s.zarr", scores=True)
+    write_predictions(model, store, tmp_path / "s.zarr", what="scores")
     write_predictions(model, store, tmp_path / "y.zarr")
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "s.zarr", mode="r")["score"][:], rows()[0][:, 0])
     record = read_record(tmp_path / "y.zarr", "prediction")
     labels = np.array(record.attributes["classes"])[record.array("y")]
     np.testing.assert_array_equal(labels, model.predict(store.path).compute())
+
+
+def test_probabilities(tmp_path):
+    store, model = write(tmp_path / "a.zarr"), FirstFeature("a", "b, c")
+    expected = model.predict_proba(store.path).compute()
+    write_predictions(model, store, tmp_path / "p.csv", what="probabilities")
+    title, *lines = csv.reader((tmp_path / "p.csv").read_text().splitlines())
+    assert title == ["probability a", "probability b, c"]
+    np.testing.assert_array_equal(np.array(lines, dtype=np.float64), expected)
+    write_predictions(model, store, tmp_path / "p.zarr", what="probabilities")
+    record = read_record(tmp_path / "p.zarr", "prediction")
+    np.testing.assert_array_equal(record.array("probability"), expected, strict=True)
+    assert record.attributes["classes"] == ["a", "b, c"]
+
+
+def test_what_a_model_does_not_give(tmp_path):
+    store = write(tmp_path / "a.zarr")
+    for model, what, message in (
+        (object(), "scores", r"a regressor has no decision function \(--decision-function\)"),
+        (object(), "probabilities", r"a regressor has no probabilities \(--proba\)"),
+        (SaddleSVC(), "probabilities", r"SaddleSVC has no probabilities; .*loo=True \(--loo\)"),
+        (ODMClassifier(), "probabilities", r"this ODMClassifier is fitted without; fit it with loo=True \(--loo\)"),
+    ):
+        if type(model) is not object:
+            model.classes_ = np.array([0, 1])
+        with pytest.raises(InputError, match=message):
+            write_predictions(model, store, tmp_path / "p.csv", what=what)
+    assert os.listdir(tmp_path) == ["a.zarr"]
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.zarr"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.diagnostics.facts import listing, model_facts, plain, size_text, store_facts
+from dask_odm.diagnostics.facts import listing, model_facts, plain, search_facts, search_text, size_text, store_facts
 
 
 def test_a_store(tmp_path):
@@ -54,6 +54,17 @@ def test_a_model_without_kernel_support_or_classes(tmp_path):
     facts = plain(model_facts(SimpleNamespace(get_params=lambda deep: {}, n_features_in_=3), tmp_path))
     assert [facts[name] for name in ("kernel", "classes", "support_rows", "dual_gap", "solver")] == [None] * 5
     assert "support" not in listing(facts)
+
+
+def test_what_a_search_found():
+    tried = {"params": [{}] * 3, "n_resources": np.array([20, 20, 80])}
+    model = SimpleNamespace(best_params_={"gamma": 0.51234567, "lam": 1e5}, best_score_=0.75, cv_results_=tried)
+    facts = search_facts(model) | {"rows": 100}
+    line = "found gamma=0.5123, lam=1e+05: 0.7500 of left-out rows right, the best of 3 trials\n"
+    assert search_text(facts, drawn=False) == line
+    assert search_text(facts, drawn=True).startswith(f"{line}Rows to try them on were drawn")
+    assert search_text(facts | {"rows": 20}, drawn=True) == line
+    assert search_text(search_facts(SimpleNamespace()), drawn=True) == ""
 
 
 @pytest.mark.parametrize(

@@ -188,9 +188,9 @@ def test_steps_of_a_linear_solver_make_a_table(monkeypatch: pytest.MonkeyPatch) 
         {"iteration": 1, "gap": 1e-7, "objective": 8.25, "passes": 3, "seconds": 0.25},
     ]
     assert [line.split() for line in format_history(steps).splitlines()] == [
-        ["iteration", "gap", "objective", "passes", "hops", "seconds"],
-        ["0", "3.5e+00", "12", "1", "-", "0.10"],
-        ["1", "1.0e-07", "8.25", "3", "-", "0.25"],
+        ["iteration", "gap", "objective", "passes", "over", "rows", "seconds"],
+        ["0", "3.5e+00", "12", "1", "0.10"],
+        ["1", "1.0e-07", "8.25", "3", "0.25"],
     ]
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
@@ -199,5 +199,15 @@ def test_steps_of_a_linear_solver_make_a_table(monkeypatch: pytest.MonkeyPatch) 
         bars(IterationFinished(**step))
     lines = stream.getvalue().splitlines()
     assert lines.count(step_header()) == 2, "a fit that starts anew has a table of its own"
-    assert lines[2] == step_row({**steps[1], "hops": 0})
+    assert lines[2] == step_row(steps[1])
     assert format_history([asdict(LEAVES)]) == format_levels([LEAVES])
+
+
+def test_of_many_machines_a_line_tells_what_each_ended_with() -> None:
+    record = {"iteration": 0, "gap": 0.5, "objective": 2.0, "passes": 1, "seconds": 0.1}
+    history = [record | {"machine": i, "iteration": step} for i in range(12) for step in range(3)]
+    title, *lines, last = format_history(history).splitlines()
+    assert title.split()[:2] == ["machine", "iteration"]
+    assert [line.split()[:2] for line in lines] == [[str(i), "2"] for i in range(10)]
+    assert last == "… and 2 more machines"
+    assert format_history(history[:3]) == format_history([record | {"iteration": step} for step in range(3)])

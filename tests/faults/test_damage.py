@@ -137,6 +137,18 @@ def test_a_checkpoint_that_another_fit_writes(folder):
     run(*command)
 
 
+def test_what_a_shell_does_not_guess(folder, tmp_path):
+    """A fit that would replace a checkpoint unasked, probabilities that there are none of, columns of what?"""
+    command = ("fit", folder / "plain.zarr", folder / "new.zarr", *FLAGS, "--checkpoint", folder / "checkpoint.zarr")
+    refused("Checkpoint that would be replaced", *command)
+    refused("No probabilities", "predict", folder / "model.zarr", folder / "plain.zarr", tmp_path / "p.csv", "--proba")
+    (tmp_path / "a.csv").write_text("a,b,c,label\n1,2,3,x\n2,1,3,y\n")
+    run("ingest", tmp_path / "a.csv", tmp_path / "a.zarr")
+    run("fit", tmp_path / "a.zarr", tmp_path / "m.zarr")
+    (tmp_path / "a.csv").write_text("a,b,c,id,label\n1,2,3,0,x\n2,1,3,1,y\n")
+    refused("Columns that are no features", "evaluate", tmp_path / "m.zarr", tmp_path / "a.csv")
+
+
 def test_real_targets_are_no_classes(tmp_path):
     with StoreWriter(tmp_path / "a.zarr") as writer:
         writer.append(X, np.linspace(0, 1, ROWS))
@@ -294,7 +306,11 @@ FAULTS = [
     Fault("Unfinished store", **of("plain.zarr", lambda path: (path / "manifest.json").unlink())),
     Fault("Something else than a store", **of("plain.zarr", a_file)),
     Fault("Zarr data of another program", **of("plain.zarr", of_another_program)),
-    Fault("One thing in place of another", **of("plain.zarr", replace("checkpoint.zarr"))),
+    Fault(
+        "One thing in place of another",
+        **of("plain.zarr", replace("checkpoint.zarr"))
+        | {"command": lambda f: ["evaluate", f / "model.zarr", f / "plain.zarr"]},
+    ),
     Fault("One thing in place of another", **of("model.zarr", replace("zstd.zarr"))),
     Fault("Another format version", **of("plain.zarr", lambda path: forge(path, version))),
     Fault("Another format version", **of("model.zarr", lambda path: forge(path, version))),

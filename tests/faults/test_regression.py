@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from dask_odm import MDDKernelRidge, MDDRidge, load_model
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.evaluation import compare, write_predictions
+from dask_odm.diagnostics.evaluation import compare
+from dask_odm.diagnostics.predictions import write_predictions
 from faults.table import Fault, check_fault, each_way, raises
 from small_stores import store_of
 
@@ -95,6 +97,8 @@ def test_what_a_regressor_does_not_have(tmp_path):
     write(tmp_path)
     MDDRidge().fit(X, Y).save(tmp_path / "m.zarr")
     model, store = load_model(tmp_path / "m.zarr"), Store.open(tmp_path / "s.zarr")
-    raises("Scores of a regressor", lambda: write_predictions(model, store, tmp_path / "p.csv", scores=True))
+    for what in ("scores", "probabilities"):
+        asked = partial(write_predictions, model, store, tmp_path / "p.csv", what=what)
+        raises("Scores of a regressor", asked)
     anew_labels = store_of(tmp_path / "labels.zarr", X, LABELS)
     raises("Labels in place of targets", lambda: compare(model, anew_labels))

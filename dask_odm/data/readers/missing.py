@@ -15,8 +15,18 @@ from dask_odm.data.readers.sources import Source, SourceBlock, joined
 from dask_odm.errors import InputError
 
 _SHOWN_COLUMNS = 5
-_WAY_OUT = "fill them in, or drop those rows with drop_missing=True (--drop-missing)"
 _log = logging.getLogger("dask_odm")
+
+
+class MissingValuesError(InputError):
+    """Values are missing; ``found`` says which and where, without the way out of `ingest`."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"{self.found}; fill them in, or drop those rows with drop_missing=True (--drop-missing)."
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class CompleteRows:
 
         Raises
         ------
-        InputError
+        MissingValuesError
             Values are missing and rows are not to be dropped: names columns and counts, and the first place.
         """
         for block in self._source.blocks():
@@ -74,7 +84,7 @@ class CompleteRows:
             else:
                 yield block
         if self._first is not None:
-            raise InputError(self._complaint())
+            raise MissingValuesError(self._complaint())
         if self.dropped:
             _log.info("%s: %d rows with missing values dropped", self._source.description, self.dropped)
 
@@ -95,7 +105,7 @@ class CompleteRows:
         more = len(order) - _SHOWN_COLUMNS
         if more > 0:
             shown.append(f"{more} more column{'s' if more > 1 else ''}")
-        return f"{where}: missing values in {joined(shown)}, first at {first.removeprefix(f'{where}, ')}; {_WAY_OUT}."
+        return f"{where}: missing values in {joined(shown)}, first at {first.removeprefix(f'{where}, ')}"
 
 
 def _missing(block: SourceBlock) -> _Missing | None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.columns import Columns, choose_columns
-from dask_odm.data.readers.missing import CompleteRows
+from dask_odm.data.readers.missing import CompleteRows, MissingValuesError
 from dask_odm.data.readers.sources import (
     Source,
     SourceBlock,
@@ -214,8 +214,8 @@ def frame_rows(frame: Any, dtype: str = "float64", where: str = "X") -> tuple[np
     source = TableSource(where, columns, lambda: iter([batch]), dtype=dtype, block_bytes=max(1, 8 * frame.size))
     try:
         blocks = [block.X for block in CompleteRows(source).blocks()]
-    except InputError as error:
-        raise InputError(str(error).replace(" with drop_missing=True (--drop-missing)", "")) from None
+    except MissingValuesError as error:
+        raise InputError(f"{error.found}; fill them in, or drop those rows.") from None
     X = np.concatenate(blocks) if blocks else np.empty((0, source.n_features), dtype=dtype)
     return X, columns.names
 

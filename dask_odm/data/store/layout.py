@@ -49,7 +49,7 @@ STORE = Wording("store", "re-ingest or restore this file", "Ingest the data agai
 READERS = {
     "store": "dask_odm.open_store",
     "model": "dask_odm.load_model",
-    "checkpoint": "fit with resume=True",
+    "checkpoint": "fit with resume=True (--resume)",
     "prediction": "zarr.open_group",
 }
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ class Store:
     facts : what is said of y without reading it
     source : what was ingested, in words
     digest : SHA-256 of the manifest's content, and so of every file's place, size and checksum
+    title : what messages call it, where that is not by its path
     """
 
     path: str
@@ -80,6 +81,7 @@ class Store:
     facts: TargetFacts
     source: str
     digest: str
+    title: str | None = field(default=None, compare=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -104,6 +106,11 @@ class Store:
         source = documents["zarr.json"]["attributes"].get("source", "")
         keep_entries(root, digest, manifest)
         return cls(root, manifest.layout, facts, str(source), digest)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.title or f"store '{self.path}'"
 
     @property
     def rows(self) -> int:
@@ -307,18 +314,18 @@ class Store:
         """Raise InputError, with the way out, unless rows have class labels, which ``purpose`` needs."""
         if self.y_kind == "real":
             raise InputError(
-                f"store '{self.path}' holds real targets, not the labels of classes; ingest the data again with "
+                f"{self.name} holds real targets, not the labels of classes; ingest the data again with "
                 "target='classes' (--target classes)."
             )
         if self.y_kind is None:
-            raise InputError(f"store '{self.path}' has no labels; {purpose} needs them.")
+            raise InputError(f"{self.name} has no labels; {purpose} needs them.")
 
     def require_targets(self, purpose: str = "fit") -> None:
         """Raise InputError, with the way out, unless rows have real targets, which ``purpose`` needs."""
         if self.y_kind != "real":
             what = "the labels of classes" if self.has_y else "no targets"
             raise InputError(
-                f"store '{self.path}' holds {what}, where {purpose} needs real targets; ingest the data again with "
+                f"{self.name} holds {what}, where {purpose} needs real targets; ingest the data again with "
                 "target='real' (--target real)."
             )
 

@@ -284,8 +284,14 @@ def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None
         raise StoreError(
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
         )
-    steps = len(found.attributes["history"]) if found is not None and resume else 0
+    held = 0 if found is None else len(found.attributes["history"])
+    steps = held if resume else 0
     report(CheckpointOpened(path, digest(seed), seed, steps))
+    if held and not resume:
+        logger.warning(
+            "checkpoint '%s' holds %d steps of this fit, which begins anew and replaces them; pass resume=True "
+            "(--resume) to go on from them instead.", path, held
+        )  # fmt: skip
     if found is not None and resume:
         level = found.attributes.get("level")
         logger.info(

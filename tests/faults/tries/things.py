@@ -17,7 +17,7 @@ import numpy as np
 import dask_odm as odm
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.diagnostics.evaluation import write_predictions
+from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers.dual import warm_up
@@ -187,7 +187,7 @@ def _make(folder: Path, seed: int) -> str:
     family.make(**family.parameters | more).fit(str(folder / "store.zarr"))
     family.make(**family.parameters | {"n_partitions": 1}).fit(str(folder / "store.zarr")).save(folder / "model.zarr")
     write_predictions(
-        load_model(folder / "model.zarr"), Store.open(folder / "store.zarr"), folder / "prediction.zarr", scores=True
+        load_model(folder / "model.zarr"), Store.open(folder / "store.zarr"), folder / "prediction.zarr", what="scores"
     )
     return "made"
 
@@ -266,7 +266,7 @@ def _predict(name: str) -> Operation:
     return Operation(
         f"predict to {name[1:]}",
         lambda t, disk, plain: write_predictions(
-            load_model(t.path("model.zarr")), Store.open(t.store), disk / name, scores=True
+            load_model(t.path("model.zarr")), Store.open(t.store), disk / name, what="scores"
         ),
         lambda t, disk, plain: [
             "predict", "--decision-function", str(t.path("model.zarr")), str(t.store), str(disk / name)

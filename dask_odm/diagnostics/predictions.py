@@ -1,0 +1,160 @@
+"""Writes what a model predicts for the rows of a store, chunk by chunk, as CSV or as zarr."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+import numpy as np
+
+from dask_odm.data.store.asides import owned_file
+from dask_odm.data.store.locations import is_address, location_of
+from dask_odm.data.store.records import check_target, write_record
+from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.evaluation import blocks
+from dask_odm.errors import InputError, StoreError
+from dask_odm.typing import Array
+
+KIND = "prediction"
+STDOUT = "-"
+_NAMES = {"scores": "score", "probabilities": "probability"}  # of arrays and columns
+
+
+def check_predictions(out: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Raise InputError where `write_predictions` could not write, before anything is computed."""
+    if out == STDOUT:
+        return
+    path = location_of(out)
+    if path.endswith(".zarr"):
+        check_target(path, KIND, overwrite=overwrite)
+    elif not path.endswith(".csv"):
+        raise InputError(f"'{path}' must end in .csv or .zarr, which tells the format, or be - for stdout.")
+    elif is_address(path):
+        raise InputError(f"'{path}' must end in .zarr: predictions go to an object store in that format only.")
+    elif not os.path.isdir(os.path.dirname(path)):
+        raise InputError(f"cannot write '{path}': there is no folder '{os.path.dirname(path)}'.")
+    elif os.path.isdir(path) or (os.path.lexists(path) and not overwrite):
+        raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it if it is a file.")
+
+
+def write_predictions(
+    model: Any, store: Store, out: str | os.PathLike[str], *, what: str = "labels", overwrite: bool = False
+) -> int:
+    """Write a prediction for every row of a store, in their order, and return their number.
+
+    Parameters
+    ----------
+    model : fitted classifier or regressor
+    store : Store
+    out : path, or "-" for CSV on stdout
+        ``.csv``: one column, ``label`` or ``score``; a column ``score LABEL`` each where a row has a score a class, and
+        always a column ``probability LABEL`` each.
+        ``.zarr``: array ``score``, array ``probability``, or array ``y`` of codes, indices into ``classes`` of the
+        group's attribute ``content``. Of a regressor: a column ``prediction``, or one each of several targets; an array
+        ``y`` of numbers. Written aside and renamed into place.
+    what : {"labels", "scores", "probabilities"}, default="labels"
+        Of a classifier: what `predict`, `decision_function` or `predict_proba` gives.
+    overwrite : bool
+        Replace what an earlier prediction wrote.
+
+    Raises
+    ------
+    InputError
+        The output exists, has another suffix, or the rows have another number of features; or the model has no such
+        thing as is asked for.
+    StoreError
+        The disk is full, or the store is damaged.
+    """
+    check_predictions(out, overwrite=overwrite)
+    path = STDOUT if out == STDOUT else location_of(out)
+    lazy = require_method(model, what)(store.path)
+    found = blocks(lazy, "predict")
+    if path == STDOUT or path.endswith(".csv"):
+        _write_csv(path, found, _titles(model, lazy, what))
+    elif what in _NAMES:
+        rows = _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype if what == "probabilities" else store.dtype)
+        write_record(path, KIND, {_NAMES[what]: rows}, _content(model), overwrite=overwrite)
+    else:
+        write_record(path, KIND, {"y": _values(model, store, lazy, found)}, _content(model), overwrite=overwrite)
+    return store.rows
+
+
+def require_method(model: Any, what: str) -> Callable[[str], Any]:
+    """What a model gives of the rows of a store; InputError, with the way out, where it has no such thing."""
+    if not hasattr(model, "classes_") and what in _NAMES:
+        none = "decision function (--decision-function)" if what == "scores" else "probabilities (--proba)"
+        raise InputError(f"a regressor has no {none}: its predictions are numbers.")
+    if what == "probabilities" and not hasattr(type(model), "predict_proba"):
+        raise InputError(
+            f"{type(model).__name__} has no probabilities; ODMClassifier and ODMClassifierCV (--estimator odm, or "
+            "'dask-odm search') have, fitted with loo=True (--loo)."
+        )
+    method = {"labels": "predict", "scores": "decision_function", "probabilities": "predict_proba"}[what]
+    found: Callable[[str], Any] = getattr(model, method)
+    return found
+
+
+def _titles(model: Any, lazy: Any, what: str) -> list[str]:
+    """Of the columns of CSV text."""
+    classes = getattr(model, "classes_", None)
+    name = _NAMES.get(what, "prediction" if classes is None else "label")
+    if lazy.ndim == 1:
+        return [name]
+    return [f"{name} {each}" for each in (range(lazy.shape[1]) if classes is None else classes.tolist())]
+
+
+def _values(model: Any, store: Store, lazy: Any, found: Iterator[Array]) -> _Stream:
+    """Codes of labels, or a regressor's numbers."""
+    if not hasattr(model, "classes_"):
+        return _Stream(found, (store.rows, *lazy.shape[1:]), store.dtype)
+    codes = (np.searchsorted(model.classes_, labels) for labels in found)
+    return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
+
+
+def _content(model: Any) -> dict[str, Any]:
+    if hasattr(model, "classes_"):
+        return {"classes": model.classes_.tolist()}
+    return {"targets": model._model.outputs}
+
+
+def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
+    if path == STDOUT:
+        _write_lines(sys.stdout, found, titles)
+        return
+    try:
+        with owned_file(path) as new:
+            with open(new, "w", encoding="utf-8", newline="") as file:
+                _write_lines(file, found, titles)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+    except OSError as error:
+        raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+
+
+def _write_lines(file: TextIO, found: Iterator[Array], titles: list[str]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(titles)
+    for values in found:
+        words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
+        writer.writerows(words.reshape(len(words), -1).tolist())
+
+
+class _Stream:
+    """Values that arrive block by block, as a `RowSource` that can be read once, from start to end."""
+
+    def __init__(self, found: Iterator[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._found, self._left = found, np.empty((0, *shape[1:]), dtype=dtype)
+
+    def __getitem__(self, rows: slice) -> Array:
+        count = min(rows.stop, self.shape[0]) - rows.start
+        parts = [self._left]
+        while sum(map(len, parts)) < count:
+            parts.append(next(self._found).astype(self.dtype, copy=False))
+        values = np.concatenate(parts)
+        self._left = values[count:]
+        return values[:count]
