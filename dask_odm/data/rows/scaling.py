@@ -26,6 +26,11 @@ def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
         _scale_row_by_row(frozen(X), shift, factor, out)
 
 
+def expect_many() -> None:
+    """Load the loop: rows will be scaled few at a time, but many in all."""
+    _scale_row_by_row.made()
+
+
 @compiled_in_order
 def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None:
     """Without the two float64 copies that NumPy would make, and several times as fast."""

@@ -120,6 +120,12 @@ class StoredData:
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"
 
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        return 0
+
+    def pair_bytes(self) -> int:
+        return 0
+
     def sample(self, count: int, seed: int) -> MemoryData:
         share, found = count / max(1, self.labelled_rows), []
         for block in self.store.column_blocks():

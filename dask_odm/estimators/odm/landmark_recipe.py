@@ -23,7 +23,7 @@ from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import KernelData, Purpose, TrainingData
 from dask_odm.estimators.odm.certificate import is_cheap, relative_gap
 from dask_odm.estimators.odm.finishing import stopped_at
-from dask_odm.estimators.odm.left_out import attributes_of
+from dask_odm.estimators.odm.left_out import LEFT_OUT_BYTES, attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
@@ -97,7 +97,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Seque
     data, fit = data.merged(), replace(fit, landmarks="uniform" if fit.landmarks == "support" else fit.landmarks)
     here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
     count = _count(data.rows, fit)
-    spare = here.memory - _require(here, count, data, fit)
+    spare = here.memory - _require(here, count, data, fit, data.pair_bytes() if pairs else 0)
     whole = data.seen_by(fit.kernel)
     join = Joined(pairs, joined_attributes)
     with single_threaded_blas, rescaling_advised():
@@ -146,14 +146,14 @@ def _count(rows: int, fit: ODMFit) -> int:
     return min(rows, asked)
 
 
-def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit) -> int:
-    """Bytes that Newton takes in this process; MemoryLimitError where it, or a certificate after it, does not fit."""
-    needed = solver_bytes(count, data.features, data.rows, data.dtype.itemsize)
-    if data.in_memory:
-        needed += 4 * 8 * data.rows
+def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
+    """Bytes that Newton, and ``more``, take here; MemoryLimitError where they, or a certificate after, do not fit."""
+    left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
+    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
+    needed += more
     here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
     if fit.certify:  # told now, not after the fit
-        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, 0)
+        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return needed
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
+from dask_odm.data.rows.scaled import ScaledRows
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import folds_of, uniforms_of
 from dask_odm.errors import InputError
@@ -185,7 +186,7 @@ def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, 
     return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
 
 
-def _features(landmarks: Landmarks, rows: Array | SparseRows) -> Array:
+def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows) -> Array:
     """``L⁻¹ k`` of every row, (n, r), in the rows' dtype."""
     out = np.empty((rows.shape[0], len(landmarks)), rows.dtype)
     _ = landmarks.panels, landmarks._packed  # before threads ask for them
