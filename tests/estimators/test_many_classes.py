@@ -83,10 +83,15 @@ def test_machines_share_one_set_of_landmarks(rows, tmp_path):
 def test_sparse_rows_are_learned_as_dense_ones(rows):
     X, y = rows
     X = np.where(np.abs(X) < 0.5, 0.0, X)
-    for settings in (LANDMARK, LINEAR):
-        dense = ODMClassifier(**settings).fit(X, y).decision_function(X)
-        sparse = ODMClassifier(**settings).fit(csr_array(X), y).decision_function(csr_array(X))
-        np.testing.assert_allclose(sparse, dense, atol=1e-4)
+    X[4], y = X[2], np.where(np.arange(len(y)) == 4, y[2], y)  # equal rows
+    weight = np.where(np.arange(len(y)) == 7, 0.0, 1.0)  # and one that does not take part
+    for settings in SETTINGS:
+        dense = ODMClassifier(**settings).fit(X, y, weight)
+        sparse = ODMClassifier(**settings).fit(csr_array(X), y, weight)
+        np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), atol=1e-4)
+        if settings is EXACT:
+            np.testing.assert_array_equal(sparse.support_, dense.support_)
+            np.testing.assert_array_equal(sparse.support_vectors_.toarray(), X[sparse.support_])
 
 
 @pytest.mark.parametrize("upsilon", [0.0, 0.3])

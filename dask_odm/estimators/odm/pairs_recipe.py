@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import OneOfMany
@@ -41,14 +42,20 @@ PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some
 PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no limit is set
 SAMPLE = 256  # rows whose values among themselves tell how these are rounded
 FEW = 256  # rows of a pair that is solved to rounding: it takes no longer
+DENSE_BYTES = 1 << 28  # of sparse rows that are made dense
 ROUNDING = 1e-14  # the gap that is as good as none
 _ALL = np.empty(0, np.int64)
 PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Whether all pairs are learned at once: of dense rows in memory, where no pair has many, without a checkpoint."""
-    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData) or not isinstance(data.held.X, np.ndarray):
+    """Whether all pairs are learned at once: of rows in memory, where no pair has many, without a checkpoint.
+
+    Sparse rows are made dense for it, where that takes little memory.
+    """
+    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData):
+        return False
+    if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > DENSE_BYTES:
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
@@ -58,16 +65,22 @@ def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
 def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
     """Train a machine for every two of ``pairs`` classes."""
     assert isinstance(data, MemoryData)
-    data = data.merged()
+    _require(data, np.bincount(data.held.y.astype(np.int64)).tolist())
+    given, data = data, _dense(data).merged()
     seen = data.seen_by(fit.kernel, _scaling(data, fit))
     rows = [np.flatnonzero(data.held.y == code) for code in range(pairs)]
-    _require(data, [len(each) for each in rows])
     with single_threaded_blas, rescaling_advised():
         work = _Pairs.of(seen, rows, fit)
         found = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
         for record in chain.from_iterable(solution.history for solution in found):
             report_step(record)
-    return _finish(seen, rows, found, fit)
+    return _finish(given, seen, rows, found, fit)
+
+
+def _dense(data: MemoryData) -> MemoryData:
+    """The same rows as an array."""
+    held = data.held
+    return replace(data, held=replace(held, X=held.X.toarray())) if issparse(held.X) else data
 
 
 def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
@@ -179,14 +192,20 @@ def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
     return 2.0 * float(np.abs(rounded - exact).max())
 
 
-def _finish(seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit) -> Trained:
-    """One model of all pairs; its support is in the order of the classes, so that few machines share a part of it."""
+def _finish(
+    given: MemoryData, seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit
+) -> Trained:
+    """One model of all pairs, of rows as they were ``given``.
+
+    Its support is in the order of the classes, so that few machines share a part of it.
+    """
     numbers = np.concatenate(rows)
     used = np.zeros(len(numbers), dtype=bool)
     for _, places, part in _placed(rows, found):
         require_finite_solution(part)
         used[places] |= part != 0.0
-    raw, support = seen.chosen_pivots(numbers[used])
+    support = seen.data.held.kept[numbers[used]]
+    raw = given.held.raw(np.searchsorted(given.held.kept, support))
     coefficients, ends = np.zeros((len(found), len(support))), np.concatenate([[0], np.cumsum(used)])
     for i, places, part in _placed(rows, found):
         coefficients[i, ends[places.start] : ends[places.stop]] = part[used[places]]
