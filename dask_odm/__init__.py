@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dask_odm.data.store.interchange import open_store
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.plotting import (
+        plot_confusion,
         plot_margin_distribution,
         plot_reliability,
         plot_roc,
@@ -49,6 +50,7 @@ __all__ = [
     "listen",
     "load_model",
     "open_store",
+    "plot_confusion",
     "plot_margin_distribution",
     "plot_reliability",
     "plot_roc",
@@ -68,6 +70,7 @@ _HOME = {
     "listen": "dask_odm.events",
     "load_model": "dask_odm.estimators.saving",
     "open_store": "dask_odm.data.store.interchange",
+    "plot_confusion": "dask_odm.diagnostics.plotting",
     "plot_margin_distribution": "dask_odm.diagnostics.plotting",
     "plot_reliability": "dask_odm.diagnostics.plotting",
     "plot_roc": "dask_odm.diagnostics.plotting",

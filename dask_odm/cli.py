@@ -250,7 +250,9 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
 @click.argument("source", metavar="SRC")
 @row_options
 @place_options
-@click.option("--pictures", metavar="FOLDER", help="Draw ROC and reliability into the folder, as far as there are any.")
+@click.option(
+    "--pictures", metavar="FOLDER", help="Draw confusion, ROC and reliability into the folder, as far as there are any."
+)
 @json_option
 def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures: str | None, as_json: bool) -> None:
     """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
@@ -270,6 +272,8 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
         with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
+    if drawn == {"pictures": []}:
+        click.echo("dask-odm: of a regressor there is nothing to draw.", err=True)
     result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
     told = {name: value for name, value in result.items() if name not in _IN_TABLE}
     _emit(as_json, result, f"{found.table()}\n\n{listing(told)}")

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from dask_odm.cli_words import shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
 
 NO_OPTION = {"warm_start": "a command has no fit before it"}
@@ -33,13 +34,18 @@ class EstimatorCommand(click.Command):
         entry = by_word(chosen.type_cast_value(ctx, _named(args)))
         estimator = entry.load()
         ctx.meta[_OPTIONS] = [chosen, *options_of(estimator)]
+        return self._parsed(ctx, args, estimator)
+
+    def _parsed(self, ctx: click.Context, args: list[str], estimator: type[Any]) -> list[str]:
+        """As click does it; of an option that only others have it is told what takes its place."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            instead = getattr(estimator, "_instead", {}).get(error.option_name.lstrip("-").upper())
+            option, known = error.option_name, getattr(estimator, "_instead", {})
+            instead = known.get(option.lstrip("-"), known.get(option.lstrip("-").upper()))
             if instead is None:
                 raise
-            raise click.NoSuchOption(error.option_name, f"No option {error.option_name}: {instead}", ctx=ctx) from error
+            raise click.NoSuchOption(option, f"No option {option}: {shell_words(instead, ())}", ctx=ctx) from error
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
@@ -51,8 +57,9 @@ class SearchCommand(EstimatorCommand):
     """A command with the options of the estimator that searches for settings."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_OPTIONS] = options_of(by_word(SEARCHER).load())
-        return click.Command.parse_args(self, ctx, args)
+        estimator = by_word(SEARCHER).load()
+        ctx.meta[_OPTIONS] = options_of(estimator)
+        return self._parsed(ctx, args, estimator)
 
 
 def _estimator_option() -> click.Option:

@@ -157,9 +157,14 @@ def test_words(text, said):
 
 
 def test_an_option_of_others_is_told_by_what_takes_its_place(rows, tmp_path):
-    for option in ("--C", "--c"):
-        line = run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", option, 1, status=2).stderr
-        assert f"No option {option}: lam is the weight" in " ".join(line.split())
+    for command, option, instead in (
+        ("fit", "--C", "lam is the weight"),
+        ("fit", "--c", "lam is the weight"),
+        ("fit", "--probability", "--loo makes a model"),
+        ("search", "--probability", "--loo makes a model"),
+    ):
+        line = run(command, rows[0] / "rows.zarr", tmp_path / "m.zarr", option, 1, status=2).stderr
+        assert f"No option {option}: {instead}" in " ".join(line.split())
 
 
 def test_the_weight_of_a_class_is_an_option(rows, tmp_path):

@@ -80,9 +80,11 @@ def checkpoint_facts(record: Record) -> dict[str, Any]:
 
 
 def search_facts(model: Any) -> dict[str, Any]:
-    """Return what a search found and tried, nothing of a model that was not searched for."""
-    names = ("best_params", "best_score", "best_index", "cv_results")
-    return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
+    """Return what a search found and, unless the model is from a file, tried; nothing of one not searched for."""
+    tried = ("best_index", "cv_results") if hasattr(model, "cv_results_") else ()
+    return {
+        name: getattr(model, f"{name}_") for name in ("best_params", "best_score", *tried) if hasattr(model, f"{name}_")
+    }
 
 
 def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:

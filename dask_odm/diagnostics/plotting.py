@@ -1,8 +1,9 @@
-"""Plots for a person: margins, the ROC, the reliability of probabilities, the weights of shards, bad ones in red."""
+"""Plots for a person: margins, confusion, ROC, reliability of probabilities, weights of shards, bad ones in red."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from dask_odm.errors import DaskODMError, InputError
 
 NAMED = 6  # suspects in a title
+COUNTED = 12  # classes of which a picture of their confusion has the counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,6 +138,40 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
+    """Draw which class the rows of every class are taken for, as shares of these; of few classes with the counts.
+
+    Parameters
+    ----------
+    evaluation : dask_odm.diagnostics.evaluation.Evaluation
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a figure of its own, as `plot_margin_distribution` has it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    PlottingUnavailableError
+        If matplotlib is not installed.
+    """
+    names, counts = [str(label) for label in evaluation.classes], evaluation.confusion[: len(evaluation.classes)]
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    ax = _new_axes() if ax is None else ax
+    drawn = ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    figure: Any = ax.figure
+    figure.colorbar(drawn, ax=ax, label="share of the rows of a class")
+    if len(names) <= COUNTED:
+        for (i, j), count in np.ndenumerate(counts):
+            ax.text(j, i, str(count), ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
+    ticks = np.arange(len(names))
+    ax.set_xticks(ticks, names, rotation=90 if len(names) > COUNTED else 0)
+    ax.set_yticks(ticks, names)
+    ax.set(xlabel="predicted", ylabel="true", title="Confusion")
+    return ax
+
+
 def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the share of rows that are of a class over the probability that the model gave it; both agree at best.
 
@@ -171,9 +207,9 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def draw(found: Any, folder: str) -> list[str]:
-    """Draw what an evaluation has, ROC and reliability, as PNG files into a ``folder``; returns their paths."""
+    """Draw what an evaluation has, of confusion, ROC and reliability, as PNG files into a ``folder``: their paths."""
     drawn = []
-    for name, plot, has in (("roc", plot_roc, "roc"), ("reliability", plot_reliability, "probabilities")):
+    for name, plot, has in _DRAWN:
         if getattr(found, has, None) is None or (name == "roc" and found.roc.area is None):
             continue
         os.makedirs(folder, exist_ok=True)
@@ -182,6 +218,13 @@ def draw(found: Any, folder: str) -> list[str]:
         figure.savefig(path)
         drawn.append(path)
     return drawn
+
+
+_DRAWN: tuple[tuple[str, Callable[[Any], Any], str], ...] = (  # file, function, what an evaluation must have
+    ("confusion", plot_confusion, "confusion"),
+    ("roc", plot_roc, "roc"),
+    ("reliability", plot_reliability, "probabilities"),
+)
 
 
 def _title(suspects: list[Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -25,6 +25,10 @@ class NoProbabilitiesError(InputError, AttributeError):
 
 class ProbabilisticClassifier(StoreClassifier):
     """A classifier with `predict_proba` where it has a ``probability_link_``, which ``loo`` asks for."""
+
+    _instead: ClassVar[dict[str, str]] = {
+        "probability": "loo=True (--loo) makes a model that has probabilities, without refits."
+    }
 
     @property
     def predict_proba(self) -> Callable[[Any], Any]:

@@ -238,6 +238,7 @@ class ODMClassifier(ProbabilisticClassifier):
         **RUN_CONSTRAINTS,
     }
     _instead: ClassVar[dict[str, str]] = {
+        **ProbabilisticClassifier._instead,
         "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
