@@ -34,7 +34,8 @@ from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import block_rows, group_count, groups_of_sums
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, ThreadPasses
-from dask_odm.problems.span import SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import SpanQuery
 from dask_odm.strategies.shuffle import partition_arrays
 from dask_odm.typing import Array
 
