@@ -1,17 +1,23 @@
-"""What a worker takes: a bare one stays lean, and a task stays within what was projected for it."""
+"""What a worker or a fit takes: a bare worker stays lean, and tasks and fits stay within what was projected."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
 
+from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm.data.rows import scaled
 from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
@@ -140,3 +146,33 @@ def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, 
     assert seen.peak > n * (n + 1) // 8 * np.dtype(dtype).itemsize, (
         "tiles are kept: of active rows, half of all or more"
     )
+
+
+@pytest.mark.parametrize(
+    ("classes", "settings"),
+    [
+        (2, {"solver": "landmark", "n_landmarks": 50}),
+        (2, {"solver": "landmark", "n_landmarks": 50, "loo": True}),
+        (4, {"solver": "landmark", "n_landmarks": 50}),
+        (4, {"solver": "newton", "kernel": "linear"}),
+    ],
+    ids=str,
+)
+def test_a_fit_in_memory_stays_within_its_projection(monkeypatch, classes, settings):
+    """With no byte to spare it keeps no kernel values; its data are not copied to be scaled, were they this many."""
+    monkeypatch.setattr(scaled, "COPIED_BYTES", 0)
+    X = np.random.default_rng(0).standard_normal((30_000, 80)).astype(np.float32)
+    y = X[:, :classes].argmax(axis=1)
+    model = ODMClassifier(lam=1e3, random_state=0, scale="standard", **settings)
+    with pytest.raises(MemoryLimitError) as refused:
+        model.set_params(memory_limit=1).fit(X, y)
+    projected = int(1.01 * parse_bytes(re.search(r"needs ([\d.]+ \w+)", str(refused.value))[1]))
+    model.set_params(memory_limit=projected).fit(X[:1000], y[:1000])  # what is loaded once is no part of a fit
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= projected + CPU_COUNT * (5 << 20)  # blocks that threads work in
+    assert projected <= 4 * peak, "a projection far too high refuses what would fit"

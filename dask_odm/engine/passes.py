@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.engine.turns import current_turn
 from dask_odm.events import Meter
 from dask_odm.kernels.sums import tree_sum
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
@@ -103,7 +104,13 @@ class StorePasses:
         of_groups: Sequence[Any] = (),
         nbytes: int = 0,
     ) -> Any:
-        """As `Passes.run`: answers that are large are added up on the workers, by the same tree."""
+        """As `Passes.run`: answers that are large are added up on the workers, by the same tree.
+
+        Works that take turns have their passes made one; see `dask_odm.engine.joint_passes`.
+        """
+        turn = current_turn()
+        if turn is not None:
+            return turn.ask(AskedPass(self, query, method, arguments, of_groups, nbytes))
         groups = chunk_groups(self.store.n_chunks)
         count = task_count(len(groups), self.cluster.slots)
         each = len(groups) // count
@@ -151,6 +158,22 @@ class StorePasses:
                 )
 
             return tree_sum(run_threads(work, range(0, len(groups), each), self.cluster.threads))
+
+
+@dataclass(frozen=True, eq=False)
+class AskedPass:
+    """A pass as `StorePasses.run` is asked for it, by a work that waits for the answer."""
+
+    passes: StorePasses
+    query: Any
+    method: Callable[..., Any]
+    arguments: Sequence[Any]
+    of_groups: Sequence[Any]
+    nbytes: int
+
+    def run(self) -> Any:
+        """The answer."""
+        return self.passes.run(self.query, self.method, *self.arguments, of_groups=self.of_groups, nbytes=self.nbytes)
 
 
 def sum_groups(

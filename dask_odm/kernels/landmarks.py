@@ -51,7 +51,7 @@ class Landmarks:
     index: NDArray[np.int64]
 
     @classmethod
-    def of(cls, kernel: Kernel, candidates: Array, index: Array | None = None) -> Landmarks:
+    def of(cls, kernel: Kernel, candidates: Array, index: Array | None = None, *, trace: float = 0.0) -> Landmarks:
         """The ``candidates`` (m, d) that are independent to the precision of their dtype: pivoted Cholesky in float64.
 
         Parameters
@@ -59,6 +59,8 @@ class Landmarks:
         candidates : ndarray of shape (m, d)
         index : int64 ndarray of shape (m,), optional
             Row numbers of the candidates; by default 0 … m−1.
+        trace : float
+            The others may be left at most this share of the trace of the candidates' Gram matrix.
 
         Raises
         ------
@@ -69,7 +71,10 @@ class Landmarks:
         everyone = cls(kernel, np.ascontiguousarray(candidates), numbers)
         K = everyone.gram
         with single_threaded_blas:
-            _, pivots, rank, _ = lapack.dpstrf(K, tol=rank_floor(K.diagonal(), candidates.dtype, len(K)), lower=1)
+            L, pivots, rank, _ = lapack.dpstrf(K, tol=rank_floor(K.diagonal(), candidates.dtype, len(K)), lower=1)
+        if trace > 0:
+            left = K.trace() - np.cumsum(np.square(np.tril(L)[:, :rank]).sum(axis=0))
+            rank = min(rank, 1 + np.count_nonzero(left > trace * K.trace()))
         if rank >= len(K):
             return everyone
         chosen = np.sort(pivots[: max(1, rank)] - 1)

@@ -44,7 +44,7 @@ def padded(width: int) -> int:
 
 
 @inlined
-def _power_float32(t: Any) -> Any:
+def power_float32(t: Any) -> Any:
     """``2**min(t, 0)``; smaller than 2**-126 becomes that."""
     c0, c1, c2, c3, c4, c5, c6 = _P32
     x = min(max(t, np.float32(-126.0)), np.float32(0.0))
@@ -56,7 +56,7 @@ def _power_float32(t: Any) -> Any:
 
 
 @inlined
-def _power_float64(t: Any) -> Any:
+def power_float64(t: Any) -> Any:
     """``2**min(t, 0)``; smaller than 2**-1022 becomes that."""
     c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _P64
     x = min(max(t, -1022.0), 0.0)
@@ -83,14 +83,14 @@ def _power_float64(t: Any) -> Any:
 def exp2_float32(t: Any, bias: Any) -> None:
     """``t <- 2**min(t, 0) + bias`` for a flat float32 array."""
     for i in range(t.size):
-        t[i] = _power_float32(t[i]) + bias
+        t[i] = power_float32(t[i]) + bias
 
 
 @compiled
 def exp2_float64(t: Any, bias: Any) -> None:
     """``t <- 2**min(t, 0) + bias`` for a flat float64 array."""
     for i in range(t.size):
-        t[i] = _power_float64(t[i]) + bias
+        t[i] = power_float64(t[i]) + bias
 
 
 # Products and distances, float32 and float64 have functions of their own, between which the outermost loops choose by
@@ -198,7 +198,7 @@ def _make_entries(
 
 
 @inlined
-def _store(power: Any, t: Any, out: Any, bias: Any) -> None:
+def store_powers(power: Any, t: Any, out: Any, bias: Any) -> None:
     """``out <- 2**min(t, 0) + bias``."""
     for i in range(out.size):
         out[i] = power(t[i]) + bias
@@ -294,9 +294,9 @@ def store_loop(narrow: bool) -> Callable[..., None]:
                     at = (i + r) * m
                     row, out = entries[r * size : (r + 1) * size], tile[at + begin : at + end]
                     if narrow:
-                        _store(_power_float32, row, out, bias)
+                        store_powers(power_float32, row, out, bias)
                     else:
-                        _store(_power_float64, row, out, bias)
+                        store_powers(power_float64, row, out, bias)
 
     return store
 

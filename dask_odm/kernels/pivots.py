@@ -194,7 +194,8 @@ def choose(
     method : str
         "uniform": drawn with equal probability, dependent rows left out. "rp": by randomly pivoted Cholesky.
     trace : float
-        For "rp": stop after the first block that leaves at most this share of the kernel's trace.
+        For "rp": stop after the first block that leaves at most this share of the kernel's trace. For "uniform": of
+        those that are drawn as many as leave at most this share of their own trace.
     rows : int, optional
         For "rp": about how many uniformly drawn rows are candidates, no fewer than ``count``; by default all rows are.
         Twenty candidates per landmark leave hardly more of the trace than all rows, and a pass costs O(rows · count²).
@@ -207,7 +208,7 @@ def choose(
     with single_threaded_blas:
         if method == "uniform":
             numbers = np.sort(_drawn(source, Race(kernel, None, method, count, 0.0, seed, 0)).numbers)
-            return Landmarks.of(kernel, source.take(numbers), numbers)
+            return Landmarks.of(kernel, source.take(numbers), numbers, trace=trace)
         wanted = source.n if rows is None else max(rows, count)
         share = min(1.0, wanted / max(1, source.n))
         return _by_residual(Race(kernel, None, method, 0, 0.0, seed, 0, share), source, count, trace, wanted)

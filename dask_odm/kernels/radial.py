@@ -113,11 +113,13 @@ class RBF(_Radial):
     _constants: ClassVar[int] = 2
 
     @property
-    def _scale(self) -> float:
+    def scale(self) -> float:
+        """What products of two rows are multiplied by, for entries that are powers of two."""
         return 2.0 * self.gamma / LOG2
 
-    def _norms(self, X: Array) -> Array:
-        return -0.5 * self._scale * np.einsum("ij,ij->i", X, X)
+    def norms(self, X: Array) -> Array:
+        """What the rows (n, d) by themselves add to their entries, (n,)."""
+        return -0.5 * self.scale * np.einsum("ij,ij->i", X, X)
 
     def _by_loop(self, d: int) -> bool:
         return d < WIDE
@@ -128,14 +130,14 @@ class RBF(_Radial):
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
         packed, d = self._room_for(X, out), X.shape[1]
         rows = packed.matrix
-        np.multiply(X, X.dtype.type(self._scale), out=rows[:, :d])
-        rows[:, d] = self._norms(X)
+        np.multiply(X, X.dtype.type(self.scale), out=rows[:, :d])
+        rows[:, d] = self.norms(X)
         rows[:, d + 1] = 1.0
         rows[:, d + 2 :] = 0.0
         return packed
 
     def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        (n, d), norms = X.shape, self._norms(X)
+        (n, d), norms = X.shape, self.norms(X)
         if not self._by_loop(d):
             packed = self._room_for(X, out)
             rows = packed.matrix

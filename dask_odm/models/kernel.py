@@ -13,7 +13,8 @@ from dask_odm.data.rows.scaling import FEW, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
-from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.skipping import Tiles, tiles_of
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.models.base import require_finite_parts
 from dask_odm.models.pairs import class_scores, require_pairs
@@ -24,6 +25,23 @@ SLAB_TILES = 16  # tiles of rows whose scores of all machines are held at a time
 SUPPORT_BYTES = 16 << 20  # of support rows that are scaled and packed at a time
 SUPPORT_ROWS = 4096  # and the most of them
 PAIR_SUPPORT = 256  # support rows of a tile where classes make pairs: mostly of one class, which few machines know
+
+
+@dataclass(frozen=True, eq=False)
+class _SupportTile:
+    """Some support rows, packed for the right, and their coefficients for the machines that have any."""
+
+    packed: Any
+    machines: Array | slice
+    coefficients: Array
+
+    @classmethod
+    def of(cls, packed: Any, coefficients: Array, dtype: np.dtype[Any]) -> _SupportTile:
+        """Of coefficients of all machines: of pairs of classes, few have one in a class."""
+        used = np.flatnonzero(coefficients.any(axis=1))
+        if 2 * len(used) > len(coefficients):
+            return cls(packed, slice(None), coefficients.astype(dtype))
+        return cls(packed, used, coefficients[used].astype(dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +114,13 @@ class KernelModel:
         starts = range(0, n, TILE_ROWS)
         scaled_rows = self._scaled(X, dtype)
         with single_threaded_blas:
-            for packed in self._support_blocks(dtype):
+            for tiles, packed in self._support_blocks(dtype):
 
-                def add(start: int, packed: list[tuple[Packed, Array]] = packed) -> None:
+                def add(start: int, tiles: Tiles = tiles, packed: list[_SupportTile] = packed) -> None:
                     rows = slice(start, start + TILE_ROWS)
-                    left = self.kernel.pack_left(scaled_rows(rows))
-                    for right, coefficients in packed:
-                        self._add(left, right, coefficients, values[:, rows], by_tiles)
+                    left = tiles.pack_left(scaled_rows(rows))
+                    for some in packed:
+                        self._add(tiles, left, some, values[:, rows], by_tiles)
 
                 run_threads(add, starts, threads, "predict")
         return values
@@ -119,25 +137,18 @@ class KernelModel:
 
         return scale
 
-    def _add(self, left: Packed, right: Packed, coefficients: Array, values: Array, by_tiles: bool) -> None:
+    def _add(self, tiles: Tiles, left: Any, some: _SupportTile, values: Array, by_tiles: bool) -> None:
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
-        if by_tiles:  # of all machines: nothing times an infinite kernel value is no number either
-            values += coefficients @ self.kernel.tile_packed(left, right).T
-        elif len(self.coefficients) == 1:
-            self.kernel.forward(left, right, coefficients[0], values[0])
-        else:
-            self._add_used(self.kernel.tile_packed(left, right), coefficients, values)
+        if len(self.coefficients) == 1 and not by_tiles:
+            self.kernel.forward(left, some.packed, some.coefficients[0], values[0])
+            return
+        tile = tiles.tile_packed(left, some.packed)
+        if by_tiles and not np.isfinite(tile).all():  # nothing times an infinite value is no number either
+            values[:] = np.nan
+        values[some.machines] += some.coefficients @ tile.T
 
-    def _add_used(self, tile: Array, coefficients: Array, values: Array) -> None:
-        """To the values of machines that have a coefficient here: of pairs of classes, few have one in a class."""
-        used = np.flatnonzero(coefficients.any(axis=1))
-        if 2 * len(used) > len(coefficients):
-            values += coefficients @ tile.T
-        else:
-            values[used] += coefficients[used] @ tile.T
-
-    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[list[tuple[Packed, Array]]]:
-        """Scaled and packed support rows with their coefficients, tile by tile, a bounded number at a time."""
+    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[_SupportTile]]]:
+        """Support rows tile by tile, a bounded number at a time, with what makes tiles of them."""
         n, d = self.support.shape
         most = max(1, min(SUPPORT_ROWS, SUPPORT_BYTES // (d * dtype.itemsize)))
         step = min(PAIR_SUPPORT, most) if self.pairs else most
@@ -145,7 +156,8 @@ class KernelModel:
             rows = self.scaling(self.support[first : first + most].astype(dtype, copy=False))
             coefficients = self.coefficients[:, first : first + most]
             parts = [slice(start, start + step) for start in range(0, len(rows), step)]
-            yield [(self.kernel.pack_right(rows[part]), coefficients[:, part].astype(dtype)) for part in parts]
+            tiles = tiles_of(self.kernel, rows) if self.pairs else self.kernel
+            yield tiles, [_SupportTile.of(tiles.pack_right(rows[part]), coefficients[:, part], dtype) for part in parts]
 
     def arrays(self) -> dict[str, Any]:
         return {

@@ -151,12 +151,16 @@ class Query:
             total += self.features.weighted_sum(X, c * self.features.scores(X, v))
         return total
 
-    def leverages(self, blocks: Iterable[RowBlock], inverse: Array) -> list[Array]:
-        """Scores of the rows at w and, of those with a curvature, ``‖inverse · φ‖²``: a list of (2, n) arrays."""
+    def leverages(self, blocks: Iterable[RowBlock], inverse: Array, decisive: bool = False) -> list[Array]:
+        """Scores of the rows at w and, of those with a curvature, ``‖inverse · φ‖²``: a list of (2, n) arrays.
+
+        With ``decisive`` only of those whose own pull may be what keeps them on their side.
+        """
         found = []
         for X, y, weight in self._pieces(blocks):
             scores = self.features.scores(X, self.w)
-            active = np.flatnonzero(self.loss.evaluate(scores, y, weight)[2])
+            _, dual, c = self.loss.evaluate(scores, y, weight)
+            active = np.flatnonzero((c > 0) & (dual * scores >= 0) if decisive else c)
             pair, step = np.zeros((2, len(y))), block_rows(self.features.d, X)
             pair[0] = scores
             for i in range(0, len(active), step):
@@ -282,9 +286,13 @@ class PrimalProblem:
         total: Array = self._passes.run(query, Query.product, v, of_groups=self._curvatures)
         return total
 
-    def leverages(self, w: Array, inverse: Array) -> Array:
-        """Of all rows in order, scores at ``w`` and, of those with a curvature, ``‖inverse · φ‖²``: float64 (2, n)."""
-        return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse), axis=1)
+    def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
+        """Of all rows in order, scores at ``w`` and, of those with a curvature, ``‖inverse · φ‖²``: float64 (2, n).
+
+        Who asks on which side rows are without themselves needs ``decisive`` ones alone: leaving out a row that pulls
+        against its score drives it further to the side where it is.
+        """
+        return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse, decisive), axis=1)
 
     def slopes(self, w: Array, direction: Array, steps: Array, *, double_precision: bool = False) -> Array:
         """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""

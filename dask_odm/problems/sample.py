@@ -15,6 +15,8 @@ import numpy as np
 
 from dask_odm.typing import Array
 
+AT_ONCE = 1 << 14  # uniform numbers
+
 
 def uniform_numbers(numbers: Array, seed: int) -> Array:
     """One number in (0, 1) for every one of ``numbers``, that it and ``seed`` decide; float64, the same shape."""
@@ -57,7 +59,10 @@ class PrioritySample:
     ) -> PrioritySample:
         """Of rows numbered from ``first``, by their ``weight`` (n,); ``read`` gives rows at ascending positions."""
         at = np.flatnonzero(weight)
-        priority = weight[at] / uniform_numbers(first + at, seed)
+        priority = weight[at]
+        for start in range(0, len(at), AT_ONCE):  # of all rows uniform numbers take several times their memory
+            some = slice(start, start + AT_ONCE)
+            priority[some] /= uniform_numbers(first + at[some], seed)
         if len(at) > size + 1:
             # all of the threshold and above, so that the choice among equals is by number
             threshold = np.partition(priority, len(at) - size - 1)[len(at) - size - 1]

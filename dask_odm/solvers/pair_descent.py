@@ -122,17 +122,12 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     return PairSolution(a, primal, gap, gap <= tol, history)
 
 
-@inlined
-def _row_gap(s: float, margin: float, c: float, low: float, high: float, upsilon: float) -> float:
-    """Of one row, as `RowLosses.row_gaps`."""
-    below, above, over = low - margin, margin - high, upsilon * c
-    up, down = max(s, 0.0), max(-s, 0.0)
-    gap = 0.5 * c * (below - up / c) ** 2 if below > 0.0 else 0.5 * up * up / c - up * below
-    if above > 0.0:
-        gap += 0.5 * over * (above - down / over) ** 2 if over > 0.0 else 0.0
-    elif down > 0.0:
-        gap += 0.5 * down * down / over - down * above
-    return gap
+@compiled
+def _row_gap(s: float, margin: float, c: float, over: float, low: float, high: float) -> float:
+    """Of one row, as `RowLosses.row_gaps`; ``over`` is υ c. Without a branch, so that rows are judged many at once."""
+    below, above, up, down = low - margin, margin - high, max(s, 0.0), max(-s, 0.0)
+    lacking, exceeding = max(below, 0.0) - up / c, max(above, 0.0) - down / max(over, TINY)
+    return 0.5 * (c * lacking * lacking + over * exceeding * exceeding) - up * min(below, 0.0) - down * min(above, 0.0)
 
 
 @compiled
@@ -144,12 +139,12 @@ def _judge(
     loss, gap = 0.0, 0.0
     for i in range(a.size):
         y, c = -1.0 if i < negatives else 1.0, stiffness[i]
-        s, margin = y * a[i], y * (scores[i] + shift)
+        s, margin, over = y * a[i], y * (scores[i] + shift), upsilon * c
         below, above = max(low - margin, 0.0), max(margin - high, 0.0)
-        loss += 0.5 * c * (below * below + upsilon * above * above)
-        near = _row_gap(s, margin - spread, c, low, high, upsilon)
+        loss += 0.5 * (c * below * below + over * above * above)
         # convex in the margin: no margin between the two has more
-        gap += max(near, _row_gap(s, margin + spread, c, low, high, upsilon)) if spread > 0.0 else near
+        near, far = _row_gap(s, margin - spread, c, over, low, high), _row_gap(s, margin + spread, c, over, low, high)
+        gap += max(near, far)
     return loss, gap
 
 
@@ -163,16 +158,29 @@ def _add_row(step: float, near: Array, far: Array, to_near: Array, to_far: Array
 
 
 @compiled
+def _add_rows(K: Array, used: Array, a: Array, out: Array) -> None:
+    """``out += K.T a`` of the rows ``used``, four at a time: ``out`` is read and written a quarter as often."""
+    for at in range(0, used.size - 3, 4):
+        i0, i1, i2, i3 = used[at], used[at + 1], used[at + 2], used[at + 3]
+        s0, s1, s2, s3 = np.float64(a[i0]), np.float64(a[i1]), np.float64(a[i2]), np.float64(a[i3])
+        r0, r1, r2, r3 = K[i0], K[i1], K[i2], K[i3]
+        for j in range(out.size):
+            out[j] += (s0 * r0[j] + s1 * r1[j]) + (s2 * r2[j] + s3 * r3[j])
+    for at in range(used.size // 4 * 4, used.size):
+        step, row = np.float64(a[used[at]]), K[used[at]]
+        for j in range(out.size):
+            out[j] += step * row[j]
+
+
+@compiled
 def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a: Array, out: Array) -> None:
     """``out += K a``, (n,), in float64."""
     n = len(negative)
-    for i in range(a.size):
-        if a[i] != 0.0:
-            step = np.float64(a[i])
-            if i < n:
-                _add_row(step, negative[i], across[i], out[:n], out[n:])
-            else:
-                _add_row(step, positive[i - n], back[i - n], out[n:], out[:n])
+    low, high = np.flatnonzero(a[:n]), np.flatnonzero(a[n:])
+    _add_rows(negative, low, a[:n], out[:n])
+    _add_rows(across, low, a[:n], out[n:])
+    _add_rows(back, high, a[n:], out[:n])
+    _add_rows(positive, high, a[n:], out[n:])
 
 
 @compiled
@@ -189,14 +197,15 @@ def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, term
         terms[3, i], terms[5, i] = c / (1.0 + own * c), own + 1.0 / c if c > 0.0 else terms[4, i]
 
 
-@inlined
+@compiled
 def _change(a: float, score: float, terms: Array, i: int, low: float, high: float) -> tuple[float, float, float]:
     """How far s of a row is from its best value, that value, and how far the row's margin would move."""
     s = terms[0, i] * a
     g = terms[0, i] * score - terms[1, i] * s
     zero = s - s
     new = max(low - g, zero) * terms[2, i] + min(high - g, zero) * terms[3, i]
-    return new - s, new, abs(new - s) * (terms[5, i] if g > high else terms[4, i])
+    below, above = terms[4, i], terms[5, i]  # both are read, so that many rows are told at once
+    return new - s, new, abs(new - s) * (above if g > high else below)
 
 
 @inlined
@@ -262,8 +271,8 @@ def _answer(a: Array, terms: Array) -> float:
     zero = a[0] - a[0]
     out = zero
     for i in range(a.size):
-        s = terms[0, i] * a[i]
-        out += terms[2, i] if s > zero else terms[3, i] if s < zero else zero
+        s, below, above = terms[0, i] * a[i], terms[2, i], terms[3, i]
+        out += below if s > zero else above if s < zero else zero
     return out
 
 

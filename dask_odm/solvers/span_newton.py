@@ -19,7 +19,8 @@ import numpy as np
 from scipy.linalg import blas, solve_triangular
 
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.problems.span import Draw, SpanProblem, SpanSums
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import Draw, SpanSums
 from dask_odm.solvers.krylov import conjugate_gradients
 from dask_odm.solvers.newton import Iterate, Newton, PrimalSolution
 from dask_odm.solvers.sketch import SKETCH, SketchedHessian, solve_factored, times_symmetric

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaled import ScaledRows
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
 from dask_odm.data.rows.stored import (
@@ -37,12 +38,14 @@ from dask_odm.typing import Array
 NO_ROWS = "no row has both a label and a positive weight."
 
 
-def partition_arrays(X: Array | SparseRows, y: Array, weight: Array, partitioner: Partitioner) -> MemoryPartitions:
+def partition_arrays(
+    X: Array | SparseRows | ScaledRows, y: Array, weight: Array, partitioner: Partitioner
+) -> MemoryPartitions:
     """Partitions of scaled rows in memory.
 
     Parameters
     ----------
-    X : ndarray or SparseRows of shape (n, d)
+    X : ndarray, SparseRows or ScaledRows of shape (n, d)
         Scaled rows.
     y, weight : ndarrays of shape (n,)
         Labels ±1 and weights > 0.
@@ -55,7 +58,7 @@ def partition_arrays(X: Array | SparseRows, y: Array, weight: Array, partitioner
     return MemoryPartitions(taken(X, order), y[order], weight[order], order, dealer.counts)
 
 
-def groups_of_arrays(X: Array | SparseRows, partitioner: Partitioner) -> tuple[NDArray[np.int32], int]:
+def groups_of_arrays(X: Array | SparseRows | ScaledRows, partitioner: Partitioner) -> tuple[NDArray[np.int32], int]:
     """The group of every one of scaled rows ``X`` (n, d), and how many groups there are."""
     rng = np.random.default_rng(np.random.SeedSequence(partitioner.seed, spawn_key=(0,)))
     count = min(len(X), partitioner.sample_rows(X.shape[1], X.dtype.itemsize))

@@ -18,7 +18,8 @@ from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import PrimalProblem
 from dask_odm.problems.products import RowProducts
-from dask_odm.problems.span import SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import SpanQuery
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.exact import ExactLimits, solve_exact
 from dask_odm.solvers.linear_newton import solve_newton

@@ -147,6 +147,21 @@ def test_rank_is_cut_where_the_dtype_cannot_tell(dtype):
     assert landmarks.residual(X).max() <= 301 * floor
 
 
+@pytest.mark.parametrize("trace", [0.1, 1e-3])
+def test_no_more_landmarks_than_leave_a_share_of_the_trace(trace):
+    """What the others are left with, by NumPy; fewer landmarks, in the order of choice, leave more."""
+    X, kernel = rows(60), RBF(1.0, 0.5)
+    landmarks = Landmarks.of(kernel, X, trace=trace)
+    pivots, _, _ = pivoted_cholesky(kernel, X, len(landmarks))
+    assert set(landmarks.index) == set(pivots)
+    K = matrix(kernel, X)
+
+    def left(chosen):
+        return np.trace(K - K[:, chosen] @ np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen])) / np.trace(K)
+
+    assert left(pivots) <= trace < left(pivots[:-1])
+
+
 def test_pickles_as_rows_only_and_computes_the_same_factor():
     landmarks = Landmarks.of(RBF(gamma=0.5), rows(400))
     before = landmarks.factor.tobytes()

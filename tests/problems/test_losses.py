@@ -13,7 +13,8 @@ from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss, FusedLoss, Loss, SquaredLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal import PrimalProblem
-from dask_odm.problems.span import Draw, SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import Draw, SpanQuery
 
 N = 200
 LOSSES = [BandLoss(ODMSettings(1e3, 0.3, 0.2), float(N), 1, 0.5, 2.0), SquaredLoss(3.0)]

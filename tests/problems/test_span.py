@@ -8,7 +8,8 @@ import pytest
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
-from dask_odm.problems.span import UNSUPPORTED, Draw, SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import UNSUPPORTED, Draw, SpanQuery
 from small_problems import matrix
 
 KERNELS = [RBF(1.0, 0.4), Laplacian(1.0, 0.3), Polynomial(0.0, 0.2)]

@@ -14,7 +14,8 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import SquaredLoss
 from dask_odm.problems.primal import PrimalProblem
-from dask_odm.problems.span import SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import SpanQuery
 from dask_odm.solvers.linear_newton import solve_newton
 from dask_odm.solvers.span_newton import solve_landmark
 

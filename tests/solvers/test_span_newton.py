@@ -12,7 +12,8 @@ from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.losses import BandLoss
-from dask_odm.problems.span import SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import SpanQuery
 from dask_odm.solvers.active_set import solve_dense
 from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.solvers.span_newton import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,7 @@ from dask_odm.jit import compiled_in_order, frozen
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
+SAMPLE = 512  # rows that tell where features rest
 FEW = 1 << 17  # numbers for which it does not pay to load Numba and the loop, if they are not there
 
 
@@ -23,6 +24,11 @@ def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
         out[:] = (X - shift) * factor
     else:
         _scale_row_by_row(frozen(X), shift, factor, out)
+
+
+def expect_many() -> None:
+    """Load the loop: rows will be scaled few at a time, but many in all."""
+    _scale_row_by_row.made()
 
 
 @compiled_in_order
@@ -76,6 +82,18 @@ class Scaling:
         out = np.empty_like(X, order="C") if out is None else out
         _scale(np.ascontiguousarray(X), self.shift, self.factor, out)
         return out
+
+    def at_rest(self, X: Array, statistics: Statistics) -> Scaling:
+        """The same, but that features become 0 where they are at rest: at their least or largest value, in most rows.
+
+        A kernel of distances does not mind, and most entries of an image are 0 then. A sample of rows ``X`` (n, d)
+        tells.
+        """
+        some, shift = X[:: max(1, len(X) // SAMPLE)], self.shift.copy()
+        for value in (statistics.minimum, statistics.maximum):
+            often = 2 * np.count_nonzero(some == value, axis=0) > len(some)
+            shift[often] = value[often]
+        return replace(self, shift=shift)
 
     @np.errstate(over="ignore", invalid="ignore")
     def variance(self, statistics: Statistics) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from dask_odm.data.rows.scaled import ScaledRows
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.typing import Array
@@ -89,6 +90,6 @@ def sparse_statistics(X: csr_array, weight: Array) -> Statistics:
     return Statistics(low, high, np.clip(mean, low, high), np.where(low == high, 0.0, squares / total))
 
 
-def taken(rows: Array | SparseRows, order: Array) -> Any:
-    """The rows at ``order``, dense or sparse as they are."""
-    return rows.take(order) if isinstance(rows, SparseRows) else rows[order]
+def taken(rows: Array | SparseRows | ScaledRows, order: Array) -> Any:
+    """A copy of the rows at ``order``, dense or sparse as they are."""
+    return rows[order] if isinstance(rows, np.ndarray) else rows.take(order)

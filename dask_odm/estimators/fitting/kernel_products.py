@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
+from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.scratch import scratch_folder
@@ -18,6 +19,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Tiling
 from dask_odm.problems.products import Products, RowProducts
 from dask_odm.strategies.gram import cluster_products, read_rows, write_rows
+from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 WORKER_ROWS = 8192  # in memory: more go to the workers, if there are any
@@ -25,17 +27,22 @@ WORKER_ROWS = 8192  # in memory: more go to the workers, if there are any
 
 @contextmanager
 def products_in_memory(
-    kernel: Kernel, scaled: Any, run: FitRun, purpose: Purpose, *, named: bool
+    kernel: Kernel, scaled: Any, run: FitRun, purpose: Purpose, held: int, *, named: bool
 ) -> Iterator[Products]:
-    """Products over scaled rows in memory, an array or `SparseRows`.
+    """Products over scaled rows in memory, an array, `ScaledRows` or `SparseRows`; their fit holds ``held`` bytes.
 
     Workers get many rows only, by a file, and none of a kernel that is not ``named``.
     """
-    if active_client() is None or not named or not isinstance(scaled, np.ndarray) or len(scaled) <= WORKER_ROWS:
-        yield _here(kernel, scaled, run, purpose, 0)
+    if active_client() is None or not named or isinstance(scaled, SparseRows) or len(scaled) <= WORKER_ROWS:
+        yield _here(kernel, scaled, run, purpose, held)
         return
+
+    def fill(out: Array) -> None:
+        for start in range(0, len(scaled), WORKER_ROWS):
+            out[start : start + WORKER_ROWS] = scaled[start : start + WORKER_ROWS]
+
     with scratch_folder(run.scratch) as folder:
-        write_rows(folder, scaled.shape, scaled.dtype, lambda out: np.copyto(out, scaled))
+        write_rows(folder, scaled.shape, scaled.dtype, fill)
         with products_of_file(kernel, folder, Cluster.current(run.memory_limit), run, purpose) as products:
             yield products
 

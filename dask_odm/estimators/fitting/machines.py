@@ -8,8 +8,9 @@ of a class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from scipy.sparse import vstack
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.engine.joint_passes import run_jointly
 from dask_odm.estimators.fitting.checkpoints import forget_checkpoint
 from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
@@ -75,11 +77,28 @@ def train_machines(
     machines = machines_of(data.class_weights, scheme)
     if choice.recipe.together is not None and choice.recipe.together.suits(data, fit, scheme):
         return choice.together(data, fit, machines, len(data.class_weights) if scheme == "ovo" else 0)
-    runs = runs_of(fit.run, len(machines))
     join = Joined(len(data.class_weights) if scheme == "ovo" else 0, joined)
-    for i, (targets, run) in enumerate(zip(machines, runs, strict=True)):
-        join.add(choice.train(data.of_machine(targets), fit.of_machine(i, len(machines), run)))
+    for trained in trained_machines(choice.train, data, fit, machines, choice.recipe.at_once(data, fit)):
+        join.add(trained)
     return join.trained()
+
+
+def trained_machines(
+    train: Callable[[TrainingData, Any], Trained],
+    data: TrainingData,
+    fit: Any,
+    machines: Sequence[OneOfMany],
+    most: int,
+) -> Iterator[Trained]:
+    """What ``train`` makes of every machine's data and settings; up to ``most`` at once share passes over a store."""
+    numbered = list(enumerate(zip(machines, runs_of(fit.run, len(machines)), strict=True)))
+    for start in range(0, len(machines), most):
+        yield from run_jointly(
+            [
+                partial(train, data.of_machine(targets), fit.of_machine(i, len(machines), run))
+                for i, (targets, run) in numbered[start : start + most]
+            ]
+        )
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:

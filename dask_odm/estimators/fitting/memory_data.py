@@ -13,6 +13,7 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaled import ScaledRows
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
@@ -33,11 +34,13 @@ from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import block_rows, group_count, groups_of_sums
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, ThreadPasses
-from dask_odm.problems.span import SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import SpanQuery
 from dask_odm.strategies.shuffle import partition_arrays
 from dask_odm.typing import Array
 
 ORIGIN_ROWS = 1024
+ROW_NUMBERS = 12  # held for every row: targets, weights, numbers, hashes, curvatures, and what samples are drawn by
 CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
 
 
@@ -128,6 +131,14 @@ class MemoryData:
     def fingerprint(self) -> str:
         return self.held.fingerprint()
 
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        copies = (self.rows < self.given.shape[0]) + (scaled and self.held.is_copied_to_scale)
+        return 8 * ROW_NUMBERS * self.rows + copies * self.held.nbytes
+
+    def pair_bytes(self) -> int:
+        pair = sum(sorted(np.bincount(self.held.y.astype(np.int64)).tolist())[-2:])
+        return pair * (8 * ROW_NUMBERS + (1 + self.held.is_copied_to_scale) * self.held.nbytes // self.rows)
+
     def sample(self, count: int, seed: int) -> MemoryData:
         if count >= self.rows:
             return self
@@ -157,11 +168,12 @@ class MemoryData:
         sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # threads' own, and those of all groups
         self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
 
-    def seen_by(self, choice: KernelChoice) -> MemoryKernelData:
+    def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:
+        """Rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics()
-        scaling = choice.scaling(statistics, sparse=issparse(self.held.X))
+        scaling = choice.scaling(statistics, sparse=issparse(self.held.X)) if scaling is None else scaling
         kernel = choice.make(statistics)
         scaled = self.held.scaled(scaling)
         if isinstance(kernel, CallableKernel):
@@ -185,7 +197,7 @@ class MemoryKernelData:
     data: MemoryData
     kernel: Kernel
     scaling: Scaling
-    scaled: Array | SparseRows
+    scaled: Array | SparseRows | ScaledRows
 
     @property
     def _named(self) -> bool:
@@ -197,7 +209,7 @@ class MemoryKernelData:
 
     def pivots(self, count: int, method: str) -> MemoryPivots:
         if method == "rp":
-            needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count)
+            needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", CHOOSING_ADVICE)
         return self._pool
 
@@ -209,7 +221,8 @@ class MemoryKernelData:
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
         run, held = self.data.run, self.data.held
-        with products_in_memory(self.kernel, self.scaled, run, purpose, named=self._named) as products:
+        kept = self.data.held_bytes(scaled=False) + _bytes_of_copy(self.scaled)
+        with products_in_memory(self.kernel, self.scaled, run, purpose, kept, named=self._named) as products:
             yield WeightedProducts(products, held.y, held.total_weights)
 
     @contextmanager
@@ -251,9 +264,15 @@ class MemoryPartitioned:
     @contextmanager
     def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
         run, purpose = self.seen.data.run, purpose.with_reserved(reserved)
-        asked = products_in_memory(self.seen.kernel, self.partitions.X, run, purpose, named=self.seen._named)
-        with asked as products:
+        seen, X = self.seen, self.partitions.X
+        kept = seen.data.held_bytes(scaled=False) + _bytes_of_copy(seen.scaled) + _bytes_of_copy(X)
+        with products_in_memory(seen.kernel, X, run, purpose, kept, named=seen._named) as products:
             yield products
 
     def chosen(self, rows: Array) -> tuple[Any, Array]:
         return self.seen.chosen_pivots(rows)
+
+
+def _bytes_of_copy(rows: Array | SparseRows | ScaledRows) -> int:
+    """Bytes of rows that were copied to be scaled; of those scaled as they are read, none."""
+    return rows.nbytes if isinstance(rows, np.ndarray) else 0

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.duplicates import merge_equal
+from dask_odm.data.rows.scaled import ScaledRows, are_few, scaled_rows
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows, sparse_statistics
 from dask_odm.data.rows.targets import OneOfMany
@@ -71,6 +72,17 @@ class TrainingRows:
     @property
     def n(self) -> int:
         return len(self.y)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        X = self.X
+        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if issparse(X) else X.nbytes)
+
+    @property
+    def is_copied_to_scale(self) -> bool:
+        """Whether `scaled` rows are a copy."""
+        return not issparse(self.X) and are_few(self.X)
 
     @property
     def total_weights(self) -> Array:
@@ -135,9 +147,9 @@ class TrainingRows:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def scaled(self, scaling: Scaling) -> Array | SparseRows:
-        """Rows as a kernel sees them; sparse ones stay so until they are read."""
-        return SparseRows(self.X, scaling) if issparse(self.X) else scaling(self.X)
+    def scaled(self, scaling: Scaling) -> Array | SparseRows | ScaledRows:
+        """Rows as a kernel sees them; sparse or many ones are scaled when they are read."""
+        return SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
 
 
 def _weighed(weight: Array, y: Array, class_weights: tuple[float, ...]) -> Array:

@@ -47,6 +47,11 @@ def never(fit: Any) -> bool:
     return False
 
 
+def one(data: TrainingData, fit: Any) -> int:
+    """Machines are learned one after the other."""
+    return 1
+
+
 @dataclass(frozen=True)
 class Together(Generic[F]):
     """How a solver learns all machines of many classes in the same passes.
@@ -82,7 +87,9 @@ class Recipe(Generic[F]):
     unused : frozenset of str
         Parameters of the estimator that this solver has no use for.
     together : Together or None
-        How all machines of many classes are learned at once; None: one after the other.
+        How all machines of many classes are learned at once; None: each as two classes are.
+    at_once : callable
+        How many machines that are learned so share their passes over a store, of data and settings.
     """
 
     train: Callable[[TrainingData, F], Trained]
@@ -91,6 +98,7 @@ class Recipe(Generic[F]):
     linear: bool = False
     unused: frozenset[str] = frozenset()
     together: Together[F] | None = None
+    at_once: Callable[[TrainingData, F], int] = one
 
 
 @dataclass(frozen=True)

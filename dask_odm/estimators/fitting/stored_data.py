@@ -32,7 +32,8 @@ from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes
-from dask_odm.problems.span import SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import SpanQuery
 from dask_odm.strategies.gram import write_rows
 from dask_odm.strategies.pivot_passes import StorePivots
 from dask_odm.strategies.shuffle import landmarks_path, partition_store
@@ -119,6 +120,12 @@ class StoredData:
 
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"
+
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        return 0
+
+    def pair_bytes(self) -> int:
+        return 0
 
     def sample(self, count: int, seed: int) -> MemoryData:
         share, found = count / max(1, self.labelled_rows), []

@@ -131,6 +131,17 @@ class TrainingData(Protocol):
         """What tells a checkpoint which rows and targets these are."""
         ...
 
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        """Bytes that this process holds of rows in memory besides what was given: numbers of each, and copies.
+
+        With ``scaled`` rows, where they are copied to be scaled.
+        """
+        ...
+
+    def pair_bytes(self) -> int:
+        """As `held_bytes`, of the two largest of many classes, which a machine learns to tell apart."""
+        ...
+
     def sample(self, count: int, seed: int) -> Any:
         """About ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
         ...

@@ -13,17 +13,18 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_products import require_memory
-from dask_odm.estimators.fitting.machines import Joined, joined_attributes, runs_of
+from dask_odm.estimators.fitting.machines import Joined, joined_attributes, trained_machines
 from dask_odm.estimators.fitting.recipe import Together
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import KernelData, Purpose, TrainingData
 from dask_odm.estimators.odm.certificate import is_cheap, relative_gap
 from dask_odm.estimators.odm.finishing import stopped_at
-from dask_odm.estimators.odm.left_out import attributes_of
+from dask_odm.estimators.odm.left_out import LEFT_OUT_BYTES, attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
@@ -31,7 +32,8 @@ from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
 from dask_odm.problems.row_passes import PassBytes
-from dask_odm.problems.span import TILE_BYTES, SpanProblem, SpanSums, active_bytes, tile_bytes
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import TILE_BYTES, SpanSums, active_bytes, span_pass_bytes, tile_bytes
 from dask_odm.solvers.leave_one_out import span_leverages
 from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.solvers.sketch import SKETCH
@@ -51,6 +53,7 @@ WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have a
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
 PIVOT_ROWS = 20  # candidate rows per landmark
+AT_ONCE = 16  # the most machines that share their passes over a store: each keeps a preconditioner in this process
 FEW = 4  # a fit begins with one landmark in so many
 
 Spanned = Callable[..., SpanProblem]
@@ -94,20 +97,45 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
     """Train all machines of many classes over the span of the same landmarks, drawn once among the rows of all."""
     _check(fit)
-    data, fit = data.merged(), replace(fit, landmarks="uniform" if fit.landmarks == "support" else fit.landmarks)
+    data = data.merged()
     here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
     count = _count(data.rows, fit)
-    spare = here.memory - _require(here, count, data, fit)
-    whole = data.seen_by(fit.kernel)
+    spare = here.memory - _require(here, count, data, fit, data.pair_bytes() if pairs else 0)
     join = Joined(pairs, joined_attributes)
     with single_threaded_blas, rescaling_advised():
-        choosing = _choosing(fit, count, data.rows)
-        landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
-        raw, numbers = whole.chosen_pivots(landmarks.index)
-        for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, len(machines)), strict=True)):
-            machine = fit.of_machine(i, len(machines), run)
-            join.add(_machine(data.of_machine(targets), landmarks, raw, numbers, spare, machine))
+        train = _over_shared_landmarks(data, count, spare, fit)
+        for trained in trained_machines(train, data, fit, machines, machines_at_once(data, fit)):
+            join.add(trained)
     return join.trained()
+
+
+def _over_shared_landmarks(
+    data: TrainingData, count: int, memory: int, fit: ODMFit
+) -> Callable[[TrainingData, ODMFit], Trained]:
+    """What trains a machine over landmarks that are chosen once, among the rows of all machines."""
+    method = "uniform" if fit.landmarks == "support" else fit.landmarks
+    whole, choosing = data.seen_by(fit.kernel), _choosing(replace(fit, landmarks=method), count, data.rows)
+    landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
+    raw, numbers = whole.chosen_pivots(landmarks.index)
+
+    def train(own: TrainingData, fit: ODMFit) -> Trained:
+        return _machine(own, landmarks, raw, numbers, memory, replace(fit, landmarks=method))
+
+    return train
+
+
+def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
+    """Machines that share their passes over a store: as many as fit the workers and this process."""
+    if data.in_memory or fit.certify:
+        return 1
+    count = _count(data.rows, fit)
+    passes, draws = data.passes(count), max(start_rows(data.rows, count), SKETCH * count)
+    assert isinstance(passes, StorePasses)
+    one = span_pass_bytes(count, data.features, data.dtype.itemsize, draws)
+    sums = max(one.sums, 8 * count**2 * fit.loo)
+    here = Cluster.local(fit.run.memory_limit).memory // solver_bytes(count, data.features, data.rows, 8)
+    each = [PassBytes(m * sums, m * one.row, m * one.work) for m in range(1, min(AT_ONCE, here) + 1)]
+    return max(1, sum(map(passes.fits, each)))
 
 
 def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array, memory: int, fit: ODMFit) -> Trained:
@@ -146,14 +174,14 @@ def _count(rows: int, fit: ODMFit) -> int:
     return min(rows, asked)
 
 
-def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit) -> int:
-    """Bytes that Newton takes in this process; MemoryLimitError where it, or a certificate after it, does not fit."""
-    needed = solver_bytes(count, data.features, data.rows, data.dtype.itemsize)
-    if data.in_memory:
-        needed += 4 * 8 * data.rows
+def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
+    """Bytes that Newton, and ``more``, take here; MemoryLimitError where they, or a certificate after, do not fit."""
+    left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
+    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
+    needed += more
     here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
     if fit.certify:  # told now, not after the fit
-        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, 0)
+        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return needed
 
 

@@ -17,6 +17,7 @@ from dask_odm.solvers.log_odds import fit_link
 from dask_odm.typing import Array
 
 LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that a file holds
+LEFT_OUT_BYTES = 320  # a row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
 MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
 

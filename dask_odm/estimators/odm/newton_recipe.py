@@ -20,7 +20,7 @@ from dask_odm.estimators.fitting.steps import report_step, reported_after, resca
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.finishing import finish_weights
-from dask_odm.estimators.odm.left_out import attributes_of
+from dask_odm.estimators.odm.left_out import LEFT_OUT_BYTES, attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.thin_rows import forms_hessian, read_sparsely, solve_thin, thin_problem
 from dask_odm.kernels.threads import single_threaded_blas
@@ -49,7 +49,9 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     problem = PrimalProblem(features, fit.loss(data), passes)
     exact = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else forms_hessian(data, fit)
     if data.in_memory:
-        data.cluster.require(problem.nbytes, 1, f"Newton over {features.k} weights")
+        left_out = LEFT_OUT_BYTES * data.rows if fit.loo else 0
+        needed = problem.nbytes + left_out + data.held_bytes(scaled=False)
+        data.cluster.require(needed, 1, f"Newton over {features.k} weights")
     leaves_out = _forms_for_leaving_out(problem, data, fit, exact)
     with single_threaded_blas:  # once for all passes: entering it looks for libraries
         return _solve_path(problem, features, data, fit, exact, leaves_out)

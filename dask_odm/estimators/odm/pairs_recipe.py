@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
+from scipy.sparse import issparse
 
+from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.estimators.fitting.machines import joined_attributes, joined_warning
 from dask_odm.estimators.fitting.memory_data import MemoryData, MemoryKernelData
@@ -26,7 +28,8 @@ from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.finishing import stopped_at
 from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.skipping import Tiles, tiles_of
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.kernels.turning import turn_rows
 from dask_odm.models.kernel import KernelModel
@@ -39,14 +42,20 @@ PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some
 PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no limit is set
 SAMPLE = 256  # rows whose values among themselves tell how these are rounded
 FEW = 256  # rows of a pair that is solved to rounding: it takes no longer
+DENSE_BYTES = 1 << 28  # of sparse rows that are made dense
 ROUNDING = 1e-14  # the gap that is as good as none
 _ALL = np.empty(0, np.int64)
 PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
 
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Whether all pairs are learned at once: of dense rows in memory, where no pair has many, without a checkpoint."""
-    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData) or not isinstance(data.held.X, np.ndarray):
+    """Whether all pairs are learned at once: of rows in memory, where no pair has many, without a checkpoint.
+
+    Sparse rows are made dense for it, where that takes little memory.
+    """
+    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData):
+        return False
+    if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > DENSE_BYTES:
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
@@ -56,16 +65,29 @@ def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
 def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
     """Train a machine for every two of ``pairs`` classes."""
     assert isinstance(data, MemoryData)
-    data = data.merged()
-    seen = data.seen_by(fit.kernel)
+    _require(data, np.bincount(data.held.y.astype(np.int64)).tolist())
+    given, data = data, _dense(data).merged()
+    seen = data.seen_by(fit.kernel, _scaling(data, fit))
     rows = [np.flatnonzero(data.held.y == code) for code in range(pairs)]
-    _require(data, [len(each) for each in rows])
     with single_threaded_blas, rescaling_advised():
         work = _Pairs.of(seen, rows, fit)
         found = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
         for record in chain.from_iterable(solution.history for solution in found):
             report_step(record)
-    return _finish(seen, rows, found, fit)
+    return _finish(given, seen, rows, found, fit)
+
+
+def _dense(data: MemoryData) -> MemoryData:
+    """The same rows as an array."""
+    held = data.held
+    return replace(data, held=replace(held, X=held.X.toarray())) if issparse(held.X) else data
+
+
+def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
+    """Of the rows: where most features are at rest these become zeros, which tiles of the RBF kernel skip."""
+    statistics = data.statistics()
+    scaling = fit.kernel.scaling(statistics)
+    return scaling.at_rest(data.held.X, statistics) if fit.kernel.kernel == "rbf" else scaling
 
 
 SUITED = Together(train_pairs, suits)
@@ -102,9 +124,10 @@ class _Pairs:
     """
 
     kernel: Kernel
+    tiles: Tiles
     bias: float
     rows: list[Array]
-    packed: list[tuple[Packed, Packed]]
+    packed: list[tuple[Any, Any]]
     weights: list[Array]
     own: list[Array]
     error: float
@@ -117,10 +140,11 @@ class _Pairs:
         bias, weight = seen.kernel.bias, seen.data.held.total_weights
         kernel = replace(seen.kernel, bias=0.0)
         rows = [scaled[each] for each in numbers]
-        packed = [(kernel.pack_left(X), kernel.pack_right(X)) for X in rows]
-        own = run_threads(lambda sides: kernel.tile_packed(*sides), packed, CPU_COUNT)
+        tiles = tiles_of(kernel, scaled)
+        packed = run_threads(lambda X: (tiles.pack_left(X), tiles.pack_right(X)), rows, CPU_COUNT)
+        own = run_threads(lambda sides: tiles.tile_packed(*sides), packed, CPU_COUNT)
         weights = [weight[each] for each in numbers]
-        return cls(kernel, bias, rows, packed, weights, own, _rounding(kernel, scaled), fit, [])
+        return cls(kernel, tiles, bias, rows, packed, weights, own, _rounding(kernel, tiles, scaled), fit, [])
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
         """The machine of a pair."""
@@ -145,7 +169,7 @@ class _Pairs:
             largest = sorted(len(X) for X in self.rows)[-2:]
             room = np.empty((2, largest[0] * largest[1]), self.rows[0].dtype)
         across, back = room[0, : n * m].reshape(n, m), room[1, : n * m].reshape(m, n)
-        self.kernel.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
+        self.tiles.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
         turn_rows(across, _ALL, 0, n, np.zeros(m, across.dtype), back)
         yield PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
         self.free.append(room)
@@ -158,23 +182,30 @@ class _Pairs:
         return self.kernel.tile(X, X) + self.bias
 
 
-def _rounding(kernel: Kernel, rows: Array) -> float:
+def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
     """How far kernel values of ``rows`` may be from those in float64: twice the most that is seen in a sample."""
     if rows.dtype == np.float64:
         return 0.0
     some = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
     exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
-    return 2.0 * float(np.abs(kernel.tile(some, some) - exact).max())
+    rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
+    return 2.0 * float(np.abs(rounded - exact).max())
 
 
-def _finish(seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit) -> Trained:
-    """One model of all pairs; its support is in the order of the classes, so that few machines share a part of it."""
+def _finish(
+    given: MemoryData, seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit
+) -> Trained:
+    """One model of all pairs, of rows as they were ``given``.
+
+    Its support is in the order of the classes, so that few machines share a part of it.
+    """
     numbers = np.concatenate(rows)
     used = np.zeros(len(numbers), dtype=bool)
     for _, places, part in _placed(rows, found):
         require_finite_solution(part)
         used[places] |= part != 0.0
-    raw, support = seen.chosen_pivots(numbers[used])
+    support = seen.data.held.kept[numbers[used]]
+    raw = given.held.raw(np.searchsorted(given.held.kept, support))
     coefficients, ends = np.zeros((len(found), len(support))), np.concatenate([[0], np.cumsum(used)])
     for i, places, part in _placed(rows, found):
         coefficients[i, ends[places.start] : ends[places.stop]] = part[used[places]]

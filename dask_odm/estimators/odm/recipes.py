@@ -14,7 +14,13 @@ from dask_odm.estimators.fitting.machines import Scheme
 from dask_odm.estimators.fitting.recipe import Choice, Recipe, StoreShape
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.exact_recipe import train_exact
-from dask_odm.estimators.odm.landmark_recipe import AT_LANDMARKS, WHOLE_VALUES, landmark_values, train_landmark
+from dask_odm.estimators.odm.landmark_recipe import (
+    AT_LANDMARKS,
+    WHOLE_VALUES,
+    landmark_values,
+    machines_at_once,
+    train_landmark,
+)
 from dask_odm.estimators.odm.newton_recipe import train_newton
 from dask_odm.estimators.odm.pairs_recipe import SUITED as PAIRS_AT_ONCE
 from dask_odm.estimators.odm.pairs_recipe import are_quick
@@ -70,7 +76,13 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "cascade": tree_recipe(CASCADE, "n_landmarks"),
     "dip": tree_recipe(DIP),
     "dc": tree_recipe(DC, "n_landmarks"),
-    "landmark": Recipe(train_landmark, reads=_reads_few_values, unused=_without(TREE, SVRG), together=AT_LANDMARKS),
+    "landmark": Recipe(
+        train_landmark,
+        reads=_reads_few_values,
+        unused=_without(TREE, SVRG),
+        together=AT_LANDMARKS,
+        at_once=machines_at_once,
+    ),
     "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"}), together=PAIRS_AT_ONCE),
     "newton": Recipe(
         train_newton, linear=True, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"}), together=SPARSE_AT_ONCE

@@ -1,9 +1,10 @@
-"""The search for settings: coarse on a few rows, climbing on more of them, and the best settings on all.
+"""The search for settings: coarse on a few rows, climbing on more of them, and the best settings on all that there is.
 
 γ, λ/M, υ and θ are axes of ascending values. The coarse stage tries every second γ and λ with one band. The fine stage
 climbs from the best of these on more rows over more landmarks: to neighbouring γ with the λ about them, then to other
-bands, then once more along λ. Every γ's kernel values are found once for all that is tried with it in a stage. All that
-a run has tried is its state: who goes on from it takes the same way.
+bands, then once more along λ, unless so few rows are wrong that they tell nothing more. The last stage goes on to
+larger γ with all rows, or more landmarks. Every γ's kernel values are found once for all that is tried with it in a
+stage. All that a run has tried is its state: who goes on from it takes the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ THETAS = (0.1, 0.3, 0.6)
 FIRST_BAND = (0.05, 0.3)  # υ and θ of the coarse stage
 GAMMAS = tuple(2.0**k for k in range(-4, 7))  # times "scale"'s γ
 SHARES = tuple(2.5**k for k in range(-4, 7))  # λ/M
-COARSE, FINE, WHOLE = 0, 1, 2
+COARSE, FINE, WHOLE = 0, 1, 2  # the last on all rows, or on those of the fine stage with more landmarks
+FEW_ERRORS = 0.005  # of the rows
 MOST_CLIMBS = 3  # along γ
 STRIDE = 2  # every so many values of γ and λ are tried first
 
@@ -72,15 +74,16 @@ class SearchState:
 class Search:
     """One run of the search.
 
-    On all rows the best setting of the fine stage is tried, and larger γ as long as they are better: more rows bear it.
+    In the last stage, with more rows or landmarks, the best setting of the fine stage is tried, and larger γ as long as
+    they are better: they bear it.
 
     Parameters
     ----------
     axes : Axes
     tried : callable
         ``tried(stage, gamma, settings)``: scores (m, splits) of (λ/M, υ, θ) by one kernel on the rows of a stage.
-    whole : callable
-        ``whole(best)``: whether settings are tried on all rows, too, where the best score so far is ``best``.
+    goes_on : callable
+        ``goes_on(gamma)``: whether more rows or landmarks may tell more of the best setting so far, of that ``gamma``.
     resume : SearchState or None
         What a run before had tried.
     on_state : callable
@@ -91,11 +94,11 @@ class Search:
         self,
         axes: Axes,
         tried: Try,
-        whole: Callable[[float], bool],
+        goes_on: Callable[[float], bool],
         resume: SearchState | None,
         on_state: Callable[[SearchState], object],
     ) -> None:
-        self._axes, self._tried, self._whole, self._on_state = axes, tried, whole, on_state
+        self._axes, self._tried, self._goes_on, self._on_state = axes, tried, goes_on, on_state
         self._known = [] if resume is None else list(zip(resume.scores, resume.points, resume.history, strict=True))
         self._scores: list[Array] = []
         self._points: list[Point] = []
@@ -113,13 +116,19 @@ class Search:
         best = self._best(COARSE)
         self._expected += 9 + len(self._axes.upsilons) + len(self._axes.thetas)
         self._climb(best)
-        for axis in (3, 2):
-            self._along(self._best(FINE), axis)
-        self._try(FINE, self._axes.near(self._best(FINE), 1))
-        if self._whole(max(score for (stage, _), score in self._found.items() if stage == FINE)):
-            self._climb_on_all(self._best(FINE))
+        if not self._good_enough(FINE):
+            for axis in (3, 2):
+                self._along(self._best(FINE), axis)
+            self._try(FINE, self._axes.near(self._best(FINE), 1))
+        best = self._best(FINE)
+        if not self._good_enough(FINE) and self._goes_on(self._axes.gammas[best[0]]):
+            self._climb_further(best)
         report(Progress("search", len(self._history), len(self._history), "settings"))
         return self._state()
+
+    def _good_enough(self, stage: int) -> bool:
+        """Whether so few rows are wrong by the best setting of a stage that they do not tell it from its neighbours."""
+        return self._found[stage, self._best(stage)] >= 1.0 - FEW_ERRORS
 
     @property
     def best(self) -> int:
@@ -130,16 +139,20 @@ class Search:
 
     def _climb(self, at: Point) -> None:
         """Along γ, with the λ about each, until neither neighbour is better."""
-        self._try(FINE, sorted([at, *self._axes.near(at, 1)]))
+        self._try(FINE, self._about(at))
         for _ in range(MOST_CLIMBS):
             best = self._best(FINE)
             for near in self._axes.near(best, 0):
-                self._try(FINE, sorted([near, *self._axes.near(near, 1)]))
+                self._try(FINE, self._about(near))
             if self._best(FINE)[0] == best[0]:
                 return
 
-    def _climb_on_all(self, at: Point) -> None:
-        """To larger γ, on all rows, as long as that is better."""
+    def _about(self, at: Point) -> list[Point]:
+        """A point with the λ about it, unless it is good enough to begin with."""
+        return [at] if self._good_enough(COARSE) else sorted([at, *self._axes.near(at, 1)])
+
+    def _climb_further(self, at: Point) -> None:
+        """To larger γ, in the last stage, as long as that is better."""
         self._try(WHOLE, [at])
         for g in range(at[0] + 1, min(at[0] + 1 + MOST_CLIMBS, len(self._axes.gammas))):
             self._try(WHOLE, [(g, *at[1:])])

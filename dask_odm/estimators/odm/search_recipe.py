@@ -24,8 +24,11 @@ from dask_odm.typing import Array
 
 ROWS = (2000, 8000)  # of the sample of each stage
 LANDMARKS = (150, 300, 500)
+MORE_LANDMARKS = 1000  # of the last stage where it is of the larger sample
+NEEDED = (
+    0.8  # of the landmarks of the larger sample: where a kernel needs more of them, it may need more than there are
+)
 MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
-FEW_ERRORS = 0.005  # of the rows: below, the best on a sample is good enough
 Setting = tuple[float, float, float, float]
 
 
@@ -109,24 +112,43 @@ class _Trials:
 
     def rows(self, stage: int) -> int:
         """How many there are in a stage."""
-        return self._data.labelled_rows if stage == WHOLE else int(self.sample(stage).rows)
+        return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
 
     def scores(self, stage: int, gamma: float, settings: Sequence[tuple[float, float, float]]) -> Array:
         """As `Search` asks for them."""
-        if stage == WHOLE:
+        if stage == WHOLE and self._many:
             return np.array([[self._on_all((gamma, *setting))] for setting in settings])
-        if self._last is None or self._last[0] != (stage, gamma):
-            choice, count = replace(self._fit.fit.kernel, gamma=gamma), LANDMARKS[stage]
-            leaves_one = self._splits.cv is None
-            rows = trial_rows(self.sample(stage), choice, count, self._fit.run, leaves_one=leaves_one)
-            self._last = (stage, gamma), rows
-        return self._last[1].scores(settings, self._splits)
+        return self._seen(stage, gamma).scores(settings, self._splits)
 
-    def go_on(self, best: float) -> bool:
-        """Whether settings are tried on all rows: many more than a sample, errors to be found, left out one by one."""
+    def _seen(self, stage: int, gamma: float) -> TrialRows:
+        """The sample of a stage by one kernel."""
+        if self._last is None or self._last[0] != (stage, gamma):
+            choice = replace(self._fit.fit.kernel, gamma=gamma)
+            count = min((*LANDMARKS[:WHOLE], MORE_LANDMARKS)[stage], self._most)
+            rows = trial_rows(
+                self.sample(min(stage, FINE)), choice, count, self._fit.run, leaves_one=self._splits.cv is None
+            )
+            self._last = (stage, gamma), rows
+        return self._last[1]
+
+    @property
+    def _many(self) -> bool:
+        """Whether all rows are many more than the larger sample."""
+        return self._data.labelled_rows > MANY * ROWS[FINE]
+
+    @property
+    def _most(self) -> int:
+        """Landmarks that the last fit has at most."""
+        return self._fit.fit.n_landmarks or self._data.labelled_rows
+
+    def go_on(self, gamma: float) -> bool:
+        """Whether there is a last stage: many more rows, left out one by one, or landmarks that ``gamma`` needs."""
         data, fit = self._data, self._fit
-        many = data.labelled_rows > MANY * ROWS[FINE] and best < 1.0 - FEW_ERRORS
-        if not many or self._splits.cv is not None or len(data.class_weights) != 2:
+        if not self._many:
+            least = NEEDED * LANDMARKS[FINE]
+            room = min(MORE_LANDMARKS, self._most, self.rows(FINE)) > LANDMARKS[FINE]
+            return room and fit.fit.kernel.kernel != "linear" and self._seen(FINE, gamma).features.k > least
+        if self._splits.cv is not None or len(data.class_weights) != 2:
             return False
         return choose_solver(fit.solver, fit.fit, data.rows, data.features).solver in LEAVE_OUT
 

@@ -2,8 +2,9 @@
 
 The sample's rows become features ``L⁻¹ k(x)`` over landmarks of the kernel, ``LLᵀ`` their Gram matrix: in these the
 kernel machine over the landmarks' span is a linear one, whatever λ, υ and θ. Each solve starts from the solution before
-it. A setting's score is the accuracy on rows that were left out: each one by one in closed form, from the Hessian at
-the solution; or in folds, which are weights of zero.
+it, and its Hessians from those before. Of landmarks only those are taken that are told apart from others. A setting's
+score is the accuracy on rows that were left out: each one by one in closed form, from the Hessian at the solution; or
+in folds, which are weights of zero.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
+from dask_odm.data.rows.scaled import ScaledRows
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import folds_of, uniforms_of
 from dask_odm.errors import InputError
@@ -29,6 +31,7 @@ from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.primal import EXACT_FEATURES, PrimalProblem, PrimalSums
+from dask_odm.problems.primal_updates import UpdatedProblem
 from dask_odm.solvers.leave_one_out import inverse_factor, left_out
 from dask_odm.solvers.linear_newton import solve_newton
 from dask_odm.typing import Array
@@ -36,6 +39,8 @@ from dask_odm.typing import Array
 TOL = 1e-2  # of a trial: settings differ by more than what is left
 STEPS = 50
 BLOCK = 1024
+FEW_VALUES = 1 << 19  # rows times features
+TRACE = 1e-4  # of the landmarks' Gram matrix: what a few of them leave of it, no trial tells
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # of splits, rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
 Machine = tuple[Array, float, float]
@@ -104,6 +109,11 @@ class TrialRows:
             return self.weight
         return self.weight * np.array(self.class_weights)[self.y.astype(np.int64)]
 
+    @property
+    def threads(self) -> int:
+        """That share a pass: one where handing over would take as long."""
+        return CPU_COUNT if self.X.shape[0] * self.features.k > FEW_VALUES else 1
+
     def scores(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> Array:
         """Accuracy (m, splits) on left-out rows for each of (λ/M, υ, θ)."""
         found = np.empty((len(settings), splits.count))
@@ -126,7 +136,7 @@ class TrialRows:
         found = []
         for problem, loss, w, sums in solved:
             inverse = inverse_factor(sums.curvature + np.eye(problem.k))
-            pairs = problem.leverages(w, inverse.astype(self.X.dtype))
+            pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=len(self.machines) == 1)
             found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight).scores)
         return found
 
@@ -136,14 +146,14 @@ class TrialRows:
         """Of every setting the problem, its loss, the solution and the sums there; each solve from the one before."""
         codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
+        losses = [BandLoss(ODMSettings(s * total, u, t), total, 1, negative, positive) for s, u, t in settings]
+        problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)
         w, last = np.zeros(self.features.k), settings[0]
         sums: PrimalSums | None = None
-        for setting in settings:
-            share, upsilon, theta = setting
+        for setting, loss in zip(settings, losses, strict=True):
             # where λ alone is another, all sums at w grow by as much
-            start = sums.times(share / last[0]) if sums is not None and setting[1:] == last[1:] else None
-            loss = BandLoss(ODMSettings(share * total, upsilon, theta), total, 1, negative, positive)
-            problem = PrimalProblem.over_rows(self.features, loss, self.X, codes, weight, CPU_COUNT)
+            start = sums.times(setting[0] / last[0]) if sums is not None and setting[1:] == last[1:] else None
+            problem.weigh(loss)
             with np.errstate(over="ignore", invalid="ignore"):
                 solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS, certify=False, start=start)
             assert solution.sums is not None
@@ -180,12 +190,13 @@ def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, 
     )
     with single_threaded_blas:
         pool = seen.pivots(count, "uniform")
-        landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=min(count, data.rows))
+        count = min(count, data.rows)
+        landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=count, trace=TRACE)
         values = _features(landmarks, seen.scaled)
     return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
 
 
-def _features(landmarks: Landmarks, rows: Array | SparseRows) -> Array:
+def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows) -> Array:
     """``L⁻¹ k`` of every row, (n, r), in the rows' dtype."""
     out = np.empty((rows.shape[0], len(landmarks)), rows.dtype)
     _ = landmarks.panels, landmarks._packed  # before threads ask for them

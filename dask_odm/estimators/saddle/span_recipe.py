@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.estimators.fitting.memory_data import MemoryData, MemoryKernelData
 from dask_odm.estimators.fitting.steps import rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
@@ -77,7 +76,7 @@ def _hulls(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> HullProble
         query = HullQuery(KernelFeatures.of(landmarks, seen.scaling), data.positive, weights)
         return HullProblem(query, data.passes(r), fit.alpha, slack=SLACK * fit.tol)
     assert isinstance(seen, MemoryKernelData)
-    rows = seen.scaled if isinstance(seen.scaled, SparseRows) else ArrayRows(seen.scaled)
+    rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
     found = coordinates(landmarks, rows, data.dtype, CPU_COUNT)
     held, step = data.held, block_rows(r, found)
     passes = ThreadPasses.cut(found, held.codes, held.block_weights, step, group_count(r), CPU_COUNT)

@@ -91,3 +91,16 @@ def test_many_rows_are_scaled_in_steps():
     X = np.random.default_rng(2).normal(size=(3000, 700))
     scaling = Scaling.from_statistics(statistics(X), "standard", centre=False)
     np.testing.assert_allclose(scaling(X), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-10)
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+def test_features_at_rest_become_zero(method):
+    X = rows()
+    X[: 4 * len(X) // 5 : 2, 1], X[: 4 * len(X) // 5 : 2, 2] = X[:, 1].min(), X[:, 2].max()  # in two of five rows
+    X[np.random.default_rng(0).random(len(X)) < 0.7, 3] = X[:, 3].max()  # white paper
+    X[np.random.default_rng(1).random(len(X)) < 0.7, 0] = X[:, 0].min()
+    scaling = Scaling.from_statistics(statistics(X), method, centre=True)
+    rested = scaling.at_rest(X, statistics(X))
+    assert (rested(X) == 0).mean(axis=0).round(1).tolist() == [0.7, 0.0, 0.0, 0.7]
+    np.testing.assert_array_equal(rested.factor, scaling.factor)
+    np.testing.assert_array_equal(rested.shift[1:3], scaling.shift[1:3])

@@ -17,7 +17,8 @@ from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.span import TILE_BYTES, SpanProblem, SpanQuery
+from dask_odm.problems.span import SpanProblem
+from dask_odm.problems.span_query import TILE_BYTES, SpanQuery
 from dask_odm.solvers.span_newton import carried_over, rough_solution, solve_landmark, start_rows
 
 SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0}

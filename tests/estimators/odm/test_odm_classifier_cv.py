@@ -28,6 +28,7 @@ def rings(n=300, seed=0):
 
 
 X, Y = rings()
+NOISY = np.hstack([X, np.random.default_rng(5).standard_normal((300, 3))]), Y
 
 
 def search_of(**settings):
@@ -130,6 +131,21 @@ def test_large_data_are_tried_whole(monkeypatch):
     assert set(found.cv_results_["iter"]) == {0, 1, 2}
     assert set(found.cv_results_["n_resources"]) == {100, 140, 600}
     assert not hasattr(found, "loo_score_")  # which the last fit was not asked for
+
+
+def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):
+    monkeypatch.setattr(search_recipe, "LANDMARKS", (8, 8, 500))
+    assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
+    assert set(search_of(n_landmarks=8).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
+
+
+def test_what_few_errors_cannot_tell_is_not_tried():
+    easy = X + 8.0 * Y[:, None]
+    results = search_of().fit(easy, Y).cv_results_
+    assert results["mean_test_score"].max() > 0.995
+    assert set(results["iter"]) == {0, 1}
+    assert len(set(results["param_theta"])) == 1
+    assert np.count_nonzero(results["iter"] == 1) <= len(GRID["gammas"])
 
 
 def test_many_classes_are_searched_for_together():
