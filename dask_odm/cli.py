@@ -231,7 +231,10 @@ def _learn(
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
     text = f"{_levels(facts['history'])}\n\n" if facts["history"] and not shown else ""
     if "best_params" in facts:
-        best = ", ".join(f"{name}={value:.4g}" for name, value in facts["best_params"].items())
+        best = ", ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in facts["best_params"].items()
+        )
         text += f"{best}: {facts['best_score']:.4f} of left-out rows right\n"
     gap = "" if facts["dual_gap"] is None else f"gap {_gap(facts['dual_gap'])}, "
     _emit(as_json, facts, f"{text}{gap}{seconds:.2f} s, model written to {model}")
