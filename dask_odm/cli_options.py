@@ -119,6 +119,7 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
     needs_memory = getattr(estimator, "_needs_memory", {}).get(name, ())
     words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
     numbers = [each.type for each in constraints if hasattr(each, "closed")]
+    several = "array-like" in constraints
     if dict in constraints:
         return WordOrPair(words)
     if os.PathLike in constraints:
@@ -127,13 +128,15 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
         return WordOrNumber(words, whole=all(each is Integral for each in numbers))
     if len({each is Integral for each in numbers}) == 2:
         return AnyNumber()
+    if numbers and all(each is Integral for each in numbers):
+        return OneOrMore(click.INT) if several else click.INT
     if numbers:
-        return click.INT if all(each is Integral for each in numbers) else click.FLOAT
+        return click.FLOAT
     if str in constraints:
         return click.STRING
     if words:
-        return click.Choice(words)
-    return NumberList() if "array-like" in constraints else None
+        return OneOrMore(click.Choice(words)) if several else click.Choice(words)
+    return NumberList() if several else None
 
 
 class AnyNumber(click.ParamType):
@@ -158,6 +161,29 @@ class NumberList(click.ParamType):
             return [float(each) for each in value.split(",")] if isinstance(value, str) else value
         except ValueError:
             self.fail(f"{value!r} is not numbers with commas between them.", param, ctx)
+
+
+class OneOrMore(click.ParamType):
+    """One value, or a list of several with commas between them.
+
+    Parameters
+    ----------
+    kind : click.ParamType
+        Of a value.
+    """
+
+    def __init__(self, kind: click.ParamType) -> None:
+        self.kind, self.name = kind, f"{kind.name},…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        found = [self.kind.convert(each, param, ctx) for each in value.split(",")]
+        return found if len(found) > 1 else found[0]
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        words = getattr(self.kind, "choices", ())
+        return f"[{'|'.join(words)}],…" if words else f"{self.name.upper()}"
 
 
 class WordOrNumber(click.ParamType):

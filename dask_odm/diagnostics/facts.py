@@ -99,7 +99,10 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
     """
     if "best_params" not in facts:
         return ""
-    best = ", ".join(f"{name}={value:.4g}" for name, value in facts["best_params"].items())
+    best = ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in facts["best_params"].items()
+    )
     tried, score = facts["cv_results"], facts["best_score"]
     text = f"found {best}: {score:.4f} of left-out rows right, the best of {len(tried['params'])} trials\n"
     if not drawn or min(tried["n_resources"]) == facts["rows"]:

@@ -31,7 +31,7 @@ SHARED = (  # parameters that a fit with the settings found has, too
 
 
 class ODMClassifierCV(ProbabilisticClassifier):
-    """`ODMClassifier` with γ, λ, υ and θ chosen for the data.
+    """`ODMClassifier` with γ, λ, υ and θ chosen for the data; the kernel and the number of landmarks, too, of several.
 
     Settings are tried on 2,000 rows, the best of them and their neighbours on 8,000, drawn by their numbers: about
     seventy in all. Every γ's kernel values at the rows of a sample are computed once and shared by all λ, υ and θ, and
@@ -40,8 +40,8 @@ class ODMClassifierCV(ProbabilisticClassifier):
 
     Parameters
     ----------
-    kernel : {"rbf", "laplacian", "linear", "poly"}, default="rbf"
-        κ; "linear" has no γ.
+    kernel : {"rbf", "laplacian", "linear", "poly"}, or array-like of them, default="rbf"
+        κ, or those to choose from; "linear" has no γ.
     gammas : array-like of float or None, default=None
         Values of γ to choose from. None: 2⁻⁴ … 2⁶ times that of ``gamma="scale"``.
     lams : array-like of float or None, default=None
@@ -64,8 +64,8 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Relative duality gap of the last fit; trials are solved to 1e-2.
     max_iter : int, default=200
         Most steps of the last fit.
-    n_landmarks : int or None, default=None
-        Landmarks of the last fit.
+    n_landmarks : int, array-like of int, or None, default=None
+        Landmarks of the last fit, and the most of a trial; or numbers to choose from.
     loo : bool, default=False
         Leave-one-out scores of the last fit, and probabilities, as in `ODMClassifier`.
     scale : {"minmax", "standard"} or None, default="minmax"
@@ -94,7 +94,8 @@ class ODMClassifierCV(ProbabilisticClassifier):
     Attributes
     ----------
     best_params_ : dict
-        ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows.
+        ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows; ``kernel`` and
+        ``n_landmarks`` where there are several to choose from. "linear" has no ``gamma`` and no ``n_landmarks``.
     best_score_ : float
         Their score on the larger sample. Chosen as the best of many, it is a little too hopeful.
     best_index_ : int
@@ -117,7 +118,8 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **{name: ODMClassifier._parameter_constraints[name] for name in SHARED},
-        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"})],
+        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), "array-like"],
+        "n_landmarks": [*ODMClassifier._parameter_constraints["n_landmarks"], "array-like"],
         "solver": [StrOptions({"auto", "exact", "landmark", "newton", "sodm"})],
         **{name: ["array-like", None] for name in AXES},
         "cv": [
@@ -133,7 +135,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
 
     def __init__(
         self,
-        kernel: str = "rbf",
+        kernel: Any = "rbf",
         *,
         gammas: Any = None,
         lams: Any = None,
@@ -145,7 +147,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         solver: str = "auto",
         tol: float = 1e-3,
         max_iter: int = 200,
-        n_landmarks: int | None = None,
+        n_landmarks: Any = None,
         loo: bool = False,
         scale: str | None = "minmax",
         fit_intercept: bool = True,
@@ -190,7 +192,10 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return tags
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
-        plain = ODMClassifier(**{name: getattr(self, name) for name in SHARED})
+        kernels, landmarks = self._several("kernel"), self._several("n_landmarks")
+        first = {} if kernels is None else {"kernel": kernels[0]}
+        first |= {} if landmarks is None else {"n_landmarks": None}  # each setting has its own
+        plain = ODMClassifier(**{name: getattr(self, name) for name in SHARED} | first)
         return SearchFit(
             plain._settings(run),
             self.solver,
@@ -198,6 +203,8 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             self._axis("lams"),
             self._axis("upsilons"),
             self._axis("thetas"),
+            kernels,
+            landmarks,
             cv=self._splits(),
             scheme=plain._scheme,
             joined=plain._joined,
@@ -214,6 +221,21 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             raise InputError(
                 f"cv must be a number, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
             ) from error
+
+    def _several(self, name: str) -> tuple[Any, ...] | None:
+        """Values to choose from of a parameter that may be one value as well; None where it is."""
+        given = getattr(self, name)
+        if given is None or np.isscalar(given):
+            return None
+        values = np.asarray(given, dtype=object)
+        if values.ndim != 1 or not len(values):
+            raise InputError(f"{name} must be one value, or a sequence of one or more. Got {given!r} instead.")
+        for value in values.tolist():
+            if value is None or not np.isscalar(value):
+                raise InputError(f"{name} must be a sequence of values to choose from. Got {given!r} instead.")
+            single: dict[str, Any] = {name: value}
+            as_input_error(type(self)(**single)._validate_params)
+        return tuple(dict.fromkeys(str(value) if name == "kernel" else int(value) for value in values))
 
     def _axis(self, name: str) -> tuple[float, ...] | None:
         """Values to choose from, each one that `ODMClassifier` takes."""

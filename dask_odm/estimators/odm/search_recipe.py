@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,20 +16,31 @@ from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_solver
-from dask_odm.estimators.odm.search import FINE, GAMMAS, SHARES, THETAS, UPSILONS, WHOLE, Axes, Search, SearchState
+from dask_odm.estimators.odm.search import (
+    COARSE,
+    FINE,
+    GAMMAS,
+    SHARES,
+    THETAS,
+    UPSILONS,
+    WHOLE,
+    Axes,
+    Search,
+    SearchState,
+    Setting,
+)
 from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.estimators.odm.trials import TOL, Given, Splits, TrialRows, trial_rows
+from dask_odm.estimators.odm.trials import TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.typing import Array
 
 ROWS = (2000, 8000)  # of the sample of each stage
 LANDMARKS = (150, 300, 500)
 MORE_LANDMARKS = 1000  # of the last stage where it is of the larger sample
-NEEDED = (
-    0.8  # of the landmarks of the larger sample: where a kernel needs more of them, it may need more than there are
-)
+NEEDED = 0.8  # of the landmarks of the larger sample: a kernel that needs more of them may need more than these
+PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "n_landmarks")
 MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
-Setting = tuple[float, float, float, float]
+T = TypeVar("T", int, float)
 
 
 @dataclass(frozen=True)
@@ -44,8 +55,12 @@ class SearchFit:
         Of the last fit.
     scheme : str
         Of more than two classes.
+    kernels : tuple of str, or None
+        What to choose from; None: that of ``fit``.
     gammas, lams, upsilons, thetas : tuple of float, or None
         What to choose from; None: ranges that come from the data.
+    landmarks : tuple of int, or None
+        Numbers to choose from; None: that of ``fit``.
     cv : int, float, tuple of splits, or None
     joined : callable
         Makes fitted attributes of several machines those of the whole.
@@ -57,6 +72,8 @@ class SearchFit:
     lams: tuple[float, ...] | None
     upsilons: tuple[float, ...] | None
     thetas: tuple[float, ...] | None
+    kernels: tuple[str, ...] | None
+    landmarks: tuple[int, ...] | None
     cv: int | float | Given | None
     scheme: Scheme
     joined: Callable[..., dict[str, Any]]
@@ -73,6 +90,8 @@ class SearchFit:
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     """Search, and train with what was found."""
     axes = _axes(data, fit)
+    for kernel in axes.kernels:
+        choose_solver(fit.solver, replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel)), 1, 1)  # or refuse
     splits = Splits(fit.cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits))
@@ -82,8 +101,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     results = _results(state, data, trials)
     best = search.best
     found = results["params"][best]
-    setting = (state.history[best]["gamma"], state.history[best]["share"], found["upsilon"], found["theta"])
-    trained = trials.trained(setting)
+    trained = trials.trained(_setting(state.history[best]))
     trained.attributes.update(
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
@@ -93,7 +111,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
 def _fits(state: SearchState, splits: Splits) -> bool:
     """Whether a state is one of a search by such splits."""
     tried = len(state.history)
-    return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 4)
+    return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 6)
 
 
 class _Trials:
@@ -102,7 +120,13 @@ class _Trials:
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
         self._data, self._fit, self._splits = data, fit, splits
         self._samples: dict[int, Any] = {}
-        self._last: tuple[tuple[int, float], TrialRows] | None = None
+        self._last: tuple[tuple[Any, ...], TrialRows] | None = None
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Parameters that are searched for only where the user names several values."""
+        given = {"kernel": self._fit.kernels, "n_landmarks": self._fit.landmarks}
+        return tuple(name for name, values in given.items() if values is not None)
 
     def sample(self, stage: int) -> Any:
         """The rows of a stage."""
@@ -114,22 +138,28 @@ class _Trials:
         """How many there are in a stage."""
         return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
 
-    def scores(self, stage: int, gamma: float, settings: Sequence[tuple[float, float, float]]) -> Array:
+    def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         """As `Search` asks for them."""
         if stage == WHOLE and self._many:
-            return np.array([[self._on_all((gamma, *setting))] for setting in settings])
-        return self._seen(stage, gamma).scores(settings, self._splits)
+            return np.array([[self._on_all(setting)] for setting in settings])
+        rows = self._seen(stage, settings[0])
+        return rows.scores([(each.share, each.upsilon, each.theta) for each in settings], self._splits)
 
-    def _seen(self, stage: int, gamma: float) -> TrialRows:
-        """The sample of a stage by one kernel."""
-        if self._last is None or self._last[0] != (stage, gamma):
-            choice = replace(self._fit.fit.kernel, gamma=gamma)
-            count = min((*LANDMARKS[:WHOLE], MORE_LANDMARKS)[stage], self._most)
-            rows = trial_rows(
-                self.sample(min(stage, FINE)), choice, count, self._fit.run, leaves_one=self._splits.cv is None
-            )
-            self._last = (stage, gamma), rows
+    def _seen(self, stage: int, setting: Setting) -> TrialRows:
+        """The sample of a stage by the kernel and landmarks of a setting."""
+        key = stage, setting.kernel, setting.gamma, setting.n_landmarks
+        if self._last is None or self._last[0] != key:
+            choice = replace(self._fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
+            sample, count = self.sample(min(stage, FINE)), self._count(stage, setting)
+            rows = trial_rows(sample, choice, count, self._fit.run, leaves_one=self._splits.cv is None)
+            self._last = key, rows
         return self._last[1]
+
+    def _count(self, stage: int, setting: Setting) -> int:
+        """Landmarks of a trial; as many as the setting says, from the larger sample on."""
+        if setting.n_landmarks is not None and stage != COARSE:
+            return setting.n_landmarks
+        return min((*LANDMARKS[:WHOLE], MORE_LANDMARKS)[stage], setting.n_landmarks or self._most)
 
     @property
     def _many(self) -> bool:
@@ -141,16 +171,21 @@ class _Trials:
         """Landmarks that the last fit has at most."""
         return self._fit.fit.n_landmarks or self._data.labelled_rows
 
-    def go_on(self, gamma: float) -> bool:
-        """Whether there is a last stage: many more rows, left out one by one, or landmarks that ``gamma`` needs."""
-        data, fit = self._data, self._fit
+    def go_on(self, setting: Setting) -> bool:
+        """Whether there is a last stage: many more rows, left out one by one, or landmarks that a kernel needs."""
         if not self._many:
-            least = NEEDED * LANDMARKS[FINE]
-            room = min(MORE_LANDMARKS, self._most, self.rows(FINE)) > LANDMARKS[FINE]
-            return room and fit.fit.kernel.kernel != "linear" and self._seen(FINE, gamma).features.k > least
-        if self._splits.cv is not None or len(data.class_weights) != 2:
+            asked = setting.kernel == "linear" or setting.n_landmarks is not None
+            return not asked and self._has_room and self._seen(FINE, setting).features.k > NEEDED * LANDMARKS[FINE]
+        if self._splits.cv is not None or len(self._data.class_weights) != 2:
             return False
-        return choose_solver(fit.solver, fit.fit, data.rows, data.features).solver in LEAVE_OUT
+        return self._chosen(setting)[0].solver in LEAVE_OUT
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether a trial of the larger sample can have more landmarks than it has."""
+        sample = self.sample(FINE)
+        count = min(MORE_LANDMARKS, self._most, sample.rows)
+        return count > LANDMARKS[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
 
     def _on_all(self, setting: Setting) -> float:
         """The score on all rows; over landmarks, fewer of them and a larger gap tell which setting is better."""
@@ -171,54 +206,79 @@ class _Trials:
     def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
         """How all rows are learned from with a setting."""
         data, fit = self._data, self._fit
-        gamma, share, upsilon, theta = setting
         chosen = replace(
             fit.fit,
             run=replace(fit.run, checkpoint=None, resume=False),
-            kernel=replace(fit.fit.kernel, gamma=gamma),
-            odm=ODMSettings(share * data.total_weight, upsilon, theta),
+            kernel=replace(fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma),
+            odm=ODMSettings(setting.share * data.total_weight, setting.upsilon, setting.theta),
+            n_landmarks=setting.n_landmarks or fit.fit.n_landmarks,
         )
         return choose_solver(fit.solver, chosen, data.rows, data.features), chosen
 
 
 def _axes(data: TrainingData, fit: SearchFit) -> Axes:
     """Values to choose from: the user's, or ranges that suit the data."""
-    kernel = fit.fit.kernel
-    gammas = fit.gammas or (1.0,)
-    if fit.gammas is None and kernel.kernel != "linear":
-        scale: Any = KernelChoice.make(replace(kernel, gamma="scale"), data.statistics())
-        gammas = tuple(float(scale.gamma) * factor for factor in GAMMAS)
+    kernels = fit.kernels or (str(fit.fit.kernel.kernel),)
+    gammas = tuple(_gammas(data, fit, kernel) for kernel in kernels)
     shares = SHARES if fit.lams is None else tuple(lam / data.total_weight for lam in fit.lams)
-    each = gammas, shares, fit.upsilons or UPSILONS, fit.thetas or THETAS
-    return Axes(*(tuple(sorted(set(values))) for values in each))
+    landmarks = (None,) if fit.landmarks is None else _ascending(fit.landmarks)
+    bands = _ascending(fit.upsilons or UPSILONS), _ascending(fit.thetas or THETAS)
+    return Axes(kernels, gammas, _ascending(shares), *bands, landmarks)
+
+
+def _ascending(values: Iterable[T]) -> tuple[T, ...]:
+    return tuple(sorted(set(values)))
+
+
+def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...]:
+    """Values of γ for a kernel; 1, which is not used, for one that has none."""
+    if kernel == "linear":
+        return (1.0,)
+    if fit.gammas is not None:
+        return _ascending(fit.gammas)
+    scale: Any = KernelChoice.make(replace(fit.fit.kernel, kernel=kernel, gamma="scale"), data.statistics())
+    return tuple(float(scale.gamma) * factor for factor in GAMMAS)
+
+
+def _setting(record: dict[str, Any]) -> Setting:
+    """What a record of the search is of."""
+    return Setting(**{name: record[name] for name in Setting._fields})
 
 
 def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
     """``cv_results_`` in the manner of scikit-learn's searches by halving: stages are ``iter``."""
     history, means = state.history, state.scores.mean(axis=1)
-    shares = [record["share"] for record in history]
-    linear = trials._fit.fit.kernel.kernel == "linear"
-    columns = {
-        "gamma": [record["gamma"] for record in history],
-        "lam": [share * data.total_weight for share in shares],
-        "upsilon": [record["upsilon"] for record in history],
-        "theta": [record["theta"] for record in history],
-    }
-    columns = {name: column for name, column in columns.items() if not (linear and name == "gamma")}
+    params = [_params(_setting(record), data, trials.searched) for record in history]
     stages = np.array([record["stage"] for record in history])
     # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses
-    g, s, u, t = state.points.T
-    order = np.lexsort((t, u, g, s, -means, -stages))
+    k, g, s, u, t, n = state.points.T
+    order = np.lexsort((t, u, k, g, s, n, -means, -stages))
     ranks = np.empty(len(means), dtype=np.int32)
     ranks[order] = np.arange(1, len(means) + 1)
     return {
         "iter": stages,
         "n_resources": np.array([trials.rows(int(stage)) for stage in stages]),
         "mean_fit_time": np.array([record["seconds"] for record in history]),
-        **{f"param_{name}": np.array(column) for name, column in columns.items()},
-        "params": [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)],
+        **{f"param_{name}": _column(name, params) for name in PARAMS if any(name in each for each in params)},
+        "params": params,
         **{f"split{k}_test_score": state.scores[:, k] for k in range(state.scores.shape[1])},
         "mean_test_score": means,
         "std_test_score": state.scores.std(axis=1),
         "rank_test_score": ranks,
     }
+
+
+def _params(setting: Setting, data: TrainingData, searched: tuple[str, ...]) -> dict[str, Any]:
+    """What `ODMClassifier` takes for a setting: the kernel and landmarks where they are ``searched`` for."""
+    linear = setting.kernel == "linear"
+    values = setting._asdict() | {"lam": setting.share * data.total_weight}
+    left_out = {"gamma", "n_landmarks"} if linear else set()
+    left_out |= {"kernel", "n_landmarks"} - set(searched)
+    return {name: values[name] for name in PARAMS if name not in left_out}
+
+
+def _column(name: str, params: Sequence[dict[str, Any]]) -> Any:
+    """A parameter of all settings; masked in those that do not have it, as scikit-learn does."""
+    some = next(each[name] for each in params if name in each)
+    values = np.array([each.get(name, some) for each in params])
+    return np.ma.masked_array(values, mask=[name not in each for each in params])

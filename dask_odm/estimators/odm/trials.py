@@ -184,16 +184,20 @@ def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, 
                 f"{features.k} features are too many to leave out row by row; choose cv=5, or a validation part."
             )
         return TrialRows(features, held.X, *rest)
-    seen = data.seen_by(choice)
+    seen, count = data.seen_by(choice), min(count, data.rows)
     data.cluster.require(
-        data.rows * count * 12, 1, f"A trial of {data.rows} rows by {count} landmarks", "Use more memory."
+        trial_bytes(data.rows, count), 1, f"A trial of {data.rows} rows by {count} landmarks", "Use more memory."
     )
     with single_threaded_blas:
         pool = seen.pivots(count, "uniform")
-        count = min(count, data.rows)
         landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=count, trace=TRACE)
         values = _features(landmarks, seen.scaled)
     return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
+
+
+def trial_bytes(rows: int, landmarks: int) -> int:
+    """Bytes that a trial takes: features of the rows, and some of them weighed."""
+    return 12 * rows * landmarks
 
 
 def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows) -> Array:

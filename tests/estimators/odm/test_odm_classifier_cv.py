@@ -101,11 +101,54 @@ def test_store_gives_what_memory_gives(model, tmp_path):
     np.testing.assert_allclose(streamed.cv_results_["mean_test_score"], model.cv_results_["mean_test_score"], atol=0.01)
 
 
+def octaves(n=300, seed=0):
+    """Classes by turns, each interval half as wide as the one before: a kernel without a corner is too smooth."""
+    octave = np.random.default_rng(seed).uniform(0, 8, n)
+    return 2.0 ** -octave[:, None], octave.astype(int) % 2
+
+
+SEVERAL = {"lams": [1e3, 1e5], "upsilons": [0.2], "thetas": [0.3], "gammas": [10.0, 100.0], "random_state": 0}
+
+
+def test_the_kernel_that_suits_the_data_is_found(tmp_path):
+    Z, z = octaves()
+    found = ODMClassifierCV(["rbf", "linear", "laplacian"], **SEVERAL).fit(Z, z)
+    alone = [ODMClassifierCV(kernel, **SEVERAL).fit(Z, z) for kernel in ("rbf", "linear", "laplacian")]
+    assert found.best_params_ == {"kernel": "laplacian", **alone[2].best_params_}
+    assert found.best_score_ == max(each.best_score_ for each in alone) > 0.2 + alone[0].best_score_
+    plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(Z, z)
+    np.testing.assert_array_equal(found.decision_function(Z), plain.decision_function(Z))
+    found.save(tmp_path / "model.zarr")
+    read = load_model(tmp_path / "model.zarr")
+    assert (read.kernel, read.best_params_) == (["rbf", "linear", "laplacian"], found.best_params_)
+    np.testing.assert_array_equal(read.predict(Z), found.predict(Z))
+    results = found.cv_results_
+    linear = results["param_kernel"] == "linear"
+    np.testing.assert_array_equal(results["param_gamma"].mask, linear)  # which it has none of
+    assert 0 < np.count_nonzero(linear) < len(linear)
+    assert {"gamma" in each for each, is_linear in zip(results["params"], linear, strict=True) if is_linear} == {False}
+    assert "param_kernel" not in alone[0].cv_results_
+
+
+def test_the_number_of_landmarks_that_suits_the_data_is_found():
+    alone = {count: search_of(n_landmarks=count).fit(X, Y).best_score_ for count in (3, 60)}
+    found = search_of(n_landmarks=[3, 60]).fit(X, Y)
+    assert found.best_score_ >= alone[60] > alone[3] + 0.02
+    assert found.best_params_["n_landmarks"] == 60
+    assert set(found.cv_results_["param_n_landmarks"]) == {3, 60}
+    plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(X, Y)
+    np.testing.assert_array_equal(found.decision_function(X), plain.decision_function(X))
+    few = search_of(kernel=["linear", "rbf"], n_landmarks=(3, 60), lams=[1e3]).fit(X, Y).cv_results_
+    np.testing.assert_array_equal(few["param_n_landmarks"].mask, few["param_kernel"] == "linear")
+
+
 class StoppedError(Exception):
     """Stands for a kill."""
 
 
-def test_goes_on_after_a_kill(model, tmp_path):
+@pytest.mark.parametrize("more", [{}, {"kernel": ["linear", "rbf"], "n_landmarks": [20, 60]}], ids=str)
+def test_goes_on_after_a_kill(more, model, tmp_path):
+    model = search_of(**more).fit(X, Y) if more else model
     path, heard = tmp_path / "search.zarr", []
 
     def stop(event):
@@ -114,15 +157,17 @@ def test_goes_on_after_a_kill(model, tmp_path):
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        search_of(checkpoint=path, callbacks=[stop]).fit(X, Y)
+        search_of(checkpoint=path, callbacks=[stop], **more).fit(X, Y)
     assert max(event.total for event in heard if isinstance(event, Progress)) > 6
-    again = search_of(checkpoint=path, resume=True).fit(X, Y)
+    again = search_of(checkpoint=path, resume=True, **more).fit(X, Y)
     expected = without_clock(model.cv_results_)
     for name, column in without_clock(again.cv_results_).items():
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     with pytest.raises(StoreError, match="is of another fit"):
-        search_of(checkpoint=path, resume=True, thetas=[0.5]).fit(X, Y)
+        search_of(checkpoint=path, resume=True, **{**more, "thetas": [0.5]}).fit(X, Y)
+    with pytest.raises(StoreError, match="is of another fit"):
+        search_of(checkpoint=path, resume=True, **{**more, "kernel": ["rbf"]}).fit(X, Y)
 
 
 def test_large_data_are_tried_whole(monkeypatch):
@@ -166,6 +211,11 @@ def test_many_classes_are_searched_for_together():
         ({"lams": []}, "lams must be a sequence"),
         ({"cv": 1}, "'cv' parameter of ODMClassifierCV"),
         ({"cv": 1e-9}, "cv leaves no row"),
+        ({"kernel": ["rbf", "cosine"]}, "'kernel' parameter of ODMClassifierCV must be a str among .* Got 'cosine'"),
+        ({"kernel": []}, "kernel must be one value, or a sequence"),
+        ({"kernel": ["linear", "rbf"], "solver": "newton"}, "solver='newton' is for kernel='linear'. Got kernel='rbf'"),
+        ({"n_landmarks": [20, 0]}, "'n_landmarks' parameter of ODMClassifierCV must be an int .* Got 0"),
+        ({"n_landmarks": [None, 20]}, "n_landmarks must be a sequence of values"),
     ],
 )
 def test_refuses(settings, message):
@@ -176,8 +226,15 @@ def test_refuses(settings, message):
 def test_from_the_shell(tmp_path):
     store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
     grid = [f"--{name}={','.join(map(str, values))}" for name, values in GRID.items()]
+    grid += ["--kernel=linear,rbf", "--n-landmarks=20"]
     asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
     assert "of left-out rows right" in result.stdout
-    assert load_model(tmp_path / "model.zarr").best_params_["gamma"] in GRID["gammas"]
+    assert "kernel=rbf, gamma=" in result.stdout
+    model = load_model(tmp_path / "model.zarr")
+    assert model.best_params_["gamma"] in GRID["gammas"]
+    assert (model.kernel, model.n_landmarks) == (["linear", "rbf"], 20)
+    result = CliRunner().invoke(main, [*asked, "--overwrite", "--kernel=rbf,cosine"])
+    assert result.exit_code == 2
+    assert "'cosine' is not one of" in result.stderr
