@@ -6,7 +6,7 @@ over all rows. Every machine's sums are added up in the order in which a pass of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Any, TypeVar
@@ -20,9 +20,12 @@ from dask_odm.problems.span_query import RunningSums, SpanQuery, add_tiles
 T = TypeVar("T")
 
 
-def run_jointly(works: Sequence[Callable[[], T]]) -> list[T]:
-    """``[work() for work in works]``: by turns, so that the passes over a store that they ask for become one."""
-    return [work() for work in works] if len(works) == 1 else take_turns(works, _answers)
+def run_jointly(works: Iterable[Callable[[], T]], most: int) -> Iterator[T]:
+    """``work()`` of every one: up to ``most`` take turns, so that the passes over a store that they ask for become one.
+
+    Where ``most`` is 1 they are done one after the other, each as its result is asked for.
+    """
+    yield from take_turns(works, _answers, most) if most > 1 else (work() for work in works)
 
 
 def _answers(asked: list[AskedPass]) -> list[Any]:

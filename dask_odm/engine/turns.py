@@ -7,7 +7,7 @@ they share every pass. Threads hold the works where they stand, and never run at
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar, cast
 
@@ -24,24 +24,32 @@ def current_turn() -> Turn[Any] | None:
     return _current.get()
 
 
-def take_turns(works: Sequence[Callable[[], T]], answer: Callable[[list[Any]], list[Any]]) -> list[T]:
+def take_turns(works: Iterable[Callable[[], T]], answer: Callable[[list[Any]], list[Any]], most: int) -> list[T]:
     """``[work() for work in works]``, where what works `Turn.ask` for is answered together.
 
     Parameters
     ----------
-    works : sequence of callables
-        Called in order, in the context of the caller; the first error ends all of them.
+    works : iterable of callables
+        Called in order, in the context of the caller, as soon as fewer than ``most`` have not ended; the first error
+        ends all of them.
     answer : callable
         Takes what all that have not ended ask for, in their order, and returns the answers; called in this thread.
+    most : int
     """
-    turns = [Turn(work) for work in works]
-    try:
-        for turn in turns:
-            turn.go_on()
-        while asking := [turn for turn in turns if turn.asks]:
-            answers = answer([turn.asked for turn in asking])
-            for turn, each in zip(asking, answers, strict=True):
+    turns: list[Turn[T]] = []
+
+    def answered(enough: int) -> None:
+        """Answer until fewer than ``enough`` ask."""
+        while len(asking := [turn for turn in turns if turn.asks]) >= enough:
+            for turn, each in zip(asking, answer([turn.asked for turn in asking]), strict=True):
                 turn.go_on(each)
+
+    try:
+        for work in works:
+            turns.append(Turn(work))
+            turns[-1].go_on()
+            answered(most)
+        answered(1)
     finally:
         for turn in turns:
             turn.abandon()

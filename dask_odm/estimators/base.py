@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache
 from inspect import signature
@@ -18,7 +17,6 @@ from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
@@ -52,6 +50,7 @@ from dask_odm.estimators.inputs.expected import ExpectedFeatures
 from dask_odm.estimators.inputs.habits import refuse_rows_picked_by_number, refuse_strangers
 from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
+from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.events import CheckpointOpened, Event, listen
 from dask_odm.jit import frozen
@@ -59,7 +58,7 @@ from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.models.saved import ModelFile
-from dask_odm.strategies.predict import finite_values, values_of_chunk, values_of_rows
+from dask_odm.strategies.predict import finite_values
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
@@ -341,7 +340,8 @@ class StoreEstimator(BaseEstimator):
             rows = check_rows(self, resolved.X, **self._reading())
             return finite_values(self._model.values(rows, CPU_COUNT))
         self._check_features(resolved)
-        return self._lazy_store(resolved) if isinstance(resolved, Store) else self._lazy_arrays(resolved)
+        model = LazyModel(self._for_tasks(), self._model.outputs, self._token)
+        return model.of_store(resolved) if isinstance(resolved, Store) else model.of_arrays(resolved)
 
     def _reading(self) -> dict[str, Any]:
         """Options of scikit-learn's validation of rows in memory."""
@@ -359,38 +359,6 @@ class StoreEstimator(BaseEstimator):
         else:
             count, hint = source.X.shape[1], ""
         expected.check(count, None if names is None else list(map(str, names)), hint)
-
-    def _lazy_store(self, store: Store) -> Any:
-        name = f"values-{store.token}-{self._token}"
-        tasks: dict[Any, Any] = {
-            self._key(name, i): (values_of_chunk, f"{name}-model", store, i) for i in range(store.n_chunks)
-        }
-        tasks[f"{name}-model"] = self._for_tasks()
-        sizes = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
-        return self._lazy(tasks, name, sizes, store.dtype)
-
-    def _lazy_arrays(self, arrays: LazyArrays) -> Any:
-        if arrays.X.dtype.kind not in "biuf":
-            raise InputError(f"X must be numbers. Got dtype {arrays.X.dtype} instead.")
-        dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-        rows = arrays.X.astype(dtype)
-        name = f"values-{rows.name}-{self._token}"
-        tasks: dict[Any, Any] = {
-            self._key(name, i): (values_of_rows, f"{name}-model", (rows.name, i, 0)) for i in range(rows.numblocks[0])
-        }
-        tasks[f"{name}-model"] = self._for_tasks()
-        graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-        return self._lazy(graph, name, rows.chunks[0], dtype)
-
-    def _key(self, name: str, i: int) -> tuple[Any, ...]:
-        return (name, i) if self._model.outputs == 1 else (name, i, 0)
-
-    def _lazy(self, graph: Any, name: str, sizes: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:
-        import dask.array as da
-
-        outputs = self._model.outputs
-        chunks = (sizes,) if outputs == 1 else (sizes, (outputs,))
-        return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
 
     def _for_tasks(self) -> Model | ModelFile:
         """The model as tasks carry it: itself if small or in this process, else the path of its file."""
@@ -418,20 +386,3 @@ def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, 
 def _defaults(estimator: Any) -> dict[str, Any]:
     """Default of every parameter; looked up once, since a signature takes as long as some small fit's step."""
     return {name: each.default for name, each in signature(estimator).parameters.items()}
-
-
-def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
-    """``function`` on every block of a dask array of values, one result a row, or so many ``columns`` of them.
-
-    Workers load nothing for it.
-    """
-    import dask.array as da
-
-    name = f"{function.__name__}-{values.name}"
-    last, its_last = (0,) * (values.ndim - 1), (0,) * (columns > 0)
-    tasks: dict[Any, Any] = {
-        (name, i, *its_last): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[values])
-    chunks = (values.chunks[0], (columns,)) if columns else (values.chunks[0],)
-    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

@@ -17,7 +17,7 @@ from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import StoreEstimator, map_blocks
+from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.fitting.machines import Scheme, joined_attributes, train_machines
 from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.recipe import Choice
@@ -37,6 +37,7 @@ from dask_odm.estimators.inputs.checks import (
 from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.kinds import Given, Resolved
 from dask_odm.estimators.inputs.resolving import resolve
+from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
 from dask_odm.models.base import Model
 from dask_odm.strategies.predict import count_chunk, label_block

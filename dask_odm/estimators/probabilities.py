@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import map_blocks
 from dask_odm.estimators.faces import StoreClassifier
 from dask_odm.estimators.inputs.kinds import is_xarray
+from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.models.pairs import coupled, log_coupled
 from dask_odm.solvers.log_odds import log_probabilities, probabilities
 from dask_odm.typing import Array

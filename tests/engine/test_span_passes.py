@@ -120,7 +120,7 @@ def test_problems_that_share_a_pass_have_the_bits_of_passes_of_their_own(store, 
     alone = [work(i)() for i in range(3)]
     read = []
     monkeypatch.setattr(Store, "read", lambda self, *more, read_=Store.read: read.append(1) or read_(self, *more))
-    assert run_jointly([work(i) for i in range(3)]) == alone
+    assert list(run_jointly((work(i) for i in range(3)), 3)) == alone
     assert len(read) == 6 * store.n_chunks, "each chunk is read once for all of them"
 
 

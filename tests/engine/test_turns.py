@@ -30,17 +30,28 @@ def test_all_that_have_not_ended_are_answered_together():
         asked.append(list(questions))
         return [10 * number + i for number, i in questions]
 
-    found = take_turns([counting(1, 2, log), counting(2, 0, log), counting(3, 3, log)], answer)
+    found = take_turns([counting(1, 2, log), counting(2, 0, log), counting(3, 3, log)], answer, 9)
     assert found == [10 + 11, 0, 30 + 31 + 32]
     assert asked == [[(1, 0), (3, 0)], [(1, 1), (3, 1)], [(3, 2)]]
     assert log == [pair for questions in asked for pair in questions], "they go on in order, one at a time"
     assert current_turn() is None
 
 
+def test_where_one_ends_the_next_begins():
+    log, asked = [], []
+
+    def answer(questions: list) -> list:
+        asked.append([number for number, _ in questions])
+        return [0] * len(questions)
+
+    take_turns((counting(number, asks, log) for number, asks in enumerate([1, 3, 0, 2, 1])), answer, 2)
+    assert asked == [[0, 1], [1, 3], [1, 3], [4]]
+
+
 def test_listeners_of_the_caller_hear_the_works():
     heard: list = []
     with listen(heard.append):
-        take_turns([lambda: report(Progress("work", 0, 1))] * 2, lambda questions: questions)
+        take_turns([lambda: report(Progress("work", 0, 1))] * 2, lambda questions: questions, 9)
     assert heard == [Progress("work", 0, 1)] * 2
 
 
@@ -70,6 +81,6 @@ def test_an_error_ends_all_works(where):
         waits()
 
     with pytest.raises(ZeroDivisionError):
-        take_turns([fails, last], answer)
+        take_turns([fails, last], answer, 9)
     assert cleaned
     assert threading.active_count() == before

@@ -91,14 +91,12 @@ def trained_machines(
     most: int,
 ) -> Iterator[Trained]:
     """What ``train`` makes of every machine's data and settings; up to ``most`` at once share passes over a store."""
-    numbered = list(enumerate(zip(machines, runs_of(fit.run, len(machines)), strict=True)))
-    for start in range(0, len(machines), most):
-        yield from run_jointly(
-            [
-                partial(train, data.of_machine(targets), fit.of_machine(i, len(machines), run))
-                for i, (targets, run) in numbered[start : start + most]
-            ]
-        )
+    runs = runs_of(fit.run, len(machines))
+    works = (
+        partial(train, data.of_machine(targets), fit.of_machine(i, len(machines), run))
+        for i, (targets, run) in enumerate(zip(machines, runs, strict=True))
+    )
+    yield from run_jointly(works, most)
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:

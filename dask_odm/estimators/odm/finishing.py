@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from dask_odm.solvers.base import Solution
 from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.typing import Array
 
+logger = logging.getLogger("dask_odm")
+NOTHING = 0.01  # of the objective at zero: who learns no more learned nothing
 SUMMED_ROWS = 4096  # of the linear kernel's weights, read at a time
 Chosen = Callable[[Array], tuple[Any, Array]]
 
@@ -128,3 +131,16 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
     if any(solution.sweeps for solution in left):
         return f"{start} Increase max_iter ({max_iter} steps), scale the features, or decrease lam."
     return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."
+
+
+def warn_of_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> None:
+    """Say where the last objective is next to λ/2, that of the model that is zero: every margin is 1 − θ short."""
+    last = history[-1].get("objective") if history else None
+    if last is not None and last > (1.0 - NOTHING) * 0.5 * lam:
+        logger.warning(
+            "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
+            lam,
+            "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
+            if lam < 1e4
+            else "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them.",
+        )

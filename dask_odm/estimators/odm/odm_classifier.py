@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -25,15 +24,14 @@ from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.odm.finishing import warn_of_nothing
 from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.estimators.odm.recipes import RECIPES, choose_for_machines, choose_solver, is_linear
-from dask_odm.estimators.odm.settings import ODMFit, learned_nothing
+from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
-
-logger = logging.getLogger("dask_odm")
 
 
 class ODMClassifier(ProbabilisticClassifier):
@@ -358,15 +356,8 @@ class ODMClassifier(ProbabilisticClassifier):
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)
-        if len(self.classes_) == 2 and learned_nothing(trained.history, float(self.lam)):
-            logger.warning(
-                "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is "
-                "zero. %s",
-                self.lam,
-                "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
-                if self.lam < 1e4
-                else "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them.",
-            )
+        if len(self.classes_) == 2:
+            warn_of_nothing(trained.history, float(self.lam))
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         return ODMFit.of(self, run, more.get("lams", ()), self._starts())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -19,7 +19,6 @@ from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.tree import TreeSettings
 from dask_odm.typing import Array
 
-NOTHING = 0.01  # of the objective at zero: who learns no more learned nothing
 T = TypeVar("T")
 LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
 STRATA = 64  # most strata that partitions are balanced by
@@ -123,12 +122,6 @@ class ODMFit:
         """The loss of a row of ``data`` by its score."""
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
-
-
-def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
-    """Whether the last objective is within 1 % of λ/2, that of the model that is zero: every margin is 1 − θ short."""
-    last = history[-1].get("objective") if history else None
-    return last is not None and last > (1.0 - NOTHING) * 0.5 * lam
 
 
 def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:
