@@ -23,6 +23,7 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 WORKER_ROWS = 8192  # in memory: more go to the workers, if there are any
+WRITTEN_ROWS = 8192  # at a time
 
 
 @contextmanager
@@ -38,8 +39,8 @@ def products_in_memory(
         return
 
     def fill(out: Array) -> None:
-        for start in range(0, len(scaled), WORKER_ROWS):
-            out[start : start + WORKER_ROWS] = scaled[start : start + WORKER_ROWS]
+        for start in range(0, len(scaled), WRITTEN_ROWS):
+            out[start : start + WRITTEN_ROWS] = scaled[start : start + WRITTEN_ROWS]
 
     with scratch_folder(run.scratch) as folder:
         write_rows(folder, scaled.shape, scaled.dtype, fill)
