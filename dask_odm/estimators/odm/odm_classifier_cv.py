@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import RUN_CONSTRAINTS
@@ -17,7 +17,7 @@ from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm.search_recipe import SearchFit, train_search
+from dask_odm.estimators.odm.search_recipe import SearchFit, Splitter, train_search
 from dask_odm.estimators.odm.trials import Given
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.typing import Array
@@ -50,10 +50,11 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Values of υ in [0, 1]. None: 0.0125, 0.05, 0.2 and 0.8.
     thetas : array-like of float or None, default=None
         Values of θ in [0, 1). None: 0.1, 0.3 and 0.6.
-    cv : int, float, iterable of splits, or None, default=None
+    cv : int, float, splitter, list of splits, or None, default=None
         How rows are left out. None: one by one, in closed form, see ``loo_score_`` of `ODMClassifier`. A whole number
-        from 2 on: in so many folds; a share below 1: the rows that validate; pairs of numbers of rows, to learn from
-        and to validate by. Folds are drawn by the rows' numbers, and none is copied.
+        from 2 on: in so many folds; a share below 1: the rows that validate; pairs of numbers of rows (or masks), to
+        learn from and to validate by; what makes such pairs of rows and labels, as scikit-learn's `StratifiedKFold`.
+        Folds are drawn by the rows' numbers, and none is copied.
     degree : int, default=3
         Of the "poly" kernel.
     coef0 : float, default=1.0
@@ -126,6 +127,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             Interval(Integral, 2, None, closed="left"),
             Interval(Real, 0.0, 1.0, closed="neither"),
             "array-like",
+            HasMethods(["split", "get_n_splits"]),
             None,
         ],
         **RUN_CONSTRAINTS,
@@ -210,16 +212,18 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             joined=plain._joined,
         )
 
-    def _splits(self) -> int | float | Given | None:
+    def _splits(self) -> int | float | Given | Splitter | None:
         """``cv`` as the search takes it."""
         cv: Any = self.cv
+        if hasattr(cv, "split"):
+            return lambda y: _pairs(as_input_error(lambda: list(cv.split(np.zeros((len(y), 1)), y))))
         if cv is None or isinstance(cv, int | float | np.number):
             return None if cv is None else float(cv) if cv < 1 else int(cv)
         try:
-            return tuple((_numbers(inside), _numbers(outside)) for inside, outside in cv)
+            return _pairs(cv)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"cv must be a number, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
+                f"cv must be a number, a splitter, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
             ) from error
 
     def _several(self, name: str) -> tuple[Any, ...] | None:
@@ -256,6 +260,10 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         """One search for all classes; the last fit makes their machines."""
         trained: Trained = choice.recipe.train(data, fit)
         return trained
+
+
+def _pairs(splits: Any) -> Given:
+    return tuple((_numbers(inside), _numbers(outside)) for inside, outside in splits)
 
 
 def _numbers(part: Any) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ NEEDED = 0.8  # of the landmarks of the larger sample: a kernel that needs more 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "n_landmarks")
 MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
 T = TypeVar("T", int, float)
+Splitter = Callable[[Array], Given]  # makes splits of the labels of all rows
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class SearchFit:
         What to choose from; None: ranges that come from the data.
     landmarks : tuple of int, or None
         Numbers to choose from; None: that of ``fit``.
-    cv : int, float, tuple of splits, or None
+    cv : int, float, tuple of splits, what makes such of the rows' labels, or None
     joined : callable
         Makes fitted attributes of several machines those of the whole.
     """
@@ -75,7 +76,7 @@ class SearchFit:
     thetas: tuple[float, ...] | None
     kernels: tuple[str, ...] | None
     landmarks: tuple[int, ...] | None
-    cv: int | float | Given | None
+    cv: int | float | Given | Splitter | None
     scheme: Scheme
     joined: Callable[..., dict[str, Any]]
 
@@ -93,8 +94,9 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         choose_solver(fit.solver, replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel)), 1, 1)  # or refuse
-    _require_rows(fit.cv, data.row_numbers[0])
-    splits = Splits(fit.cv, fit.run.seed)
+    cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
+    _require_rows(cv, data.row_numbers[0])
+    fit, splits = replace(fit, cv=cv), Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits))
     trials = _Trials(data, fit, splits)
@@ -108,6 +110,14 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
     return trained
+
+
+def _split(splitter: Splitter, data: TrainingData) -> Given:
+    """Splits of the rows that take part, by their numbers among those that were given."""
+    kept, found = data.row_numbers[1], splitter(data.columns()[0])
+    if kept is None:
+        return found
+    return tuple((tuple(kept[list(inside)].tolist()), tuple(kept[list(outside)].tolist())) for inside, outside in found)
 
 
 def _require_rows(cv: int | float | Given | None, rows: int) -> None:

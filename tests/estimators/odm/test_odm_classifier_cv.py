@@ -6,6 +6,7 @@ import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
@@ -93,6 +94,29 @@ def test_splits_may_be_masks():
     expected = ((1, 2, 4, 5, 7, 8), (0, 3, 6))
     assert search_of(cv=[(inside, ~inside)])._splits() == (expected,)
     assert search_of(cv=[tuple(map(np.flatnonzero, (inside, ~inside)))])._splits() == (expected,)
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
+def test_splits_may_be_made_by_a_splitter(stored, tmp_path):
+    few, labels, weight = X[:90], np.array(["a", "b", "c"])[np.arange(90) % 3], np.arange(90) % 10 + 0.0
+    splitter, settings = StratifiedKFold(3, shuffle=True, random_state=1), {"gammas": [1.0, 10.0], "lams": [100.0]}
+    if stored:
+        rows, taking_part = (store_of(tmp_path / "rows.zarr", few, labels),), np.arange(90)
+        weight = None
+    else:
+        rows, taking_part = (few, labels), np.flatnonzero(weight)  # rows of weight 0 take no part
+    pairs = [
+        (taking_part[inside], taking_part[outside])
+        for inside, outside in splitter.split(taking_part, labels[taking_part])
+    ]
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        made = search_of(cv=splitter, **settings).fit(*rows, sample_weight=weight)
+    given = search_of(cv=pairs, **settings).fit(*rows, sample_weight=weight)
+    np.testing.assert_array_equal(made.cv_results_["mean_test_score"], given.cv_results_["mean_test_score"])
+    made.save(tmp_path / "model.zarr")
+    assert load_model(tmp_path / "model.zarr").best_params_ == given.best_params_
+    with pytest.raises(InputError, match="'groups' parameter should not be None"):
+        search_of(cv=GroupKFold(3), **settings).fit(*rows)
 
 
 def test_defaults_suit_the_data():
@@ -220,7 +244,7 @@ def test_many_classes_are_searched_for_together():
         ({"cv": 1e-9}, "cv leaves no row"),
         ({"cv": [(range(200), range(200, 301))]}, "cv names row 300, but rows are numbered from 0 to 299"),
         ({"cv": [(range(200), range(-100, 0))]}, "cv names row -100"),
-        ({"cv": [([0.5, 1.0], [2.0, 3.0])]}, "cv must be a number, or pairs of rows' numbers"),
+        ({"cv": [([0.5, 1.0], [2.0, 3.0])]}, "cv must be a number, a splitter, or pairs of rows' numbers"),
         ({"kernel": ["rbf", "cosine"]}, "'kernel' parameter of ODMClassifierCV must be a str among .* Got 'cosine'"),
         ({"kernel": []}, "kernel must be one value, or a sequence"),
         ({"kernel": ["linear", "rbf"], "solver": "newton"}, "solver='newton' is for kernel='linear'. Got kernel='rbf'"),
