@@ -17,6 +17,8 @@ from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
 from dask_odm.diagnostics.regression import Errors
 from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.kinds import is_dataset
+from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.events import Progress, report
 from dask_odm.solvers.log_odds import probabilities
 from dask_odm.strategies.predict import label_block
@@ -180,14 +182,24 @@ def _margins(true: Array, scores: Array) -> Array:
     return margins
 
 
-def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation:
+def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
     """Compare a classifier's predictions with the labels of a store, chunk by chunk; labels are matched by value.
+
+    Parameters
+    ----------
+    model : classifier
+    store : Store, str, path-like or Dataset
+        A store, also by its path or as `open_store` gives it.
+    keep_margins : bool, default=False
+        Keep the margin of every row.
 
     Raises
     ------
     InputError
-        No row of the store has a label, no label is one of the model's, or the rows have another number of features.
+        What is no store, such as arrays; a store in which no row has a label or no label is one of the model's, or
+        whose rows have another number of features.
     """
+    store = _store_of(store)
     if store.y_kind == "real":
         store.require_classes()
     if not store.known_rows or store.classes is None or store.layout.y is None:
@@ -214,6 +226,17 @@ def evaluate(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluat
         weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
         found.add(table[store.read_chunk(store.layout.y, i)], scores, weight, next(shares))
     return found
+
+
+def _store_of(given: Any) -> Store:
+    """A store, however it is named."""
+    found = resolve(given) if is_dataset(given) or isinstance(given, str | os.PathLike | Store) else None
+    if isinstance(found, Store):
+        return found
+    raise InputError(
+        f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as by "
+        "dask_odm.ingest((X, y), 'test.zarr')."
+    )
 
 
 def compare(model: Any, store: Store) -> Evaluation | Errors:

@@ -149,6 +149,16 @@ def test_without_labels_there_is_nothing_to_compare(tmp_path):
             evaluate(FirstFeature("no", "yes"), store)
 
 
+def test_a_store_may_be_named_or_open(tmp_path):
+    model, store = FirstFeature("no", "yes"), write(tmp_path / "a.zarr", rows()[1])
+    expected = evaluate(model, store).facts()
+    for given in (str(tmp_path / "a.zarr"), tmp_path / "a.zarr", open_store(tmp_path / "a.zarr")):
+        assert evaluate(model, given).facts() == expected
+    for given in (rows()[:2], open_store(tmp_path / "a.zarr").isel(sample=slice(5))):
+        with pytest.raises(InputError, match=r"takes a store or its path. Got .* as by dask_odm.ingest\(\(X, y\)"):
+            evaluate(model, given)
+
+
 def test_real_targets_are_no_labels(tmp_path):
     store = write(tmp_path / "a.zarr", np.linspace(0, 1, ROWS), classes=None)
     with pytest.raises(InputError, match="holds real targets"):
