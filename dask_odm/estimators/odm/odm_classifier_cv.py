@@ -97,6 +97,7 @@ class ODMClassifierCV(ProbabilisticClassifier):
     best_params_ : dict
         ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows; ``kernel`` and
         ``n_landmarks`` where there are several to choose from. "linear" has no ``gamma`` and no ``n_landmarks``.
+        `ODMClassifier` scales only if told to: pass ``scale=search.scale`` with them.
     best_score_ : float
         Their score on the larger sample. Chosen as the best of many, it is a little too hopeful.
     best_index_ : int
