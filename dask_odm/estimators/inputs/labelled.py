@@ -162,7 +162,10 @@ def in_memory(X: xr.DataArray) -> Any:
 
 
 def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Features) -> xr.DataArray:
-    """``values``, one a row, over the sample dimension of ``X`` with its coordinates."""
+    """``values``, one a row, or (n, target), over the sample dimension of ``X`` with its coordinates."""
+    if values.ndim == 2:
+        first = like(X, values[:, 0], name, features)
+        return xr.DataArray(values, dims=(first.dims[0], "target"), coords=first.coords, name=name)
     rows, y, weight = columns_of(X, None, None)
     sample = sample_dimension(rows, y, weight, features)
     rows = rows.transpose(sample, ...)
@@ -177,5 +180,4 @@ def like_classes(
     X: xr.DataArray | xr.Dataset, values: Any, name: str, classes: Array, features: Features
 ) -> xr.DataArray:
     """``values`` (n, classes), as `like`, with a second dimension "class"."""
-    rows = like(X, values[:, 0], name, features)
-    return xr.DataArray(values, dims=(rows.dims[0], "class"), coords={**rows.coords, "class": classes}, name=name)
+    return like(X, values, name, features).rename(target="class").assign_coords({"class": classes})

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, load_model, open_store
+from dask_odm import MDDRidge, ODMClassifier, load_model, open_store
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.inputs.resolving import dimension_of_features
@@ -100,6 +100,15 @@ def test_predictions_keep_the_coordinates(rows, observed, model, shape, whole, w
     assert found.attrs == {}
     # and so it lies beside what it was made of
     assert float((found.sel(time="2024-01-02") == found[24:48]).mean()) == 1.0
+
+
+@pytest.mark.parametrize("chunks", [None, {"sample": 50}], ids=["memory", "lazy"])
+def test_several_targets_have_a_dimension(rows, chunks):
+    X = np.asarray(rows[0])
+    model = MDDRidge().fit(X, X[:, :2] + 1.0)
+    found = model.predict(array(X, "sample", "feature").chunk(chunks) if chunks else array(X, "sample", "feature"))
+    assert (found.name, found.dims) == ("y", ("sample", "target"))
+    np.testing.assert_allclose(found.values, model.predict(X), atol=1e-12)
 
 
 def test_an_index_of_many_levels_is_kept(rows, model):
