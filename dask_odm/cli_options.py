@@ -103,7 +103,7 @@ def _option(name: str, kind: click.ParamType, default: Any, text: str | None) ->
     if kind is click.BOOL:
         return click.Option([f"{flag}/--no-{flag[2:]}", name], **shown)
     if isinstance(kind, WordOrPair):
-        return click.Option([flag, name], type=kind, multiple=True, help=text)
+        return click.Option([flag, name], type=kind, multiple=True, help=f"{text or ''} Repeatable.".strip())
     return click.Option([flag, name], type=kind, **shown)
 
 

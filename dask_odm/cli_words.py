@@ -24,6 +24,7 @@ def shell_words(text: str, options: Collection[str]) -> str:
         Names of the command's parameters, with underscores; other names stay as they are.
     """
     text = _BOTH.sub(_sole, text)
+    text = text.replace("an instance of 'dict'", "LABEL=NUMBER")
     text = _PARAMETER.sub(lambda found: f"{option(found[1])} must" if found[1] in options else found[0], text)
     text = _SETTING.sub(lambda found: _given(found[1], found[2]) if found[1] in options else found[0], text)
     return _FUNCTION.sub(r"'dask-odm \1'", text)

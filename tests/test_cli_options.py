@@ -132,7 +132,7 @@ def test_help_of_an_estimator(toy):
         "--name-of-it TEXT [default: toy] --place PATH",
         "--twice / --no-twice Whether twice or thrice. [default: no-twice]",
         "--thrice / --no-thrice Whether twice or thrice. [default: thrice]",
-        "--class-weight balanced|LABEL=NUMBER",
+        "--class-weight balanced|LABEL=NUMBER Repeatable.",
         "--random-state INTEGER",
     ):
         assert each in text

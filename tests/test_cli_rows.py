@@ -157,6 +157,7 @@ def test_errors_speak_to_a_shell(rows, tmp_path):
         ("give n_features=7 (--n-features 7) or", "give --n-features 7 or"),
         ("scale='minmax', or scale=None; gamma=0.5.", "--scale minmax, or no --scale; gamma=0.5."),
         ("'a=b'", "'a=b'"),
+        ("among {'balanced'}, an instance of 'dict' or None.", "among {'balanced'}, LABEL=NUMBER or None."),
     ],
 )
 def test_words(text, said):

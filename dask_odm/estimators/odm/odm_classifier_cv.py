@@ -51,10 +51,10 @@ class ODMClassifierCV(ProbabilisticClassifier):
     thetas : array-like of float or None, default=None
         Values of θ in [0, 1). None: 0.1, 0.3 and 0.6.
     cv : int, float, splitter, list of splits, or None, default=None
-        How rows are left out. None: one by one, in closed form, see ``loo_score_`` of `ODMClassifier`. A whole number
-        from 2 on: in so many folds; a share below 1: the rows that validate; pairs of numbers of rows (or masks), to
-        learn from and to validate by; what makes such pairs of rows and labels, as scikit-learn's `StratifiedKFold`.
-        Folds are drawn by the rows' numbers, and none is copied.
+        How rows are left out: in so many folds (from 2 on), as a share that validates (below 1), or by default one by
+        one. That is in closed form, see ``loo_score_`` of `ODMClassifier`. Splits of your own are pairs of numbers of
+        rows (or masks), to learn from and to validate by, or a splitter that makes them of rows and labels, as
+        scikit-learn's `StratifiedKFold`. Folds are drawn by the rows' numbers, and none is copied.
     degree : int, default=3
         Of the "poly" kernel.
     coef0 : float, default=1.0
