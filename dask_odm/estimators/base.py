@@ -177,8 +177,8 @@ class StoreEstimator(BaseEstimator):
         y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str
             Label values of any type, or real targets; the name of a column of the frame X that holds them. None where
             X holds its own.
-        sample_weight : array-like of shape (n,) or None
-            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it.
+        sample_weight : array-like of shape (n,), str or None
+            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. Of a frame also its column's name.
 
         Returns
         -------

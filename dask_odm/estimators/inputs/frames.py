@@ -88,8 +88,8 @@ def refuse_labels_inside(X: Any) -> None:
         )
 
 
-def labels_by_name(X: Any, name: str) -> tuple[Any, Any]:
-    """The frame ``X`` without its column ``name``, and that column.
+def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
+    """The frame ``X`` without its column ``name``, and that column, which is ``what``: y or sample_weight.
 
     Raises
     ------
@@ -97,12 +97,14 @@ def labels_by_name(X: Any, name: str) -> tuple[Any, Any]:
         ``X`` is no frame, or has no such column, or two of them.
     """
     if not is_frame(X):
-        raise InputError(f"y may name a column of a frame, but X is {type(X).__name__}. Got y={name!r}; pass labels.")
+        raise InputError(
+            f"{what} may name a column of a frame, but X is {type(X).__name__}. Got {what}={name!r}; pass the values."
+        )
     found = list(X.columns).count(name)
     if found != 1:
         columns = ", ".join(map(repr, X.columns[:8])) + (" …" if len(X.columns) > 8 else "")
         many = "has no column" if not found else f"has {found} columns"
-        raise InputError(f"X {many} {name!r}, which y names. Its columns are {columns}.")
+        raise InputError(f"X {many} {name!r}, which {what} names. Its columns are {columns}.")
     return X.drop(columns=name), X[name]
 
 

@@ -17,11 +17,11 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error, require_finite
 from dask_odm.estimators.inputs.frames import (
+    column_by_name,
     dask_labels,
     dask_rows,
     is_dask_frame,
     is_dask_series,
-    labels_by_name,
     labels_of,
     refuse_arrow,
     refuse_labels_inside,
@@ -63,7 +63,9 @@ def resolve(
     if y is None and features is None:
         refuse_labels_inside(X)
     if isinstance(y, str):
-        X, y = labels_by_name(X, y)
+        X, y = column_by_name(X, y, "y")
+    if isinstance(sample_weight, str):
+        X, sample_weight = column_by_name(X, sample_weight, "sample_weight")
     if is_xarray(X):
         return _of_xarray(X, y, sample_weight, features)
     if is_dask_frame(X):

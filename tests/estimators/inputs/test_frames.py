@@ -189,3 +189,16 @@ def test_y_names_no_column(frame, rows, backend):
         ODMClassifier().fit(BACKENDS[backend](frame), "outcome")
     with pytest.raises(InputError, match=r"y may name a column of a frame, but X is ndarray\. Got y='outcome'"):
         ODMClassifier().fit(rows[0], "outcome")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sample_weight_names_a_column(rows, frame, backend):
+    X, y = rows
+    weight, make = 1.0 + np.arange(len(y)) % 3, BACKENDS[backend]
+    whole = make(frame.assign(outcome=y, weight=weight))
+    model = ODMClassifier(**SETTINGS).fit(whole, "outcome", sample_weight="weight")
+    plain = ODMClassifier(**SETTINGS).fit(X, y, sample_weight=weight)
+    np.testing.assert_array_equal(model.decision_function(frame), plain.decision_function(X))
+    assert model.score(whole, "outcome", sample_weight="weight") == pytest.approx(plain.score(X, y, weight))
+    with pytest.raises(InputError, match="X has no column 'wait', which sample_weight names"):
+        model.fit(whole, "outcome", sample_weight="wait")
