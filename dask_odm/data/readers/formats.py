@@ -73,7 +73,8 @@ def open_source(
     if held is not None:
         for name, given in (("format", format), ("header", header), ("drop", dropped or None)):
             if given is not None:
-                raise InputError(f"{name} is for files, not for rows in memory.")
+                way_out = "; leave columns out of a frame by frame.drop(columns=...)" if name == "drop" else ""
+                raise InputError(f"{name} is for files, not for rows in memory{way_out}.")
         return held(weight, label=label, **common)
     if not isinstance(weight, str | int | None):
         raise InputError("weight as an array goes with arrays in memory; name a column of the file instead.")

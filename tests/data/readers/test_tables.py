@@ -153,6 +153,7 @@ def test_columns_without_numbers(columns, message):
         (_frame()[["a", "a", "b"]], {}, "two columns are named 'a'"),
         (_frame()[["a"]], {}, "no feature columns beside label"),
         (_frame(), {"format": "csv"}, "format is for files, not for rows in memory"),
+        (_frame(), {"drop": "id"}, r"not for rows in memory; leave columns out of a frame by frame\.drop\(columns="),
         (_frame(), {"header": True}, "header is for files"),
         (_frame()["a"], {}, "cannot ingest Series; give a path"),
         (pd.DataFrame({"a": [1.0, np.inf], "y": [0, 1]}), {}, "the DataFrame, row 1, column 'a': infinity"),
