@@ -94,9 +94,7 @@ def _solved(K: Array, active: Array, stiffness: Array, target: Array) -> Array:
     return root * mended(attempt, lambda: np.finfo(float).eps * trace)
 
 
-def _stepped(
-    losses: RowLosses, K: Array, a: Array, scores: Array, now: tuple[float, float]
-) -> tuple[Array, Array]:
+def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, now: tuple[float, float]) -> tuple[Array, Array]:
     """A step of Newton, or as much of it as P falls for; ``now`` is P with its gap.
 
     Coefficients of equal rows of both classes may be far from their best where P, which knows their sum alone, is not.
