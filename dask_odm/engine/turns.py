@@ -85,6 +85,8 @@ class Turn(Generic[T]):
 
     def ask(self, asked: Any) -> Any:
         """The answer to what the work, which calls this, asks for."""
+        if self._is_abandoned:  # it tidies up: no one answers any more
+            raise _Abandoned
         self.asks, self.asked = True, asked
         self._theirs.release()
         self._mine.acquire()

@@ -88,7 +88,7 @@ class KernelModel:
         """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype.
 
         They are computed in the wider of the rows' dtype and the support's. Sparse rows are made dense a block at a
-        time. Neither threads nor the blocks of rows change a bit.
+        time. Threads change no bit; rows beside others may have other last digits, where BLAS multiplies.
         """
         if not self.pairs:
             return self._of_machines(X, threads).T.astype(X.dtype)

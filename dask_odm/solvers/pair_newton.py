@@ -44,7 +44,7 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Pai
         if gap <= settings.tol or len(history) - len(start.history) > settings.max_iter:
             break
         before = a
-        a, scores = _stepped(losses, K, a, scores, primal)
+        a, scores = _stepped(losses, K, a, scores, (primal, gap))
         if np.array_equal(a, before):
             break
     return PairSolution(a, primal, gap, gap <= settings.tol, history)
@@ -94,8 +94,11 @@ def _solved(K: Array, active: Array, stiffness: Array, target: Array) -> Array:
     return root * mended(attempt, lambda: np.finfo(float).eps * trace)
 
 
-def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float) -> tuple[Array, Array]:
-    """A step of Newton, or as much of it as P falls for."""
+def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, now: tuple[float, float]) -> tuple[Array, Array]:
+    """A step of Newton, or as much of it as P falls for; ``now`` is P with its gap.
+
+    Coefficients of equal rows of both classes may be far from their best where P, which knows their sum alone, is not.
+    """
     margins, settings = losses.y * scores, losses.settings
     stiffness = losses.curvature(margins)
     active = np.flatnonzero(stiffness)
@@ -104,7 +107,8 @@ def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, primal: float
     if len(active):
         new[active] = _solved(K, active, stiffness[active], target[active])
     after = _scores(K, new)
-    if losses.primal(new, after) < primal:
+    primal, gap = pair_gap(losses, new, after)
+    if primal < now[0] or gap < 0.5 * now[1]:
         return new, after
     d, change = new - a, after - scores
     length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))

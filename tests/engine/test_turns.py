@@ -84,3 +84,20 @@ def test_an_error_ends_all_works(where):
         take_turns([fails, last], answer, 9)
     assert cleaned
     assert threading.active_count() == before
+
+
+def test_a_work_that_asks_while_it_tidies_up_ends():
+    def work() -> None:
+        try:
+            current_turn().ask(0)
+        finally:
+            current_turn().ask(1)
+
+    def ends() -> None:
+        with pytest.raises(ZeroDivisionError):
+            take_turns([work], lambda _: 1 / 0)
+
+    ended = threading.Thread(target=ends, daemon=True)
+    ended.start()
+    ended.join(5)
+    assert not ended.is_alive()

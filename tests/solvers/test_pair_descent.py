@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels.dot import Linear
+from dask_odm.problems.odm import ODMSettings, RowLosses
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.pair_descent import PairValues, descend_pair
 from dask_odm.solvers.pair_newton import solve_pair
@@ -58,3 +59,13 @@ def test_the_gap_is_that_of_the_worst_kernel_within_the_error():
     s = p.y * found.coefficients
     assert (p.primal(s) - p.dual(s)) / p.primal(s) <= 1.01 * found.gap <= 5.1e-2
     assert not descend_pair(p.losses, values_of(p, p.K, np.float32, 0.1), 1e-2, 0).converged
+
+
+def test_equal_rows_of_both_classes_are_solved_where_a_loss_weighs_much():
+    n, m = 40, 15
+    losses = RowLosses(ODMSettings(1e8, 0.0, 0.0), np.repeat([-1.0, 1.0], [n, m]), np.ones(n + m))
+    K = np.ones((n + m, n + m))
+    values = PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), K[n:, :n].copy(), 1.0)
+    found = solve_pair(losses, K + 1.0, SolverSettings(1e-10, 50, 0), descend_pair(losses, values, 1e-10, 0))
+    assert found.gap <= 1e-10
+    assert len(found.history) < 10

@@ -31,7 +31,7 @@ def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64
     rows = np.ascontiguousarray(X)
     words = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
     odd = np.random.default_rng(0).integers(0, 1 << 63, X.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
-    hashes = np.where(y > 0, np.uint64(1), np.uint64(0))
+    hashes = np.array(y, np.float64).view(np.uint64)
     _hash_rows(words, odd, hashes)
     ordered = np.sort(hashes)
     if (ordered[1:] != ordered[:-1]).all():  # as in most data, and found sooner than by `unique`

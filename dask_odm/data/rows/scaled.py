@@ -13,19 +13,10 @@ from dask_odm.typing import Array
 COPIED_BYTES = 64 << 20  # rows up to this are copied, scaled, once: to scale them in every pass takes longer
 
 
-@dataclass(frozen=True, eq=False)
-class ScaledRows:
-    """Rows of an array as a kernel sees them, block by block; the bits are those of a scaled copy.
+class RowsOfMatrix:
+    """Rows of a matrix ``X`` (n, d) that are read some at a time: what their shape is."""
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Raw rows, float32 or float64.
-    scaling : Scaling
-    """
-
-    X: Array
-    scaling: Scaling
+    X: Any
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -46,6 +37,21 @@ class ScaledRows:
 
     def __len__(self) -> int:
         return self.n
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledRows(RowsOfMatrix):
+    """Rows of an array as a kernel sees them, block by block; the bits are those of a scaled copy.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Raw rows, float32 or float64.
+    scaling : Scaling
+    """
+
+    X: Array
+    scaling: Scaling
 
     def __getitem__(self, rows: Any) -> Array:
         found = self.X[rows]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from dask_odm.data.rows.scaled import ScaledRows
+from dask_odm.data.rows.scaled import RowsOfMatrix, ScaledRows
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
-class SparseRows:
+class SparseRows(RowsOfMatrix):
     """Rows of a CSR array as a kernel sees them: scaled, dense, block by block.
 
     Parameters
@@ -28,26 +28,6 @@ class SparseRows:
 
     X: Any
     scaling: Scaling | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, d = self.X.shape
-        return int(n), int(d)
-
-    @property
-    def n(self) -> int:
-        return self.shape[0]
-
-    @property
-    def d(self) -> int:
-        return self.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.X.dtype)
-
-    def __len__(self) -> int:
-        return self.n
 
     def __getitem__(self, rows: Any) -> Array:
         dense = np.ascontiguousarray(self.X[rows].toarray())
