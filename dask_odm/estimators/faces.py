@@ -35,7 +35,7 @@ from dask_odm.estimators.inputs.checks import (
     require_classes,
 )
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.kinds import Given, Resolved
+from dask_odm.estimators.inputs.kinds import Given, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.kernels.threads import run_threads, single_threaded_blas
@@ -62,9 +62,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
-            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, else an
-            ndarray for rows in memory and a dask array for all else. Lazy, block by block, for all but rows in
-            memory; nothing is computed before it is asked for.
+            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, and a dimension
+            "class" of more than two; else an ndarray for rows in memory and a dask array for all else. Lazy, block by
+            block, for all but rows in memory; nothing is computed before it is asked for.
 
         Raises
         ------
@@ -73,7 +73,12 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             an xarray X of which nothing tells which dimension is that of the features.
         """
         check_is_fitted(self)
-        return self._like(X, self._values(self._resolve(X)), "decision_function")
+        scores = self._values(self._resolve(X))
+        if scores.ndim == 1 or not is_xarray(X):
+            return self._like(X, scores, "decision_function")
+        from dask_odm.estimators.inputs.labelled import like_classes
+
+        return like_classes(X, scores, "decision_function", self.classes_, self._features())
 
     def predict(self, X: Any) -> Any:
         """Class label of every row; takes and returns what `decision_function` does. A DataArray is named "y"."""

@@ -73,6 +73,9 @@ class ProbabilisticClassifier(StoreClassifier):
     def _predict_log_proba(self, X: Any) -> Any:
         return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
+    # scikit-learn's scorers and displays tell by a method's name that its columns are probabilities of classes
+    _predict_proba.__name__, _predict_log_proba.__name__ = "predict_proba", "predict_log_proba"
+
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
         """A function of the link and of decision values, or of those of the machines of pairs: one column a class."""
         check_is_fitted(self)

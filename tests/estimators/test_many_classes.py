@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
@@ -254,3 +255,14 @@ def test_other_families_learn_many_classes(estimator, tmp_path):
     again = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     assert np.array_equal(getattr(again, "margin_", 0), getattr(model, "margin_", 0))
+
+
+@pytest.mark.parametrize("chunks", [{}, {"sample": 50}], ids=["in-memory", "lazy"])
+def test_scores_of_xarray_have_a_dimension_of_classes(rows, chunks):
+    X, y = rows
+    model = ODMClassifier(**LINEAR).fit(X, y)
+    data = xr.DataArray(X, dims=("sample", "feature"), coords={"sample": np.arange(120) + 7})
+    found = model.decision_function(data.chunk(chunks) if chunks else data)
+    assert (found.name, found.dims) == ("decision_function", ("sample", "class"))
+    assert (found.sample.values[0], found["class"].values.tolist()) == (7, LABELS.tolist())
+    np.testing.assert_allclose(found.values, model.decision_function(X), atol=1e-12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from dask.array import Array as DaskArray
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from sklearn.model_selection import TunedThresholdClassifierCV
 
 from dask_odm import ODMClassifier, SaddleSVC, load_model
 from dask_odm.diagnostics.evaluation import evaluate
@@ -38,6 +41,17 @@ def test_the_most_probable_class_is_predicted(model):
     values = model.decision_function(Z)[:, None]
     hindsight = LogisticRegression(C=np.inf).fit(values, labels).predict_proba(values)
     assert log_loss(labels, found) < log_loss(labels, hindsight) + 0.01
+
+
+def test_scikit_learn_knows_them_for_probabilities(model):
+    """Its scorers take the column of the positive class of what is named `predict_proba`."""
+    tuned = TunedThresholdClassifierCV(
+        model, cv="prefit", refit=False, response_method="predict_proba", scoring="accuracy"
+    ).fit(X, LABELS)
+    assert tuned.best_score_ >= model.score(X, LABELS)
+    for name in ("predict_proba", "predict_log_proba"):
+        again = pickle.loads(pickle.dumps(getattr(model, name)))
+        np.testing.assert_array_equal(again(X), getattr(model, name)(X))
 
 
 def test_every_kind_of_rows_has_the_same(model, tmp_path):

@@ -216,7 +216,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         if cv is None or isinstance(cv, int | float | np.number):
             return None if cv is None else float(cv) if cv < 1 else int(cv)
         try:
-            return tuple((tuple(map(int, inside)), tuple(map(int, outside))) for inside, outside in cv)
+            return tuple((_numbers(inside), _numbers(outside)) for inside, outside in cv)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"cv must be a number, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
@@ -256,3 +256,9 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         """One search for all classes; the last fit makes their machines."""
         trained: Trained = choice.recipe.train(data, fit)
         return trained
+
+
+def _numbers(part: Any) -> tuple[int, ...]:
+    """Rows of one part of a split, which may be a mask of all rows."""
+    rows = np.asarray(part)
+    return tuple((np.flatnonzero(rows) if rows.dtype == bool else rows).astype(np.int64, casting="same_kind").tolist())

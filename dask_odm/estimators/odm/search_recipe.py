@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.machines import Scheme, train_machines
@@ -92,6 +93,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         choose_solver(fit.solver, replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel)), 1, 1)  # or refuse
+    _require_rows(fit.cv, data.row_numbers[0])
     splits = Splits(fit.cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits))
@@ -106,6 +108,14 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
     return trained
+
+
+def _require_rows(cv: int | float | Given | None, rows: int) -> None:
+    """Refuse splits of other rows than there are."""
+    named = [part for split in cv for part in split if part] if isinstance(cv, tuple) else []
+    for number in (end(part) for part in named for end in (min, max)):
+        if not 0 <= number < rows:
+            raise InputError(f"cv names row {number}, but rows are numbered from 0 to {rows - 1}.")
 
 
 def _fits(state: SearchState, splits: Splits) -> bool:

@@ -88,6 +88,13 @@ def test_folds_are_those_of_refits():
     assert "split1_test_score" not in part.cv_results_
 
 
+def test_splits_may_be_masks():
+    inside = np.arange(9) % 3 > 0
+    expected = ((1, 2, 4, 5, 7, 8), (0, 3, 6))
+    assert search_of(cv=[(inside, ~inside)])._splits() == (expected,)
+    assert search_of(cv=[tuple(map(np.flatnonzero, (inside, ~inside)))])._splits() == (expected,)
+
+
 def test_defaults_suit_the_data():
     found = ODMClassifierCV(random_state=0, thetas=[0.3], upsilons=[0.2], lams=GRID["lams"]).fit(X, Y)
     assert found.score(*rings(2000, seed=1)) > 0.95
@@ -211,6 +218,9 @@ def test_many_classes_are_searched_for_together():
         ({"lams": []}, "lams must be a sequence"),
         ({"cv": 1}, "'cv' parameter of ODMClassifierCV"),
         ({"cv": 1e-9}, "cv leaves no row"),
+        ({"cv": [(range(200), range(200, 301))]}, "cv names row 300, but rows are numbered from 0 to 299"),
+        ({"cv": [(range(200), range(-100, 0))]}, "cv names row -100"),
+        ({"cv": [([0.5, 1.0], [2.0, 3.0])]}, "cv must be a number, or pairs of rows' numbers"),
         ({"kernel": ["rbf", "cosine"]}, "'kernel' parameter of ODMClassifierCV must be a str among .* Got 'cosine'"),
         ({"kernel": []}, "kernel must be one value, or a sequence"),
         ({"kernel": ["linear", "rbf"], "solver": "newton"}, "solver='newton' is for kernel='linear'. Got kernel='rbf'"),
