@@ -106,7 +106,6 @@ def tiles_of(kernel: Kernel, rows: Array) -> Tiles:
 def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Array, values: Array) -> None:
     """Fill in the lists of rows: of features times ``scale``, then the norm, and 1 for the other side's."""
     (n, d), at = X.shape, 0
-    one = norms[0] - norms[0] + X.dtype.type(1.0)
     for four in range(starts.size - 1):
         starts[four], r0 = at, FOUR * four
         r1, r2, r3 = min(r0 + 1, n - 1), min(r0 + 2, n - 1), min(r0 + 3, n - 1)
@@ -117,7 +116,7 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
             at += (x0 != 0) | (x1 != 0) | (x2 != 0) | (x3 != 0)  # no branch: a zero's place is taken by the next
         features[at], features[at + 1], to = d, d + 1, FOUR * at
         values[to], values[to + 1], values[to + 2], values[to + 3] = norms[r0], norms[r1], norms[r2], norms[r3]
-        values[to + 4], values[to + 5], values[to + 6], values[to + 7] = one, one, one, one
+        values[to + 4], values[to + 5], values[to + 6], values[to + 7] = 1.0, 1.0, 1.0, 1.0
         at += 2
     starts[starts.size - 1] = at
 

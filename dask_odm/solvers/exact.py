@@ -281,11 +281,7 @@ class _ExactRun:
     def _with_record(self, state: ExactState) -> ExactState:
         a, scores = state.coefficients, state.scores
         primal = self.losses.primal(a, scores)
-        if not np.isfinite(primal):
-            raise InputError(
-                "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another "
-                "kernel."
-            )
+        _require_finite(primal)
         bound = max(state.bound, self._dual(a, scores))
         gap = float(max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))
         seconds = time.perf_counter() - self.began
@@ -365,6 +361,13 @@ class _ExactRun:
         return np.stack([new, after]), self.share * used / products.n**2, count >= SLOW
 
 
+def _require_finite(primal: float) -> None:
+    if not np.isfinite(primal):
+        raise InputError(
+            "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
+        )
+
+
 def _solve_whole(
     losses: RowLosses, products: Products, settings: SolverSettings, start: Array | None, threads: int
 ) -> ExactSolution:
@@ -383,6 +386,7 @@ def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings
     scores = K @ a
     s, margins = losses.y * a, losses.y * scores
     primal = losses.primal(a, scores)
+    _require_finite(primal)
     gap = float(losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny)
     if gap > settings.tol:  # not settled: another s may say more, and is at worst 0
         s = losses.dual_candidate(margins)

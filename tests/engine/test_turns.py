@@ -95,7 +95,7 @@ def test_a_work_that_asks_while_it_tidies_up_ends():
 
     def ends() -> None:
         with pytest.raises(ZeroDivisionError):
-            take_turns([work], lambda _: 1 / 0)
+            take_turns([work], lambda _: 1 / 0, 1)
 
     ended = threading.Thread(target=ends, daemon=True)
     ended.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ def rescaling_advised() -> Iterator[None]:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except ValueError as error:
-        if isinstance(error, DaskODMError):
+        if isinstance(error, DaskODMError) or _is_of_listener(error):
             raise
         raise InputError(NOT_FINITE) from error
+
+
+def _is_of_listener(error: ValueError) -> bool:
+    """Whether a callback of the user's raised it."""
+    return any(frame.f_code is report.__code__ for frame, _ in walk_tb(error.__traceback__))

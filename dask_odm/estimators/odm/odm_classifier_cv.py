@@ -198,7 +198,13 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         kernels, landmarks = self._several("kernel"), self._several("n_landmarks")
         first = {} if kernels is None else {"kernel": kernels[0]}
         first |= {} if landmarks is None else {"n_landmarks": None}  # each setting has its own
-        plain = ODMClassifier(**{name: getattr(self, name) for name in SHARED} | first)
+        shared = {name: getattr(self, name) for name in SHARED}
+        plain = ODMClassifier(**shared | first)
+
+        def machines(kernel: str) -> Any:
+            own = ODMClassifier(**shared | first | {"kernel": kernel})
+            return own._scheme, own._joined
+
         return SearchFit(
             plain._settings(run),
             self.solver,
@@ -209,8 +215,8 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             kernels,
             landmarks,
             cv=self._splits(),
-            scheme=plain._scheme,
-            joined=plain._joined,
+            multi_class=self.multi_class,
+            machines=machines,
         )
 
     def _splits(self) -> int | float | Given | Splitter | None:

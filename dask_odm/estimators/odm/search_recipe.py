@@ -16,7 +16,7 @@ from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
-from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_solver
+from dask_odm.estimators.odm.recipes import LEAVE_OUT, choose_for_machines, choose_solver
 from dask_odm.estimators.odm.search import (
     COARSE,
     FINE,
@@ -55,8 +55,8 @@ class SearchFit:
         Of a fit with the first of all settings; the search replaces γ, λ, υ and θ in it.
     solver : str
         Of the last fit.
-    scheme : str
-        Of more than two classes.
+    multi_class : str or None
+        How the last fit learns more than two classes.
     kernels : tuple of str, or None
         What to choose from; None: that of ``fit``.
     gammas, lams, upsilons, thetas : tuple of float, or None
@@ -64,8 +64,9 @@ class SearchFit:
     landmarks : tuple of int, or None
         Numbers to choose from; None: that of ``fit``.
     cv : int, float, tuple of splits, what makes such of the rows' labels, or None
-    joined : callable
-        Makes fitted attributes of several machines those of the whole.
+    machines : callable
+        For a kernel, how more than two classes are learned, and what makes fitted attributes of several machines those
+        of the whole.
     """
 
     fit: ODMFit
@@ -77,15 +78,15 @@ class SearchFit:
     kernels: tuple[str, ...] | None
     landmarks: tuple[int, ...] | None
     cv: int | float | Given | Splitter | None
-    scheme: Scheme
-    joined: Callable[..., dict[str, Any]]
+    multi_class: str | None
+    machines: Callable[[str], tuple[Scheme, Callable[..., dict[str, Any]]]]
 
     @property
     def run(self) -> FitRun:
         return self.fit.run
 
     def identity(self) -> dict[str, Any]:
-        plain = {name: value for name, value in vars(self).items() if name not in ("fit", "joined")}
+        plain = {name: value for name, value in vars(self).items() if name not in ("fit", "machines")}
         return plain | {"fit": self.fit.identity()}
 
 
@@ -219,9 +220,12 @@ class _Trials:
     def trained(self, setting: Setting) -> Trained:
         """The model of γ, λ/M, υ and θ on all rows."""
         choice, fit = self._chosen(setting)
-        if len(self._data.class_weights) > 2:
-            return train_machines(choice, self._data, fit, self._fit.scheme, self._fit.joined)
-        return choice.train(self._data, fit)
+        if len(self._data.class_weights) == 2:
+            return choice.train(self._data, fit)
+        scheme, joined = self._fit.machines(setting.kernel)
+        if self._fit.solver == "auto":
+            choice = choose_for_machines(choice, self._data, fit, scheme)
+        return train_machines(choice, self._data, fit, scheme, joined)
 
     def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
         """How all rows are learned from with a setting."""

@@ -103,6 +103,12 @@ def test_kernels_that_say_nothing_are_an_error(kernel, X):
         model.fit(X, [0, 1] * 600)
 
 
+def test_kernel_values_of_few_rows_that_overflow_are_an_error():
+    X = 1e13 * np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(InputError, match="rescale the rows"), np.errstate(over="ignore", invalid="ignore"):
+        ODMClassifier("poly", solver="exact", degree=30, gamma=1.0).fit(X, [0, 1] * 15)
+
+
 def test_so_many_rows_that_it_takes_hours_are_warned_of(monkeypatch, caplog, tmp_path):
     X, y = rings(300)
     store = odm.ingest((X, y), tmp_path / "a.zarr")

@@ -224,6 +224,17 @@ def test_what_few_errors_cannot_tell_is_not_tried():
     assert np.count_nonzero(results["iter"] == 1) <= len(GRID["gammas"])
 
 
+def test_the_kernel_found_says_how_many_classes_are_learned():
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((200, 2))
+    z = (Z**2).sum(axis=1).astype(int).clip(max=2)  # rings
+    settings = {"lams": [1e3], "upsilons": [0.2], "thetas": [0.2], "gammas": [1.0]}
+    found = search_of(kernel=["linear", "rbf"], **settings).fit(Z, z)
+    assert found.best_params_["kernel"] == "rbf"
+    plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(Z, z)  # pairs, as "linear" has not
+    np.testing.assert_array_equal(found.decision_function(Z), plain.decision_function(Z))
+
+
 def test_many_classes_are_searched_for_together():
     Z, y = blobs(150, 2, seed=3)
     labels = np.where(np.arange(150) % 3 == 0, "c", np.where(y > 0, "b", "a"))
