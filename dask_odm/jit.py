@@ -61,8 +61,8 @@ class Loop:
                 import numba
 
                 _listen_once()
+                self._take_in_others()  # first: another thread may call this loop as soon as it is there
                 self._made = numba.njit(**self._options)(self._function)
-                self._take_in_others()
             return self._made
 
     def _take_in_others(self) -> None:

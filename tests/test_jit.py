@@ -43,6 +43,20 @@ def test_a_loop_is_made_with_the_loops_that_it_calls(monkeypatch, caplog):
     assert "dask-odm warmup" in jit.COMPILING
 
 
+def test_no_thread_sees_a_loop_before_those_that_it_calls_are_made(monkeypatch):
+    seen, take_in_others = [], jit.Loop._take_in_others
+    loop = jit.Loop(_plain, nogil=True)
+
+    def watched(self):
+        seen.append(loop.is_made)
+        take_in_others(self)
+
+    monkeypatch.setattr(jit.Loop, "_take_in_others", watched)
+    loop.made()
+    assert seen[0] is False
+    assert loop.is_made
+
+
 def test_a_loop_is_called_by_its_address():
     @jit.pointed("void(CPointer(float64), int64)")
     def double_all(x, n):
