@@ -106,7 +106,8 @@ def explained(location: str, doing: str) -> Iterator[None]:
 
 def _error(location: str, doing: str, found: Exception) -> ObjectStoreError:
     """The one error of an object store that does not do as it is asked."""
-    scheme, text = location.partition("://")[0], str(found)
+    scheme, rest = location.split("://", 1)
+    text = str(found).replace(f"/{rest.partition('/')[2] or rest}", "/")  # whatever words the key has
     status, code = _STATUS.search(text), _CODE.search(text)
     answer = ""
     if status is not None:

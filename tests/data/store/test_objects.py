@@ -306,8 +306,15 @@ def test_a_fault_that_stays_is_one_error_without_a_secret(
     assert "'s3://rows/" in str(caught.value)
     assert not [word for word in (SECRET, KEY, "Signature") if word in told]
     object_server.fail()
+    monkeypatch.undo()
     check(store)
     assert object_server.keys(key_of(place, "m/")) == []
+
+
+def test_words_of_a_key_do_not_say_what_is_wrong():
+    found = OSError("timed out: http://host/rows/credentials/a.zarr/X/c/0/0")
+    error = object_client._error("s3://rows/credentials/a.zarr", "read", found)
+    assert "does not answer" in str(error)
 
 
 def test_no_secret_is_kept_or_shown(place, object_server):
