@@ -29,9 +29,9 @@ def test_a_certificate_of_many_rows_tells_how_far_it_is(monkeypatch):
         with listen(heard.append):
             face = RowProducts(RBF(1.0, 0.5), X, 0, threads).face(np.arange(6000), double_precision=True)
             answers.append(face.matvec(v).tobytes())
-        done = [event.done for event in heard]
-        assert done == list(range(len(done)))
-        assert heard[-1].total == done[-1] > 1
+        told = [event for event in heard if event.phase == "certificate"]  # products may tell how far they are, too
+        assert [event.done for event in told] == list(range(len(told)))
+        assert told[-1].total == told[-1].done > 1
         heard.clear()
     assert set(answers) == {Gram(RBF(1.0, 0.5), ArrayRows(X), 0).matvec(v).tobytes()}
 
