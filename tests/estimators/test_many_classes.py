@@ -13,7 +13,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from dask_odm import MixingClassifier, ODMClassifier, SaddleSVC, load_model
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.odm import landmark_recipe
+from dask_odm.estimators.odm import landmark_recipe, pairs_recipe
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.skipping import SkippingTiles, tiles_of
 from dask_odm.models.pairs import class_scores
@@ -157,6 +157,15 @@ def test_auto_learns_pairs_exactly_where_all_rows_are_too_many(rows, monkeypatch
         assert ODMClassifier(**settings).fit(X, labels).history_[0]["solver"] == solver
     monkeypatch.setattr("dask_odm.estimators.odm.pairs_recipe.PAIRS_WORK", 0)
     assert ODMClassifier().fit(X, y).history_[0]["solver"] == "landmark"
+
+
+def test_polynomials_of_float32_rows_are_learned_in_float64(rows, monkeypatch):
+    monkeypatch.setattr(pairs_recipe, "FEW", 0)  # descent may end it
+    X, y = rows[0].astype(np.float32), rows[1]
+    settings = {"kernel": "poly", "gamma": 1.0, "solver": "exact", "lam": 10.0, "random_state": 0}
+    narrow, wide = ODMClassifier(**settings).fit(X, y), ODMClassifier(**settings).fit(X.astype(np.float64), y)
+    np.testing.assert_array_equal(narrow.dual_coef_, wide.dual_coef_)
+    assert narrow.dual_gap_ == wide.dual_gap_
 
 
 def test_images_on_white_paper_are_learned_by_their_ink():

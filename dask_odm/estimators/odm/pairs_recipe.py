@@ -1,9 +1,10 @@
 """The exact machines of all pairs of classes, of rows in memory: kernel values that pairs share are computed once.
 
 The rows of a class among themselves are in every pair of it, those of two classes in one: the former are kept, and all
-values are computed once, in the rows' type. Of float32 rows the gap is the largest that their rounding allows, by the
-error of a sample of them. Each pair is a small problem (`dask_odm.solvers.pair_descent`, and where that ends short of
-``tol`` `dask_odm.solvers.pair_newton`, in float64), and threads take pairs in turn.
+values are computed once, in the rows' type (those of polynomials in float64). Of float32 rows the gap is the largest
+that their rounding allows, by the error of a sample of them. Each pair is a small problem
+(`dask_odm.solvers.pair_descent`, and where that ends short of ``tol`` `dask_odm.solvers.pair_newton`, in float64), and
+threads take pairs in turn.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
 def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
     """Train a machine for every two of ``pairs`` classes."""
     assert isinstance(data, MemoryData)
-    _require(data, np.bincount(data.held.y.astype(np.int64)).tolist())
+    _require(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit)
     given, data = data, _dense(data).merged()
     seen = data.seen_by(fit.kernel, _scaling(data, fit))
     rows = [np.flatnonzero(data.held.y == code) for code in range(pairs)]
@@ -93,17 +94,24 @@ def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
 SUITED = Together(train_pairs, suits)
 
 
-def _require(data: MemoryData, counts: Sequence[int]) -> None:
+def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
+    """What kernel values are computed in: of a polynomial, which may be any numbers, no sample tells how float32 rounds
+    them.
+    """
+    return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
+
+
+def _require(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> None:
     """Raise MemoryLimitError unless the kernel matrices and the model fit this process."""
     what = f"The kernel matrices of pairs of up to {sum(sorted(counts)[-2:])} rows"
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(_needed(data, counts), 1, what, advice)
+    data.cluster.require(_needed(data, counts, fit), 1, what, advice)
 
 
-def _needed(data: MemoryData, counts: Sequence[int]) -> int:
+def _needed(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> int:
     """Bytes of the kernel matrices and the model."""
     largest = sum(sorted(counts)[-2:])
-    own, rows = data.dtype.itemsize * sum(n * n for n in counts), 4 * 8 * data.rows * data.features
+    own, rows = _dtype(data, fit).itemsize * sum(n * n for n in counts), 4 * 8 * data.rows * data.features
     coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
     return own + CPU_COUNT * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
 
@@ -112,7 +120,7 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Whether exact pairs take little time and memory, for data that they suit."""
     assert isinstance(data, MemoryData)
     room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
-    fits = _needed(data, np.bincount(data.held.y.astype(np.int64)).tolist()) <= room
+    fits = _needed(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit) <= room
     return fits and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
 
 
@@ -137,14 +145,15 @@ class _Pairs:
     @classmethod
     def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
         scaled: Any = seen.scaled
-        bias, weight = seen.kernel.bias, seen.data.held.total_weights
+        bias, weight, dtype = seen.kernel.bias, seen.data.held.total_weights, _dtype(seen.data, fit)
         kernel = replace(seen.kernel, bias=0.0)
-        rows = [scaled[each] for each in numbers]
+        rows = [scaled[each].astype(dtype, copy=False) for each in numbers]
         tiles = tiles_of(kernel, scaled)
         packed = run_threads(lambda X: (tiles.pack_left(X), tiles.pack_right(X)), rows, CPU_COUNT)
         own = run_threads(lambda sides: tiles.tile_packed(*sides), packed, CPU_COUNT)
         weights = [weight[each] for each in numbers]
-        return cls(kernel, tiles, bias, rows, packed, weights, own, _rounding(kernel, tiles, scaled), fit, [])
+        error = _rounding(kernel, tiles, scaled) if dtype == np.float32 else 0.0
+        return cls(kernel, tiles, bias, rows, packed, weights, own, error, fit, [])
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
         """The machine of a pair."""
@@ -183,9 +192,7 @@ class _Pairs:
 
 
 def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
-    """How far kernel values of ``rows`` may be from those in float64: twice the most that is seen in a sample."""
-    if rows.dtype == np.float64:
-        return 0.0
+    """How far kernel values of float32 ``rows`` may be from those in float64: twice the most that a sample shows."""
     some = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
     exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
     rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
