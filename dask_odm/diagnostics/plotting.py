@@ -156,19 +156,19 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     PlottingUnavailableError
         If matplotlib is not installed.
     """
-    names, counts = [str(label) for label in evaluation.classes], evaluation.confusion[: len(evaluation.classes)]
+    classes = len(evaluation.classes)
+    counts, few = evaluation.confusion[:classes], classes <= COUNTED
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     ax = _new_axes() if ax is None else ax
-    drawn = ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    figure: Any = ax.figure
-    figure.colorbar(drawn, ax=ax, label="share of the rows of a class")
-    if len(names) <= COUNTED:
-        for (i, j), count in np.ndenumerate(counts):
-            ax.text(j, i, str(count), ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
-    ticks = np.arange(len(names))
-    ax.set_xticks(ticks, names, rotation=90 if len(names) > COUNTED else 0)
-    ax.set_yticks(ticks, names)
-    ax.set(xlabel="predicted", ylabel="true", title="Confusion")
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    shown = ConfusionMatrixDisplay(shares, display_labels=[str(label) for label in evaluation.classes]).plot(
+        ax=ax, cmap="Blues", im_kw={"vmin": 0.0, "vmax": 1.0}, include_values=few, xticks_rotation=0 if few else 90
+    )
+    if few:
+        for text, count in zip(shown.text_.flat, counts.flat, strict=True):
+            text.set_text(str(count))
+    ax.set(xlabel="predicted", ylabel="true", title="Confusion, as shares of the rows of a class")
     return ax
 
 
