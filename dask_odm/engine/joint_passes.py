@@ -100,8 +100,9 @@ class JointQuery:
 
     def _sets(self) -> list[list[int]]:
         """Numbers of the queries that sum over all rows, by those that share landmarks."""
-        sets: dict[tuple[int, Any], list[int]] = {}
+        sets: dict[tuple[Any, ...], list[int]] = {}
         for j, part in enumerate(self.parts):
             if part.method is SpanQuery.sums:
-                sets.setdefault((id(part.query.landmarks), part.query.kernel), []).append(j)
+                same = id(part.query.landmarks), part.query.kernel, part.query.double
+                sets.setdefault(same, []).append(j)
         return list(sets.values())

@@ -15,7 +15,7 @@ A `dask_odm.problems.span_query.SpanQuery` has the sums over rows; the `SpanProb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -24,7 +24,16 @@ import numpy as np
 from dask_odm.kernels.threads import run_threads
 from dask_odm.problems.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.problems.sample import PrioritySample
-from dask_odm.problems.span_query import GROUPS, Draw, RowRange, SpanQuery, SpanSums, drawn_bytes, span_pass_bytes
+from dask_odm.problems.span_query import (
+    GROUPS,
+    Draw,
+    RowRange,
+    SpanQuery,
+    SpanRounding,
+    SpanSums,
+    drawn_bytes,
+    span_pass_bytes,
+)
 from dask_odm.typing import Array
 
 
@@ -43,12 +52,20 @@ class SpanProblem:
         merge them, and gives the same.
     y : ndarray of shape (n,), optional
         Their targets.
+    weight : ndarray of shape (n,), or empty: all 1
+        Their weights.
+    budget : int
+        Bytes that kernel values of rows in memory may be kept in.
+    threads : int
     """
 
     query: SpanQuery
     passes: Passes
     rows: Any = None
     y: Array | None = None
+    weight: Array = field(default_factory=lambda: np.empty(0))
+    budget: int = 0
+    threads: int = 1
 
     @classmethod
     def over_rows(
@@ -56,25 +73,36 @@ class SpanProblem:
     ) -> SpanProblem:
         """Over `rows` in memory: their values are kept where they fit ``budget`` bytes.
 
-        Else they are recomputed in every pass. Values are in the rows' dtype, sums in float64. Neither budget nor
+        Else they are recomputed in every pass. Values are in the query's dtype, sums in float64. Neither budget nor
         threads change a bit.
         """
         query = replace(query, scaling=None, streamed=False)
-        n, dtype = len(rows), rows.dtype
-        kept = n * query.r * dtype.itemsize <= budget
-        values = np.empty((n, query.r), dtype) if kept else None
+        n = len(rows)
+        kept = _values_bytes(n, query) <= budget
+        values = np.empty((n, query.r), query.dtype) if kept else None
         blocks = [
             RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a, None if values is None else values[a:b])
             for a, b in pairwise(n * g // GROUPS for g in range(GROUPS + 1))
         ]
         if kept:
             run_threads(query.fill, blocks, threads, "kernel values")
-        return cls(query, ThreadPasses([[block] for block in blocks], threads), rows, y)
+        passes = ThreadPasses([[block] for block in blocks], threads)
+        return cls(query, passes, rows, y, weight, budget, threads)
 
     @classmethod
     def over_passes(cls, query: SpanQuery, passes: Passes) -> SpanProblem:
         """Over arrays of raw rows, whoever has them; the query has their scaling."""
         return cls(replace(query, streamed=passes.streamed), passes)
+
+    def in_float64(self) -> SpanProblem:
+        """The same problem with kernel values that are computed in float64, from the same rows."""
+        query = replace(self.query, double=True)
+        if self.rows is None:
+            return replace(self, query=query)
+        n = len(self.rows)
+        held = _values_bytes(n, self.query)
+        budget = self.budget - held if held <= self.budget else self.budget
+        return SpanProblem.over_rows(query, self.rows, self.y, self.weight, budget, self.threads)
 
     def pass_bytes(self, draw_size: int) -> PassBytes:
         """What a task of a pass that draws so many rows holds, where they are streamed."""
@@ -97,6 +125,11 @@ class SpanProblem:
     def product(self, at: SpanSums, p: Array) -> Array:
         """``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
         total: Array = self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures)
+        return total
+
+    def rounding(self, a: Array) -> SpanRounding:
+        """How far sums at ``a`` of rows drawn by their curvature are from those of kernel values in float64."""
+        total: SpanRounding = self.passes.run(self.query, SpanQuery.rounding, a)
         return total
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
@@ -126,3 +159,8 @@ class SpanProblem:
         rows, y = self.rows, self.y
         assert y is not None
         return PrioritySample.draw(np.concatenate(weights), y, 0, lambda index: rows[index], draw.size, draw.seed)
+
+
+def _values_bytes(n: int, query: SpanQuery) -> int:
+    """Bytes of the kernel values of ``n`` rows at the landmarks."""
+    return n * query.r * query.dtype.itemsize

@@ -7,7 +7,7 @@ cache; queries of several problems over the same landmarks take them in turns (`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import chain
 from operator import add
@@ -56,6 +56,32 @@ class SpanSums:
         return SpanSums(self.loss + other.loss, self.dual_image + other.dual_image, curvatures, sample)
 
 
+@dataclass(frozen=True, eq=False)
+class SpanRounding:
+    """What rounded kernel values hide at one α: how far sums over rows are from those of float64 values.
+
+    With the dual variables u of the rounded scores, D is that of the span in float64, and so is the gap::
+
+        ½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i
+
+    Attributes
+    ----------
+    dual_image : float64 ndarray of shape (r,)
+        ``Kᵀu`` less that of the rounded values.
+    young : float
+        The second sum, which is 0 for rounded scores f.
+    loss : float
+        The sum of losses less that of the rounded values.
+    """
+
+    dual_image: Array
+    young: float
+    loss: float
+
+    def __add__(self, other: SpanRounding) -> SpanRounding:
+        return SpanRounding(self.dual_image + other.dual_image, self.young + other.young, self.loss + other.loss)
+
+
 @dataclass(frozen=True)
 class Draw:
     """How many rows to sample, and by which seed."""
@@ -85,13 +111,15 @@ class SpanQuery:
     ----------
     kernel : Kernel
     landmarks : ndarray of shape (r, d)
-        In the dtype to compute kernel values in.
+        In the rows' dtype.
     loss : Loss
     scaling : Affine, optional
         From raw rows, where blocks have an array of these, to those that the kernel sees.
     streamed : bool
         Rows are gone after a pass, and sums may travel: rows of a sample are read at once, curvatures packed, and
         products taken of active rows alone. See `Passes`.
+    double : bool
+        Kernel values are computed in float64 from the same rows; else in their dtype.
     """
 
     kernel: Kernel
@@ -99,6 +127,7 @@ class SpanQuery:
     loss: Loss
     scaling: Affine | None = None
     streamed: bool = False
+    double: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_right"}
@@ -110,12 +139,17 @@ class SpanQuery:
 
     @cached_property
     def _right(self) -> Any:
-        return self.kernel.pack_right(self.landmarks)
+        return self.kernel.pack_right(self.landmarks.astype(self.dtype, copy=False))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of kernel values."""
+        return np.dtype(np.float64) if self.double else self.landmarks.dtype
 
     @property
     def tile_rows(self) -> int:
         """Rows whose kernel values are computed at a time."""
-        return tile_rows(self.r, self.landmarks.itemsize)
+        return tile_rows(self.r, self.dtype.itemsize)
 
     def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
         """Loss, dual image, curvatures and a sample, if one is to be drawn, at ``a``."""
@@ -140,6 +174,26 @@ class SpanQuery:
             else:
                 self._add_tiles(block, curvature, p, out)
         return out
+
+    def rounding(self, blocks: Iterable[RowBlock], a: Array) -> SpanRounding:
+        """What the query's kernel values hide at ``a``, of rows drawn by their curvature and weighed as drawn."""
+        total, exact = SpanRounding(np.zeros(self.r), 0.0, 0.0), replace(self, double=True)
+        buffer = np.empty((self.tile_rows, self.r))
+        for block in blocks:
+            for rows, K in self._tiles(block):
+                exact_K = exact._tile(self._read(block, rows), buffer)
+                total += self._hidden(K, exact_K, block.y[rows], block.weight[rows], a)
+        return total
+
+    def _hidden(self, K: Array, exact_K: Array, y: Array, weight: Array, a: Array) -> SpanRounding:
+        """`rounding` of some rows."""
+        scores, exact = K @ a, exact_K @ a
+        curvature = self.loss.evaluate(scores, y, weight)[2]
+        # a row above the band was drawn by less than its stiffness
+        weight = weight * np.divide(weight, curvature, out=np.ones_like(weight), where=curvature > 0)
+        loss, dual, _ = self.loss.evaluate(scores, y, weight)
+        more = self.loss.evaluate(exact, y, weight)[0] - loss
+        return SpanRounding((exact_K - K).T @ dual, more + float(dual @ (exact - scores)), more)
 
     def slopes(
         self, blocks: Iterable[RowBlock], a: Array, direction: Array, steps: Array, so_far: Array | None = None
@@ -267,11 +321,12 @@ class SpanQuery:
 
     def _buffer(self) -> Array:
         """Where a tile is computed."""
-        return np.empty((self.tile_rows, self.r), self.landmarks.dtype)
+        return np.empty((self.tile_rows, self.r), self.dtype)
 
     def _tile(self, X: Array, out: Array) -> Array:
         """Kernel values of rows ``X`` (n, d) as the kernel sees them, in the front of ``out``."""
-        return self.kernel.tile_packed(self.kernel.pack_left(X), self._right, out[: len(X)])
+        left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
+        return self.kernel.tile_packed(left, self._right, out[: len(X)])
 
     def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
         """Kernel values of a block, some rows at a time, in the same memory; where they are kept, all if ``whole``."""
@@ -348,7 +403,7 @@ def drawn_bytes(d: int, itemsize: int) -> int:
 def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
     """What a task of a pass over streamed rows holds, for ``r`` landmarks, where it draws so many rows."""
     row = drawn_bytes(d, itemsize)
-    work = 3 * r * d * itemsize + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
+    work = 3 * r * d * 8 + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
     return PassBytes(8 * r + 2 * draw_size * row, 40, work)
 
 

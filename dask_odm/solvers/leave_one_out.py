@@ -73,7 +73,7 @@ def span_leverages(span: SpanProblem, gram: Array, a: Array) -> Array:
     Two passes. The rows' kernel values are multiplied in the landmarks' own type; the Hessian is summed in float64.
     """
     inverse = inverse_factor(gram + span.hessian(a))
-    return span.leverages(a, inverse.astype(span.query.landmarks.dtype))
+    return span.leverages(a, inverse.astype(span.query.dtype))
 
 
 def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Array:

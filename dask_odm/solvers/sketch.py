@@ -44,7 +44,7 @@ class SketchedHessian:
 
     def __init__(self, landmarks: Landmarks, threads: int) -> None:
         r = len(landmarks)
-        self._landmarks, self._threads = landmarks, threads
+        self._landmarks, self.threads = landmarks, threads
         self._values, self._factor = np.empty((SKETCH * r, r)), np.empty((r, r))
         self.whitened = False
 
@@ -69,7 +69,7 @@ class SketchedHessian:
             kernel.tile_packed(kernel.pack_left(rows[some].astype(np.float64)), right, values[some])
             values[some] *= np.sqrt(weight[some])[:, None]
 
-        run_threads(fill, range(0, len(rows), ROWS), self._threads, PHASE)
+        run_threads(fill, range(0, len(rows), ROWS), self.threads, PHASE)
 
     def _whiten(self, values: Array) -> None:
         """``√w (L⁻¹ k)ᵀ`` of every row in place."""
@@ -78,7 +78,7 @@ class SketchedHessian:
         def whiten(start: int) -> None:
             self._landmarks.whiten(values[start : start + ROWS])
 
-        run_threads(whiten, range(0, len(values), ROWS), self._threads, PHASE)
+        run_threads(whiten, range(0, len(values), ROWS), self.threads, PHASE)
 
     def _factored(self, values: Array, gram: Array | None) -> bool:
         """Factor ``gram``, or the identity, and the sum of the values' squares; whether digits are left in it."""
@@ -91,7 +91,7 @@ class SketchedHessian:
             if gram is not None:
                 self._factor[start:stop, start:] += gram[start:stop, start:]
 
-        run_threads(square, range(0, r, COLUMNS), self._threads, PHASE)
+        run_threads(square, range(0, r, COLUMNS), self.threads, PHASE)
         diagonal = self._factor.ravel()[:: r + 1]
         if gram is None:
             diagonal += 1.0

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import blas, solve_triangular
 
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.problems.sample import PrioritySample
 from dask_odm.problems.span import SpanProblem
 from dask_odm.problems.span_query import Draw, SpanSums
 from dask_odm.solvers.krylov import conjugate_gradients
@@ -47,12 +48,15 @@ class LandmarkState:
     a : ndarray of shape (r,)
     sketched : ndarray of shape (r,), or empty
         The coefficients that the preconditioner was made at, from rows drawn in pass ``drawn``.
+    double_precision : bool
+        Whether passes are in float64 by now.
     drawn, steps : int
     history : list of dict
     """
 
     a: Array
     sketched: Array
+    double_precision: bool
     drawn: int
     steps: int
     history: list[Record]
@@ -117,17 +121,25 @@ class _SpanNewton(Newton[SpanSums]):
         super().__init__(tol, log)
         self._span, self._landmarks, self._seed, self._on_state = span, landmarks, seed, on_state
         self._tired, self._sketched, self._drawn = True, np.empty(0), 0
+        self._sample: PrioritySample | None = None  # that the preconditioner was made of
         self._sketch = SketchedHessian(landmarks, threads)
 
     def resume(self, state: LandmarkState) -> None:
         self.take_up(state.history, state.steps)
+        if state.double_precision:
+            self._span = self._span.in_float64()
         if len(state.sketched):
             self._make_sketch(self.look(state.sketched, state.drawn, None))
             self._tired = False
 
     def save(self, at: SpanIterate) -> None:
         made = np.empty(0) if self._tired else self._sketched
-        self._on_state(LandmarkState(at.x, made, self._drawn, self.steps, list(self.log.history)))
+        self._on_state(LandmarkState(at.x, made, self._double, self._drawn, self.steps, list(self.log.history)))
+
+    @property
+    def _double(self) -> bool:
+        """Whether kernel values are in float64."""
+        return self._span.query.dtype == np.float64
 
     def look(self, x: Array, number: int, known: SpanSums | None) -> SpanIterate:
         """The pass, with a sample of the rows if the next step needs one."""
@@ -144,7 +156,8 @@ class _SpanNewton(Newton[SpanSums]):
     def _make_sketch(self, at: SpanIterate) -> None:
         """Of the sample that was drawn at ``at``."""
         assert at.sums.sample is not None
-        self._sketch.make(at.sums.sample)
+        self._sample = at.sums.sample
+        self._sketch.make(self._sample)
         self._sketched, self._drawn = at.x, at.number
 
     def direction(self, at: SpanIterate) -> Array:
@@ -199,6 +212,36 @@ class _SpanNewton(Newton[SpanSums]):
     def accepted(self, at: SpanIterate, after: SpanIterate) -> SpanIterate:
         self.stuck = not after.primal < at.primal - ROUNDING * at.primal and after.gap > 0.5 * at.gap
         return at if self.stuck else after
+
+    def confirmed(self, at: SpanIterate) -> SpanIterate:
+        """The same coefficients, with a gap that float64 stands for.
+
+        It is enlarged by what a sample of the rows shows that float32 may hide. Where that is more than ``tol`` leaves
+        room for, all passes are in float64 from here on.
+        """
+        sample = self._sample if at.sums.sample is None else at.sums.sample
+        if self._double or sample is None:
+            return at
+        gap = self._enlarged(at, sample)
+        if at.gap <= self.tol and not gap <= self.tol:
+            self._span, self._tired = self._span.in_float64(), True
+            self.passes += 1
+            at = self.look(at.x, at.number, None)
+        else:
+            at = replace(at, gap=gap)
+        self.log.amend(gap=at.gap, objective=at.primal, passes=self.passes)
+        return at
+
+    def _enlarged(self, at: SpanIterate, sample: PrioritySample) -> float:
+        """The gap at ``at``, and what kernel values in float64 may add to it and to P."""
+        query = self._span.query
+        some = SpanProblem.over_rows(
+            replace(query, loss=query.loss.of_stiff_rows()), *sample.weighted(), 0, self._sketch.threads
+        )
+        hidden = some.rounding(at.x)
+        image = self._whitened(hidden.dual_image)
+        root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(image @ image))
+        return float((root**2 + hidden.young + abs(hidden.loss)) / at.primal)
 
 
 def _forcing(at: SpanIterate) -> float:

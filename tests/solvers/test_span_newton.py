@@ -191,3 +191,45 @@ def test_a_run_in_whitened_coordinates_goes_on_to_the_same_bits():
     rest, _ = solve(p, np.arange(300), tol=1e-6, resume=states[3])
     np.testing.assert_array_equal(rest.x, whole.x)
     assert [r["passes"] for r in rest.history] == [r["passes"] for r in whole.history]
+
+
+def least_in(F: np.ndarray, p: SmallProblem) -> float:
+    """The least P over functions ``F w``, by plain Newton steps that are halved until P falls."""
+
+    def value(w: np.ndarray) -> float:
+        return 0.5 * float(w @ w) + float(p.losses.losses(p.y * (F @ w)).sum())
+
+    unit, upsilon = 1.0 / reference.penalties(len(p.y), p.lam, 1.0, p.theta, p.weight)[0], p.upsilon
+    w = np.zeros(F.shape[1])
+    for _ in range(60):
+        margins = p.y * (F @ w)
+        below, above = np.maximum(1 - p.theta - margins, 0), np.maximum(margins - 1 - p.theta, 0)
+        curvature = unit * ((below > 0) + upsilon * (above > 0))
+        gradient = w + F.T @ (p.y * unit * (upsilon * above - below))
+        step = np.linalg.solve(np.eye(len(w)) + F.T @ (curvature[:, None] * F), gradient)
+        lengths = 0.5 ** np.arange(20)
+        values = [value(w - length * step) for length in lengths]
+        w = w - lengths[int(np.argmin(values))] * step
+    return value(w)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-5])
+@pytest.mark.parametrize("lam", [1e3, 1e5, 1e7])
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.1), RBF(1.0, 1.0), Laplacian(1.0, 0.01), Polynomial(1.0, 0.3, 1.0, 3)],
+                         ids=str)  # fmt: skip
+def test_gaps_of_float32_rows_hold_in_float64(kernel, lam, tol):
+    """Landmarks that are nearly equal and coefficients that are large make much of how float32 rounds."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(6, 2))[rng.integers(0, 6, 120)] + 0.05 * rng.normal(size=(120, 2))
+    y = np.where(np.sin(2 * X[:, 0] + X[:, 1]) + 0.5 * rng.normal(size=120) > 0, 1.0, -1.0)
+    p = SmallProblem(kernel, (X - X.mean(axis=0)).astype(np.float32), y, np.ones(120), lam, 0.2, 0.2)
+    solution, landmarks = solve(p, np.arange(0, 120, 2), tol=tol, max_iter=100)
+    K, G = matrix(kernel, p.X, landmarks.rows), matrix(kernel, landmarks.rows)
+    values, vectors = np.linalg.eigh(G)
+    kept = values > 1e-14 * values[-1]
+    best = least_in(K @ (vectors[:, kept] / np.sqrt(values[kept])), p)
+    found = 0.5 * solution.x @ G @ solution.x + p.losses.losses(p.y * (K @ solution.x)).sum()
+    assert solution.converged
+    assert (found - best) / found <= solution.gap * 1.01 + 1e-9
+    assert solution.primal == pytest.approx(found, rel=max(tol, 1e-9))
+    assert solution.history[-1]["gap"] == solution.gap <= tol

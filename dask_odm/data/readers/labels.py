@@ -63,7 +63,7 @@ class LabelEncoder:
         return self._real(labels, place)
 
     def _encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[np.int32]:
-        local, distinct = pd.factorize(labels, use_na_sentinel=False)
+        local, distinct = _distinct(labels)
         table = np.empty(len(distinct), dtype=np.int32)
         for i, value in enumerate(distinct):
             label = _plain(value)
@@ -128,8 +128,16 @@ def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return np.zeros(len(labels), dtype=bool)
     if labels.dtype.kind == "f":
         return np.isnan(labels)
-    local, distinct = pd.factorize(labels, use_na_sentinel=False)
+    local, distinct = _distinct(labels)
     return np.array([_is_missing(value) for value in distinct], dtype=bool)[local]
+
+
+def _distinct(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any]:
+    """Return each label's number among the distinct ones, and these; what cannot be hashed, as a list, is distinct."""
+    try:
+        return pd.factorize(labels, use_na_sentinel=False)
+    except TypeError:
+        return np.arange(len(labels)), labels
 
 
 def text_values(labels: list[Any]) -> list[Label]:
@@ -171,13 +179,13 @@ def _number(label: Label | None, text: bool) -> float | None:
 
 
 def _shown(value: Any) -> str:
-    return repr(value.item() if isinstance(value, np.generic) else value)[:40]
+    return " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())[:60]
 
 
 def _complaint(value: Any) -> str:
     if _is_missing(value):
         return "the label is missing."
-    return f"{value!r} is not a label; use a number, a string or a boolean."
+    return f"{_shown(value)} is not a label; use a number, a string or a boolean."
 
 
 def _is_missing(value: Any) -> bool:

@@ -45,7 +45,7 @@ class Table(Protocol):
         """Return rows of numeric columns, shape (stop − start, columns), NaN where a value is missing."""
 
     def labels(self, column: int) -> npt.NDArray[Any]:
-        """Return a column as labels, shape (rows,)."""
+        """Return a column as labels, shape (rows,); NotImplementedError where its type has none."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,27 @@ class TableSource(Source):
         columns = self._columns
         for batch in self._batches():
             self._check(batch)
-            y = batch.y if columns.label is None else batch.table.labels(columns.label)
+            y = batch.y if columns.label is None else self._labels(batch, columns.label)
             weight = batch.weight
             if columns.weight is not None:
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
             weight = None if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
             yield from self._cut(replace(batch, y=y, weight=weight))
+
+    def _labels(self, batch: Batch, column: int) -> npt.NDArray[Any]:
+        """Return the label column of a batch; InputError where its type is none of labels."""
+        try:
+            return batch.table.labels(column)
+        except NotImplementedError:
+            name = self._columns.name(column)
+            raise InputError(
+                f"{self._where(batch)}: {name} ({batch.table.kind(column)[1]}) holds no labels, which are numbers, "
+                "strings or booleans; choose another column with label= (--label), or make strings of this one first."
+            ) from None
+
+    def _where(self, batch: Batch) -> str:
+        """Name the file or object that a batch is of."""
+        return self.description if batch.table.rows == 0 else batch.place(0).rpartition(", ")[0]
 
     def _cut(self, batch: Batch) -> Iterator[SourceBlock]:
         table, features = batch.table, self._columns.features
@@ -134,7 +149,7 @@ class TableSource(Source):
         columns, table = self._columns, batch.table
         wanted = columns.features + ([] if columns.weight is None else [columns.weight])
         kinds = [(columns.name(i), *table.kind(i)) for i in wanted]
-        where = self.description if table.rows == 0 else batch.place(0).rpartition(", ")[0]
+        where = self._where(batch)
         refuse_kinds(where, kinds)
         for what, column in (("y", batch.y), ("weight", batch.weight)):
             if column is not None and len(column) != table.rows:

@@ -149,8 +149,16 @@ def _are_numbers(y: Array) -> bool:
 def _require_labels_of_classes(y: Array) -> None:
     """Raise ValueError unless ``y`` holds labels, one a row."""
     kind = type_of_target(y, input_name="y", raise_unknown=True)
-    if kind == "continuous" and len(np.unique(y)) <= 2:  # two labels such as 0.5 and 1.5
-        return
+    if kind == "continuous":
+        values = np.unique(y)
+        if len(values) <= 2:  # two labels such as 0.5 and 1.5
+            return
+        broken = values[values % 1 != 0]
+        raise ValueError(
+            f"Unknown label type: continuous. y holds {len(broken)} different values that are not whole numbers, such "
+            f"as {', '.join(f'{value:g}' for value in broken[:3])}: if they name classes, pass them as strings "
+            "(y.astype(str)); if they are measured, use a regressor, such as MDDRidge."
+        )
     if kind != "binary":
         check_classification_targets(y)
 

@@ -70,7 +70,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
             result = solve_whole(job, rows.cluster, resume=start, on_level=on_level)
         else:
             result = _grow(job, fit, rows, checkpoint, regroup)
-        return _finish(seen, rows, job, result, fit)
+        return _finish(seen, rows, job, result, fit, rule)
 
 
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
@@ -115,11 +115,14 @@ def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
     return merged if fit.n_partitions is None or fit.n_partitions <= merged.rows else data
 
 
-def _finish(seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, fit: ODMFit) -> Trained:
+def _finish(
+    seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, fit: ODMFit, rule: TreeRule
+) -> Trained:
     count = len(job.partitions.counts)
     coefficients = job.partitions.labels(0, count)[0] * result.dual[0]
+    gap = _whole_gap(job, rows, result, coefficients)
     attributes = {
-        "dual_gap_": _whole_gap(job, rows, result, coefficients),
+        "dual_gap_": gap,
         "history_": result.history,
         "n_iter_": max(1, sum(entry["sweeps"] for entry in result.history)),
     }
@@ -131,7 +134,18 @@ def _finish(seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeR
         numbers = job.partitions.row_numbers(0, count)
         trained = finish_kernel(job.kernel, seen.scaling, coefficients, numbers, rows.chosen, attributes)
     warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
+    if gap > fit.solver.tol and (warning is None or rule.pass_up is not pass_all):
+        warning = _left_behind(rule, gap, fit.solver.tol)
     return Trained(trained.model, trained.attributes, warning)
+
+
+def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
+    """What to warn of where rows that a partition left behind are missed at the root."""
+    return (
+        f"solver={rule.name!r} ended at a relative gap of {gap:.1e} over all rows, above tol={tol:g}: it leaves rows "
+        "behind that a partition does without, and the whole does not. Use solver='sodm', which keeps all rows, or a "
+        "smaller n_partitions."
+    )
 
 
 def _whole_gap(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> float:
