@@ -99,6 +99,7 @@ class SpanProblem:
         query = replace(self.query, double=True)
         if self.rows is None:
             return replace(self, query=query)
+        assert self.y is not None
         n = len(self.rows)
         held = _values_bytes(n, self.query)
         budget = self.budget - held if held <= self.budget else self.budget

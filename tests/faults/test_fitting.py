@@ -110,6 +110,9 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
             lambda: raises("Several labels a row", lambda: ODMClassifier().fit(X, np.column_stack([Y, 1 - Y]))),
             id="several labels",
         ),
+        pytest.param(
+            lambda: raises("Broken numbers as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)), id="halves"
+        ),
         pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
         pytest.param(lambda: raises("Lengths that differ", lambda: ODMClassifier().fit(X[:-1], Y)), id="lengths"),
         pytest.param(lambda: raises("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)), id="nan"),

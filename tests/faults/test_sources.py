@@ -70,6 +70,19 @@ def csv(*lines: str) -> dict[str, Any]:
     return of_file("a.csv", "u,v,label\n" + "".join(f"{line}\n" for line in lines))
 
 
+def parquet(labels: list[Any]) -> dict[str, Any]:
+    def write(folder: Path, labels: list[Any]) -> None:
+        arrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
+        parquet.write_table(arrow.table({"u": [1.0, 2.0], "label": labels}), folder / "a.parquet")
+
+    return {
+        "cause": lambda folder: write(folder, labels),
+        "cure": lambda folder: write(folder, ["a", "b"]),
+        "python": lambda folder: ingest(folder / "a.parquet", folder / "s.zarr").verify(),
+        "command": lambda folder: ["ingest", folder / "a.parquet", folder / "s.zarr"],
+    }
+
+
 def svm(*lines: str) -> dict[str, Any]:
     return of_file("a.svm", "".join(f"{line}\n" for line in lines))
 
@@ -105,6 +118,8 @@ FAULTS = [
     Fault("Infinity", **of_arrays(X=np.where(np.eye(4) > 0, np.inf, 1.0)), note="npz"),
     Fault("Too large for float32", **csv("1,2,a", "3,1e300,b")),
     Fault("No such column", **of_file("a.csv", "u,v,w\n1,2,a\n3,4,b\n", label="label")),
+    Fault("Label column of lists or structs", **parquet([[1], [2]])),
+    Fault("Label column of lists or structs", **parquet([{"a": 1}, {"a": 2}]), note="structs"),
     Fault("Lengths in a file that differ", **of_arrays(y=np.arange(3) % 2)),
     Fault("Negative weight", **of_arrays(weight=np.array([1.0, -1.0, 1.0, 1.0]))),
 ]

@@ -162,6 +162,10 @@ def test_rows_far_from_zero_are_no_error(rows, kernel, parts):
 BAD_DATA = {
     "one class": (lambda X, y: (X, np.ones(len(y))), "class"),
     "a measurement": (lambda X, y: (X, X[:, 0]), "Unknown label type|continuous"),
+    "half grades": (
+        lambda X, y: (X, np.resize([0.5, 1.0, 1.5, 2.5], len(X))),
+        r"y holds 3 different values that are not whole numbers, such as 0\.5, 1\.5, 2\.5: .* strings .*astype\(str",
+    ),
     "nan in X": (lambda X, y: (np.where(X > 2, np.nan, X), y), "NaN"),
     "infinity in X": (lambda X, y: (np.where(X > 2, np.inf, X), y), "infinity"),
     "nan in y": (lambda X, y: (X, np.where(X[:, 0] > 1, np.nan, y)), "NaN"),

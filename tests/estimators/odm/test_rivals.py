@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import InputError, ODMClassifier, StoreError
@@ -17,6 +19,8 @@ from dask_odm.strategies.shuffle import partition_arrays
 from small_problems import SmallProblem, blobs
 from small_stores import store_of
 
+# cascades and DiP end above tol on such rows, and say so: `test_what_is_left_behind_is_told` has it
+pytestmark = pytest.mark.filterwarnings("ignore:solver='(cascade|dip)' ended:sklearn.exceptions.ConvergenceWarning")
 RIVALS = ("cascade", "dip", "dc")
 N = 300
 SETTINGS = {"gamma": 0.5, "lam": 1e3, "upsilon": 0.3, "theta": 0.4, "n_partitions": 8, "fan_in": 2, "random_state": 0}
@@ -33,6 +37,21 @@ def problem(rows, kernel) -> SmallProblem:
 
 def fit(solver, source, *more, **settings) -> ODMClassifier:
     return ODMClassifier(**{**SETTINGS, "solver": solver, **settings}).fit(source, *more)
+
+
+@pytest.mark.parametrize("solver", RIVALS)
+def test_what_is_left_behind_is_told(rows, solver):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = fit(solver, *rows)
+    told = [str(each.message) for each in caught if issubclass(each.category, ConvergenceWarning)]
+    if solver == "dc":
+        assert not told
+    else:
+        (message,) = told
+        assert (
+            f"solver='{solver}' ended at a relative gap of {model.dual_gap_:.1e} over all rows, above tol=" in message
+        )
 
 
 def dual_of(model: ODMClassifier, y: np.ndarray) -> np.ndarray:
