@@ -42,3 +42,11 @@ def over_passes() -> Iterator[None]:
     """No store is small enough to be read into memory."""
     with dask.config.set({"dask_odm.read-into-memory": 0}):
         yield
+
+
+def pytest_collection_modifyitems(items):
+    """Let cascades and DiP end above tol, as they say that they do: every estimator has the same few rows here."""
+    ended = "ignore:(.* stopped short. Machine .*)?solver='(cascade|dip)' ended:sklearn.exceptions.ConvergenceWarning"
+    for item in items:
+        if "contracts" in item.path.parts:
+            item.add_marker(pytest.mark.filterwarnings(ended))

@@ -187,8 +187,9 @@ class ODMClassifier(ProbabilisticClassifier):
         The effective number of parameters; ``loo=True`` warns where it is above half of the rows.
     history_ : list of dict
         One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds. Of
-        "exact", "landmark" (its gap over the span, of which the last holds in float64 as far as a sample of the rows
-        tells) and linear solvers one per step or epoch, a step that was then shortened included: iteration, gap, objective, passes, seconds. The first also has the solver, and why. Of
+        "exact", "landmark" and linear solvers one per step or epoch, a step that was then shortened included:
+        iteration, gap, objective, passes, seconds. The gap of "landmark" is that over its span, and the last one
+        holds in float64 as far as a sample of the rows tells. The first entry also has the solver, and why. Of
         several machines the entries of each follow those of the one before, and name it: machine.
     n_iter_ : int
         Sweeps and steps of the longest solve of every level, added up; or steps or epochs. Of several machines the
