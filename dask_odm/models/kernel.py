@@ -165,7 +165,8 @@ class KernelModel:
             coefficients = self.coefficients[:, first : first + most]
             parts = [slice(start, start + step) for start in range(0, len(rows), step)]
             tiles = tiles_of(self.kernel, rows) if self.pairs else self.kernel
-            yield tiles, [_SupportTile.of(tiles.pack_right(rows[part]), coefficients[:, part], rows.dtype) for part in parts]
+            kind = rows.dtype
+            yield tiles, [_SupportTile.of(tiles.pack_right(rows[part]), coefficients[:, part], kind) for part in parts]
 
     def arrays(self) -> dict[str, Any]:
         return {
