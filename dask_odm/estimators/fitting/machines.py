@@ -171,8 +171,10 @@ class Joined:
         if self._seen is not None:
             coefficients = self._spread(part.coefficients for part in self._parts)
             rows = self._support.sorted_rows
-            learned = rows, coefficients, intercept, self._pairs, self._double_precision
-            model: Model = KernelModel(*self._seen, *learned)
+            kernel, scaling = self._seen
+            model: Model = KernelModel(
+                kernel, scaling, rows, coefficients, intercept, self._pairs, self._double_precision
+            )
         else:
             weights = np.concatenate([part.coefficients for part in self._parts])
             model = LinearModel(weights, intercept, self._pairs)

@@ -14,6 +14,7 @@ they are some ``ε Σ s² κ(x, x)``, and D is taken to be what the most of that
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,12 +31,17 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.dot import Polynomial
+from dask_odm.kernels.given import Precomputed
 from dask_odm.kernels.radial import RBF, Laplacian
 from dask_odm.models.kernel import KernelModel
+from dask_odm.problems.features import FeatureMap
+from dask_odm.solvers.newton import PrimalSolution
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P that rounding may move it by without a look
+SMALL = 0.01  # share of the tolerance that rounding may move P of weights by without another pass over a store
 SUM_ERROR = 100.0  # units of float64 that a kernel value, or a sum of them, is off besides what features add
+FIGURES = ("gap", "objective")
 UNIT = 0.5 * float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -48,15 +54,15 @@ class Claim:
     ----------
     primal, bound : float
         P by the solver's scores, and the lower bound D of every model's.
-    half_norm : float
-        ½‖w‖².
+    half_norm : float or None
+        ½‖w‖²; None: it is found, from kernel values among the support, if it is needed.
     dual : ndarray of shape (n,) or None
         Dual variables that D is of; None: the model's own coefficients.
     """
 
     primal: float
     bound: float
-    half_norm: float
+    half_norm: float | None = None
     dual: Array | None = None
 
     @property
@@ -64,7 +70,14 @@ class Claim:
         return max(0.0, self.primal - self.bound) / max(self.primal, TINY)
 
 
-def held_as_predicted(trained: Trained, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> Trained:
+def held_as_predicted(
+    trained: Trained,
+    claim: Claim,
+    kernel: Kernel,
+    data: TrainingData,
+    fit: ODMFit,
+    figures: Collection[str] = FIGURES,
+) -> Trained:
     """The model with the gap and the objective that it has as it predicts ``data``.
 
     Parameters
@@ -76,6 +89,8 @@ def held_as_predicted(trained: Trained, claim: Claim, kernel: Kernel, data: Trai
         As training had it, with its bias.
     data : TrainingData
     fit : ODMFit
+    figures : collection of str
+        Which of "gap" and "objective" the last record of the history has of the model.
     """
     if not math.isfinite(claim.primal):
         return trained
@@ -83,25 +98,72 @@ def held_as_predicted(trained: Trained, claim: Claim, kernel: Kernel, data: Trai
     rounding = _Rounding.of(model, claim, kernel, data, fit)
     if rounding.rise + rounding.square <= NEGLIGIBLE * claim.primal and _in_float64(model, data):
         return trained
-    enough = tol if claim.gap <= tol else claim.gap + tol
-    claim = replace(claim, bound=rounding.sound_bound(claim))
+    solved, enough = claim, max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
+    half_norm = _half_norm(model, kernel) if claim.half_norm is None else claim.half_norm
+    claim = replace(claim, bound=rounding.sound_bound(claim), half_norm=half_norm)
     found = _predicted(model, claim, data, fit)
     if isinstance(model, KernelModel) and found.gap > enough and not _in_float64(model, data):
         wide = replace(model, double_precision=True)
         again = _predicted(wide, claim, data, fit)
         if again.gap <= enough or again.primal < 0.5 * found.primal:
             model, found = wide, again
-    gap = max(found.gap, claim.gap)
+    return _settled(replace(trained, model=model), solved, replace(found, bound=claim.bound), enough, tol, figures)
+
+
+def weights_as_predicted(
+    trained: Trained, solution: PrimalSolution[Any], features: FeatureMap, data: TrainingData, fit: ODMFit
+) -> Trained:
+    """As `held_as_predicted`, of weights (k,) of features, which the model has as weights of raw ones.
+
+    Rows of a store are read once more only where a bound of the rounding is not small beside ``tol``.
+    """
+    claim = Claim(solution.primal, solution.primal * (1.0 - solution.gap), 0.5 * float(solution.x @ solution.x))
+    tol = fit.solver.tol
+    if not math.isfinite(claim.primal) or (
+        not data.in_memory and _weights_rise(claim, trained.model, features, data, fit) <= SMALL * tol * claim.primal
+    ):
+        return trained
+    enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
+    return _settled(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
+
+
+def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: TrainingData, fit: ODMFit) -> float:
+    """How far rounding may move P: of sums in float64, and of scaled rows and scores in their own type."""
+    statistics, scaling = data.statistics(), features.scaling
+    shift = np.zeros(data.features) if scaling is None else scaling.shift
+    weights, unit = np.abs(model.weights[0]), 0.5 * float(np.finfo(data.raw_dtype).eps)
+    far = np.maximum(np.abs(statistics.maximum - shift), np.abs(statistics.minimum - shift))
+    moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
+    moved += unit * (0.0 if scaling is None else float(weights @ far))
+    stiffness = fit.odm.lam / fit.odm.low**2
+    written = 4.0 * unit * claim.primal + 4.0 * unit**2 * stiffness  # the scores themselves, some 1 ± θ
+    return moved * math.sqrt(2.0 * stiffness * claim.primal) + 0.5 * stiffness * moved**2 + written
+
+
+def _settled(
+    trained: Trained,
+    solved: Claim,
+    found: Claim,
+    enough: float,
+    tol: float,
+    figures: Collection[str] = FIGURES,
+) -> Trained:
+    """What was trained, with what was ``found`` of it; unchanged where that is next to what was ``solved``."""
+    gap = max(found.gap, replace(found, primal=solved.primal).gap)
+    moved = max(abs(found.primal - solved.primal) / max(solved.primal, TINY), gap - solved.gap)
+    if moved <= NEGLIGIBLE:
+        return trained
     *before, last = trained.history
-    history = [*before, last | {"gap": gap, "objective": found.primal}]
+    told = {"gap": gap, "objective": found.primal}
+    history = [*before, last | {name: told[name] for name in figures}]
     attributes = trained.attributes | {"dual_gap_": gap, "history_": history}
-    return replace(
-        trained, model=model, attributes=attributes, warning=trained.warning if gap <= enough else _warning(gap, tol)
-    )
+    warning = trained.warning if gap <= enough else _warning(gap, tol)
+    return replace(trained, attributes=attributes, warning=warning)
 
 
 def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Claim:
     """The claim with P of a model as it predicts; infinite where it has no finite value."""
+    assert claim.half_norm is not None
     primal = claim.half_norm + data.predicted_loss(model, fit.loss(data))
     return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
 
@@ -203,7 +265,11 @@ def _error(kernel: RBF | Laplacian | Polynomial, reach: _Reach) -> tuple[float, 
     return (SUM_ERROR + exponent) * UNIT, 1.0 + kernel.bias
 
 
-def half_norm_of(model: KernelModel) -> float:
+def _half_norm(model: Any, kernel: Kernel) -> float:
     """½‖w‖² of a model that was just made, from kernel values in float64 among its support."""
-    scores: Array = replace(model, double_precision=True).machine_scores(support_of(model), CPU_COUNT)
+    if isinstance(kernel, Precomputed):
+        a, used = model.weights[0], np.flatnonzero(model.weights[0])
+        scores = kernel.matrix[used] @ a + model.intercept[0]
+        return 0.5 * float(a[used] @ scores)
+    scores = replace(model, double_precision=True).machine_scores(support_of(model), CPU_COUNT)
     return 0.5 * float(np.vdot(model.coefficients, scores))

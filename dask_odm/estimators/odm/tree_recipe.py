@@ -21,6 +21,7 @@ from dask_odm.estimators.fitting.checkpoints import TreeCheckpoint, open_tree
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.estimators.odm.as_predicted import Claim, held_as_predicted
 from dask_odm.estimators.odm.finishing import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.tree_rules import LEAF_ROWS, SODM, TreeRule
@@ -47,6 +48,7 @@ from dask_odm.strategies.tree import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+GAP = ("gap",)  # of the records of a tree, what is of the model itself: their objective is the dual's
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
 
 
@@ -118,8 +120,9 @@ def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
 def _finish(seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, fit: ODMFit) -> Trained:
     count = len(job.partitions.counts)
     coefficients = job.partitions.labels(0, count)[0] * result.dual[0]
+    point = _whole_point(job, rows, result, coefficients)
     attributes = {
-        "dual_gap_": _whole_gap(job, rows, result, coefficients),
+        "dual_gap_": float(result.gap) if point is None else point.gap,
         "history_": result.history,
         "n_iter_": max(1, sum(entry["sweeps"] for entry in result.history)),
     }
@@ -131,14 +134,20 @@ def _finish(seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeR
         numbers = job.partitions.row_numbers(0, count)
         trained = finish_kernel(job.kernel, seen.scaling, coefficients, numbers, rows.chosen, attributes)
     warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
-    return Trained(trained.model, trained.attributes, warning)
+    trained = replace(trained, warning=warning)
+    if point is None or job.kernel.name == "linear":
+        return trained
+    claim = Claim(point.primal, point.primal * (1.0 - point.gap))
+    return held_as_predicted(trained, claim, job.kernel, seen.data, fit, GAP)
 
 
-def _whole_gap(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> float:
-    """The gap over all rows: that of the root, unless rows were left behind below it."""
+def _whole_point(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> Point | None:
+    """P and gap over all rows: those of the root, unless rows were left behind below it; None if there is no root."""
     n = len(coefficients)
-    if len(result.solutions) > 1 or result.solutions[0].rows == n:
-        return float(result.gap)
+    if len(result.solutions) > 1:
+        return None
+    if result.solutions[0].rows == n:
+        return result.solutions[0].point
     losses = RowLosses(job.odm, *job.partitions.labels(0, len(job.partitions.counts)))
     if job.kernel.name == "linear":
         return own_gap(losses, coefficients, linear_scores(job.partitions, job.kernel, job.scaling, coefficients))
