@@ -68,7 +68,7 @@ class PairValues:
     error: float = 0.0
 
     def product(self, a: Array) -> Array:
-        """``K a`` (n + m,) with the values and short sums in their own type: as a model of that type predicts."""
+        """``K a`` (n + m,) with the values and short sums in their own type."""
         n, v = len(self.negative), a.astype(self.across.dtype)
         low = (self.negative @ v[:n]).astype(np.float64) + self.across @ v[n:]
         high = (self.back @ v[:n]).astype(np.float64) + self.positive @ v[n:]

@@ -60,17 +60,18 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Pai
 
 
 def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol: float) -> PairSolution:
-    """A solution in float64 with the P and the gap that it has where a model predicts in the type of ``values``.
+    """A solution in float64 with the gap that it may have where a model predicts in the type of ``values``.
 
-    Where the gap would be above ``tol`` for that, the solution is returned as it is: for a model in float64.
+    It is the largest for scores as far from those in float64 as any is with ``values``. Where it would be above
+    ``tol``, the solution is returned as it is: for a model in float64.
     """
-    rows = losses.losses(losses.y * values.product(found.coefficients)) - losses.losses(losses.y * found.scores)
-    primal = found.primal + float(rows.sum())
-    gap = max(found.gap, (primal - found.primal * (1.0 - found.gap)) / max(primal, TINY))
+    spread = float(np.abs(values.product(found.coefficients) - found.scores).max())
+    slopes = np.abs(losses.dual_candidate(losses.y * found.scores))
+    rise = spread * float(slopes.sum()) + 0.5 * spread**2 * float(losses.stiffness_low.sum())
+    gap = found.gap + rise / max(found.primal, TINY)
     if gap > max(tol, found.gap):
         return replace(found, double_precision=True)
-    history = [*found.history[:-1], found.history[-1] | {"gap": gap, "objective": primal}]
-    return replace(found, primal=primal, gap=gap, history=history)
+    return replace(found, gap=gap, history=[*found.history[:-1], found.history[-1] | {"gap": gap}])
 
 
 def pair_gap(losses: RowLosses, a: Array, scores: Array) -> tuple[float, float]:

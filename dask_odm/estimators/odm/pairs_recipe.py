@@ -167,6 +167,8 @@ class _Pairs:
             if not found.converged:
                 found = solve_pair(losses, self._matrix(values, pair), settings, found)
                 if values.across.dtype == np.float32:
+                    # a model has the rows that it predicts on the left, where float32 rounds otherwise
+                    self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
                     found = as_predicted(losses, values, found, tol)
         return replace(found, converged=found.gap <= tol)
 
