@@ -42,6 +42,8 @@ NEGLIGIBLE = 1e-8  # share of P that rounding may move it by without a look
 SMALL = 0.01  # share of the tolerance that rounding may move P of weights by without another pass over a store
 SUM_ERROR = 100.0  # units of float64 that a kernel value, or a sum of them, is off besides what features add
 FIGURES = ("gap", "objective")
+TOGETHER = 0.2  # share of ε that errors which do not know of each other add up to, by 170 random problems
+SUMS = 4.0  # units that sums of coefficients which cancel are off
 UNIT = 0.5 * float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -193,9 +195,11 @@ class _Rounding:
         error, largest = SUM_ERROR * UNIT, math.inf  # how a user's kernel rounds is not known
         if isinstance(kernel, RBF | Laplacian | Polynomial):
             error, largest = _error(kernel, _Reach.of(model.scaling, data.statistics()))
-        square = error * (_square(a, own) if claim.dual is None else own.max() * float(claim.dual @ claim.dual))
-        if claim.dual is None and square > NEGLIGIBLE * claim.primal:
-            square = error * _square(*_merged(a, own, model))
+        whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
+        square = TOGETHER * error * whole
+        if claim.dual is None and square > NEGLIGIBLE * claim.primal:  # the values of equal rows are rounded alike
+            merged, once = _merged(a, own, model)
+            square = TOGETHER * error * float(merged**2 @ once) + SUMS * UNIT * whole
         stiffness = fit.odm.lam / fit.odm.low**2
         slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
         slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # those of the losses may be so far from s
@@ -206,10 +210,6 @@ class _Rounding:
         """D, or less: what is left of it where the square is as much larger as rounding may hide."""
         twice = 2.0 * claim.bound
         return claim.bound * (twice / max(twice + self.square, TINY))
-
-
-def _square(a: Array, own: Array) -> float:
-    return float(a**2 @ own)
 
 
 def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
@@ -225,7 +225,7 @@ def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
 
 
 def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:
-    """The same with equal rows made one, of both classes, whose values are rounded alike."""
+    """The same with equal rows made one, be they of both classes."""
     if not isinstance(model, KernelModel) or not isinstance(model.support, np.ndarray):
         return a, own
     first, of = merge_equal(model.support, np.zeros(len(a)))

@@ -127,9 +127,10 @@ class Machine:
         return (0.5 * self.stiffness * (np.maximum(1 - theta - m, 0) ** 2 + above)).sum()
 
     def primal(self, a: Any) -> float:
-        """P of coefficients."""
+        """P of coefficients, or as much more as rounding may hide."""
         scores = self.K @ a
-        return float(0.5 * (a @ scores) + self.losses(scores))
+        hidden = np.finfo(WIDE).eps * (np.abs(a) @ np.sqrt(self.K.diagonal())) ** 2
+        return float(0.5 * (a @ scores) + self.losses(scores) + hidden)
 
     def noise(self, a: Any, scores: Any, unit: float) -> float:
         """How far P is from itself where kernel values, and sums of them, are rounded otherwise: of rows in other
