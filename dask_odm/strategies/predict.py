@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.store.storage import storage_of
@@ -31,7 +32,8 @@ class LossAsPredicted:
         """The losses of the blocks, summed."""
         total = 0.0
         for block in blocks:
-            scores = self.model.values(np.ascontiguousarray(block.X))[:, 0].astype(np.float64)
+            X = block.X if issparse(block.X) else np.ascontiguousarray(block.X)
+            scores = self.model.values(X)[:, 0].astype(np.float64)
             total += self.loss.evaluate(scores, block.y, block.weight)[0]
         return total
 
