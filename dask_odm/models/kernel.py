@@ -61,6 +61,9 @@ class KernelModel:
     pairs : int
         Classes whose pairs the machines tell apart: an output is the score of a class, see `dask_odm.models.pairs`. 0:
         an output is a machine's.
+    double_precision : bool
+        Compute kernel values and their sums in float64 whatever the rows' type: large coefficients of both signs make
+        too much of the rounding of float32.
     """
 
     kernel: Kernel
@@ -69,6 +72,7 @@ class KernelModel:
     coefficients: Array
     intercept: Array
     pairs: int = 0
+    double_precision: bool = False
     kind: ClassVar[str] = "kernel"
 
     @property
@@ -87,16 +91,16 @@ class KernelModel:
     def values(self, X: Any, threads: int = 1) -> Array:
         """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype.
 
-        They are computed in the wider of the rows' dtype and the support's. Sparse rows are made dense a block at a
-        time. Threads change no bit; rows beside others may have other last digits, where BLAS multiplies.
+        They are computed in the wider of the rows' dtype and the support's, or in float64. Sparse rows are made dense
+        a block at a time. Threads change no bit; rows beside others may have other last digits, where BLAS multiplies.
         """
         if not self.pairs:
-            return self._of_machines(X, threads).T.astype(X.dtype)
+            return self.machine_scores(X, threads).T.astype(X.dtype)
         out = np.empty((X.shape[0], self.pairs), X.dtype)
         step = SLAB_TILES * TILE_ROWS  # machines may be many more than classes
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
-            out[rows] = class_scores(self._of_machines(X[rows], threads), self.pairs).T
+            out[rows] = class_scores(self.machine_scores(X[rows], threads), self.pairs).T
         return out
 
     def are_finite(self, X: Any) -> bool:
@@ -104,10 +108,10 @@ class KernelModel:
 
         It takes the loop that a fit used for tiles: the one of `values` would be compiled for this, in a first fit.
         """
-        return bool(np.isfinite(self._of_machines(X, 1, by_tiles=True).astype(X.dtype)).all())
+        return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
 
-    def _of_machines(self, X: Any, threads: int, by_tiles: bool = False) -> Array:
-        """Scores of the machines, float64 (machines, n)."""
+    def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
+        """Scores of the machines for raw rows ``X`` (n, d), float64 (machines, n), before they are those of classes."""
         n, dtype = X.shape[0], np.result_type(X.dtype, self.support.dtype)
         values = np.empty((len(self.coefficients), n))
         values[:] = self.intercept[:, None]
@@ -118,12 +122,16 @@ class KernelModel:
 
                 def add(start: int, tiles: Tiles = tiles, packed: list[_SupportTile] = packed) -> None:
                     rows = slice(start, start + TILE_ROWS)
-                    left = tiles.pack_left(scaled_rows(rows))
+                    left = tiles.pack_left(self._widened(scaled_rows(rows)))
                     for some in packed:
                         self._add(tiles, left, some, values[:, rows], by_tiles)
 
                 run_threads(add, starts, threads, "predict")
         return values
+
+    def _widened(self, rows: Array) -> Array:
+        """Scaled rows in the dtype of kernel values: training scaled them in their own."""
+        return rows.astype(np.float64, copy=False) if self.double_precision else rows
 
     def _scaled(self, X: Any, dtype: np.dtype[Any]) -> Callable[[slice], Array]:
         """A function that gives some of the raw rows ``X``, scaled and dense."""
@@ -153,11 +161,12 @@ class KernelModel:
         most = max(1, min(SUPPORT_ROWS, SUPPORT_BYTES // (d * dtype.itemsize)))
         step = min(PAIR_SUPPORT, most) if self.pairs else most
         for first in range(0, n, most):
-            rows = self.scaling(self.support[first : first + most].astype(dtype, copy=False))
+            rows = self._widened(self.scaling(self.support[first : first + most].astype(dtype, copy=False)))
             coefficients = self.coefficients[:, first : first + most]
             parts = [slice(start, start + step) for start in range(0, len(rows), step)]
             tiles = tiles_of(self.kernel, rows) if self.pairs else self.kernel
-            yield tiles, [_SupportTile.of(tiles.pack_right(rows[part]), coefficients[:, part], dtype) for part in parts]
+            kind = rows.dtype
+            yield tiles, [_SupportTile.of(tiles.pack_right(rows[part]), coefficients[:, part], kind) for part in parts]
 
     def arrays(self) -> dict[str, Any]:
         return {
@@ -169,7 +178,8 @@ class KernelModel:
         }
 
     def description(self) -> dict[str, Any]:
-        return {"kind": self.kind, "kernel": self.kernel.parameters()} | ({"pairs": self.pairs} if self.pairs else {})
+        found = {"kind": self.kind, "kernel": self.kernel.parameters()} | ({"pairs": self.pairs} if self.pairs else {})
+        return found | ({"double_precision": True} if self.double_precision else {})
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
@@ -187,4 +197,7 @@ class KernelModel:
         if coefficients.ndim != 2 or coefficients.shape != (len(intercept), support.shape[0]) or not len(intercept):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
         pairs = require_pairs(len(coefficients), description.get("pairs", 0))
-        return cls(from_parameters(description["kernel"]), scaling, support, coefficients, intercept, pairs)
+        double = description.get("double_precision", False)
+        if not isinstance(double, bool):
+            raise ValueError(f"double_precision={double!r:.20}")
+        return cls(from_parameters(description["kernel"]), scaling, support, coefficients, intercept, pairs, double)

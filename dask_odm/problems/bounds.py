@@ -51,8 +51,8 @@ def certified_gap(losses: RowLosses, margins: Array, square_norm: float, product
     return _point(losses, margins, square_norm, s, square)
 
 
-def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> float:
-    """(P − D)/P of a model whose dual variables are its own coefficients.
+def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> Point:
+    """P, D and gap of a model whose dual variables are its own coefficients.
 
     Parameters
     ----------
@@ -63,8 +63,9 @@ def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> float:
         ``K (y s)``, from kernel values in float64.
     """
     margins = losses.y * scores
-    primal = 0.5 * float(coefficients @ scores) + float(losses.losses(margins).sum())
-    return float(losses.row_gaps(losses.y * coefficients, margins).sum()) / max(primal, np.finfo(float).tiny)
+    primal = losses.primal(coefficients, scores)
+    left = float(losses.row_gaps(losses.y * coefficients, margins).sum())
+    return Point(primal, primal - left, left / max(primal, np.finfo(float).tiny))
 
 
 def span_gap(

@@ -47,6 +47,7 @@ HARD = 10.0  # what landmarks may leave of the kernel, times the stiffness
 FORCING = 0.01  # times min(0.1, √gap) · gap is the gap that an inexact step may leave
 ROWS_PER_PRODUCT = 40  # rows for each product after which Cholesky would have been as fast
 PART = 512  # rows of a product that a thread takes at a time
+DRIFT = 1e-11  # share of P that scores in float64 may be off without being computed anew
 IMPROVED = 0.5  # share of a certified gap that the next one may be: else rounding is in the way
 KEPT_BYTES = 20 << 20  # the most of a buffer that stays for the next solve
 KEPT_ROOMS = 2
@@ -89,7 +90,8 @@ def gram_bytes(n: int, d: int) -> int:
 
 def gram_of(kernel: Kernel, X: Array, out: Array, threads: int = 1) -> Array:
     """The Gram matrix of the rows ``X`` (n, d) in ``out`` (n, n), which is returned."""
-    rows = X if isinstance(kernel, CallableKernel) else X.astype(out.dtype, copy=False)
+    dtype = np.result_type(X, out) if isinstance(kernel, CallableKernel) else out.dtype
+    rows = X.astype(dtype, copy=False)
     left, right = kernel.pack_left(rows), kernel.pack_right(rows)
 
     def fill(start: int) -> None:
@@ -249,6 +251,8 @@ class _GramRun:
             if certify is not None:
                 self.hold(self.a, certify(self.a))
                 self.record(certify)
+            else:
+                self.renew()
             gap = self.log.history[-1]["gap"]
             if gap <= tol or not gap < IMPROVED * held or len(self.log.history) > self.settings.max_iter:
                 break
@@ -261,6 +265,17 @@ class _GramRun:
     def hold(self, a: Array, scores: Array) -> None:
         """Go on from coefficients whose scores are known anew: what was known of the dual is no more."""
         self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.losses.primal(a, scores)
+
+    def renew(self) -> None:
+        """Compute the scores anew if, carried along from step to step, they have drifted from ``K a``.
+
+        They do where coefficients on the way were far larger than the last.
+        """
+        scores = self.image(self.a)
+        primal, bound = self.losses.primal(self.a, scores), self.dual(self.a, scores, self.image)
+        if max(abs(primal - self.primal), self.bound - bound) > DRIFT * primal:
+            self.hold(self.a, scores)
+            self.record(self.image)
 
     def descend(self) -> None:
         """Newton steps until the gap is small, or P falls no further."""

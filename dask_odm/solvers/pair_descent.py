@@ -67,6 +67,13 @@ class PairValues:
     bias: float = 0.0
     error: float = 0.0
 
+    def product(self, a: Array) -> Array:
+        """``K a`` (n + m,) with the values and short sums in their own type."""
+        n, v = len(self.negative), a.astype(self.across.dtype)
+        low = (self.negative @ v[:n]).astype(np.float64) + self.across @ v[n:]
+        high = (self.back @ v[:n]).astype(np.float64) + self.positive @ v[n:]
+        return np.concatenate([low, high]) + self.bias * a.sum()
+
     def matrix(self) -> Array:
         """The whole kernel matrix (n + m, n + m), in float64."""
         n = len(self.negative)
@@ -79,13 +86,18 @@ class PairValues:
 
 @dataclass(frozen=True, eq=False)
 class PairSolution:
-    """Coefficients (n,), P and its relative gap, and one record a step."""
+    """Coefficients (n,) with their scores, P and its relative gap, and one record a step.
+
+    ``double_precision``: a model of it has to predict in float64, since values in float32 would not have the gap.
+    """
 
     coefficients: Array
+    scores: Array
     primal: float
     gap: float
     converged: bool
     history: list[Record]
+    double_precision: bool = False
 
 
 def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -> PairSolution:
@@ -119,7 +131,7 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     primal = 0.5 * float(a @ exact) + loss
     gap = lacking / max(primal, TINY)
     history = [step_record(0, gap, primal, float(sweeps), time.perf_counter() - began)]
-    return PairSolution(a, primal, gap, gap <= tol, history)
+    return PairSolution(a, exact, primal, gap, gap <= tol, history)
 
 
 @compiled

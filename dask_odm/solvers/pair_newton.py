@@ -8,6 +8,7 @@ that will be outside the band. Semismooth Newton goes on from there, in a few st
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import lapack
@@ -17,7 +18,7 @@ from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.dense import mended
 from dask_odm.solvers.line_search import least_row_step
-from dask_odm.solvers.pair_descent import TINY, PairSolution
+from dask_odm.solvers.pair_descent import TINY, PairSolution, PairValues
 from dask_odm.solvers.step_log import step_record
 from dask_odm.typing import Array
 
@@ -36,18 +37,41 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Pai
         Where descent ended; its records come first.
     """
     began, history, a = time.perf_counter(), list(start.history), start.coefficients
-    scores = _scores(K, a)
+    scores, carried = _scores(K, a), False
     while True:
         primal, gap = pair_gap(losses, a, scores)
+        if carried and gap <= settings.tol:  # of scores that were carried along, which may have drifted
+            scores, carried = _scores(K, a), False
+            primal, gap = pair_gap(losses, a, scores)
         passes, seconds = start.history[-1]["passes"] + len(history), time.perf_counter() - began
         history.append(step_record(len(history), gap, primal, passes, seconds + start.history[-1]["seconds"]))
         if gap <= settings.tol or len(history) - len(start.history) > settings.max_iter:
             break
         before = a
         a, scores = _stepped(losses, K, a, scores, (primal, gap))
+        carried = True
         if np.array_equal(a, before):
             break
-    return PairSolution(a, primal, gap, gap <= settings.tol, history)
+    if carried:
+        scores = _scores(K, a)
+        primal, gap = pair_gap(losses, a, scores)
+        history[-1] |= {"gap": gap, "objective": primal}
+    return PairSolution(a, scores, primal, gap, gap <= settings.tol, history)
+
+
+def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol: float) -> PairSolution:
+    """A solution in float64 with the gap that it may have where a model predicts in the type of ``values``.
+
+    It is the largest for scores as far from those in float64 as any is with ``values``. Where it would be above
+    ``tol``, the solution is returned as it is: for a model in float64.
+    """
+    spread = float(np.abs(values.product(found.coefficients) - found.scores).max())
+    slopes = np.abs(losses.dual_candidate(losses.y * found.scores))
+    rise = spread * float(slopes.sum()) + 0.5 * spread**2 * float(losses.stiffness_low.sum())
+    gap = found.gap + rise / max(found.primal, TINY)
+    if gap > max(tol, found.gap):
+        return replace(found, double_precision=True)
+    return replace(found, gap=gap, history=[*found.history[:-1], found.history[-1] | {"gap": gap}])
 
 
 def pair_gap(losses: RowLosses, a: Array, scores: Array) -> tuple[float, float]:

@@ -135,6 +135,7 @@ class Joined:
         self._pairs, self._joined, self._support = pairs, joined, _Support()
         self._parts: list[_MachinePart] = []
         self._seen: tuple[Kernel, Scaling] | None = None
+        self._double_precision = False
         self._paths: list[Joined] = []
 
     def add(self, trained: Trained) -> None:
@@ -147,6 +148,7 @@ class Joined:
         if isinstance(model, KernelModel):
             self._support.add(attributes["support_"], model.support)
             self._seen = model.kernel, model.scaling
+            self._double_precision |= model.double_precision
             coefficients: Array = model.coefficients
         else:
             assert isinstance(model, LinearModel)
@@ -169,7 +171,10 @@ class Joined:
         if self._seen is not None:
             coefficients = self._spread(part.coefficients for part in self._parts)
             rows = self._support.sorted_rows
-            model: Model = KernelModel(*self._seen, rows, coefficients, intercept, self._pairs)
+            kernel, scaling = self._seen
+            model: Model = KernelModel(
+                kernel, scaling, rows, coefficients, intercept, self._pairs, self._double_precision
+            )
         else:
             weights = np.concatenate([part.coefficients for part in self._parts])
             model = LinearModel(weights, intercept, self._pairs)

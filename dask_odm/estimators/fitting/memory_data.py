@@ -29,6 +29,8 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.given import CallableKernel, Precomputed
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
+from dask_odm.models.base import Model
+from dask_odm.models.linear import LinearModel
 from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.primal import block_rows, group_count, groups_of_sums
@@ -36,6 +38,7 @@ from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, ThreadPasses
 from dask_odm.problems.span import SpanProblem
 from dask_odm.problems.span_query import SpanQuery
+from dask_odm.strategies.predict import LossAsPredicted
 from dask_odm.strategies.shuffle import partition_arrays
 from dask_odm.typing import Array
 
@@ -163,6 +166,16 @@ class MemoryData:
         held, step = self.held, block_rows(self.features, self.held.X)
         most = group_count(weights, full=full)
         return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, most, CPU_COUNT)
+
+    @property
+    def raw_dtype(self) -> np.dtype[Any]:
+        return self.dtype
+
+    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
+        if isinstance(model, LinearModel):
+            return float(self.passes(0).run(LossAsPredicted(model, loss), LossAsPredicted.total))
+        scores = model.values(self.held.X, CPU_COUNT)[:, 0].astype(np.float64)
+        return loss.evaluate(scores, self.held.codes, self.held.block_weights)[0]
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
         sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # threads' own, and those of all groups

@@ -28,6 +28,7 @@ from dask_odm.estimators.fitting.training_data import Purpose, WeightedProducts
 from dask_odm.events import Meter
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.models.base import Model
 from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
@@ -36,6 +37,7 @@ from dask_odm.problems.span import SpanProblem
 from dask_odm.problems.span_query import SpanQuery
 from dask_odm.strategies.gram import write_rows
 from dask_odm.strategies.pivot_passes import StorePivots
+from dask_odm.strategies.predict import LossAsPredicted
 from dask_odm.strategies.shuffle import landmarks_path, partition_store
 from dask_odm.typing import Array
 
@@ -180,6 +182,13 @@ class StoredData:
 
     def passes(self, weights: int, *, full: bool = False) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)
+
+    @property
+    def raw_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.store.dtype)
+
+    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
+        return float(self.passes(0).run(LossAsPredicted(model, loss), LossAsPredicted.total))
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
         self.passes(0).require(needed, what)

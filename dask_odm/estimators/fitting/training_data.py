@@ -23,6 +23,7 @@ from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import PivotRows
+from dask_odm.models.base import Model
 from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.products import Products
@@ -164,6 +165,15 @@ class TrainingData(Protocol):
 
         ``full``: a sum has the square of that many entries, be they ever so many.
         """
+        ...
+
+    @property
+    def raw_dtype(self) -> np.dtype[Any]:
+        """Of the rows as a model is given them."""
+        ...
+
+    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
+        """The rows' losses at the values that a model of one output predicts for them, summed: one prediction."""
         ...
 
     def require_pass(self, needed: PassBytes, what: str) -> None:

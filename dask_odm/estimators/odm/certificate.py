@@ -6,10 +6,9 @@ and the gap by up to 8e-2.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from dask_odm.estimators.odm.as_predicted import Claim
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.bounds import certified_gap, span_gap
@@ -27,10 +26,10 @@ def is_cheap(n: int, r: int) -> bool:
     return n * float(r) ** 2 <= (WHOLE if 2 * r >= n else CHEAP)
 
 
-def relative_gap(
+def certified(
     losses: RowLosses, products: Products, landmarks: Landmarks, places: Array, a: Array, *, exact: bool, threads: int
-) -> float:
-    """A bound of (P − P*)/P of the model with coefficients ``a`` (r,) of the landmarks; nan if it says nothing.
+) -> Claim | None:
+    """P of the model with coefficients ``a`` (r,) of the landmarks, and a lower bound of P*; None if it says nothing.
 
     Parameters
     ----------
@@ -47,11 +46,13 @@ def relative_gap(
     square_norm = float(a @ (landmarks.gram @ a))
     with single_threaded_blas:
         margins = losses.y * products.cross(everyone, places, a, double_precision=True)
+        s = losses.dual_candidate(margins)
         if exact:
-            return certified_gap(losses, margins, square_norm, products).gap
-        coefficients = losses.y * losses.dual_candidate(margins)
+            point = certified_gap(losses, margins, square_norm, products)
+            return Claim(point.primal, point.dual, 0.5 * square_norm, s)
+        coefficients = losses.y * s
         active = np.flatnonzero(coefficients)
         dual_image = products.cross(places, active, coefficients[active], double_precision=True)
         residual = landmarks.residual(products.rows(everyone), threads)
-        gap = span_gap(losses, margins, square_norm, dual_image, landmarks, residual).gap
-    return gap if gap <= MEANINGFUL else math.nan
+        point = span_gap(losses, margins, square_norm, dual_image, landmarks, residual)
+    return Claim(point.primal, point.dual, 0.5 * square_norm, s) if point.gap <= MEANINGFUL else None

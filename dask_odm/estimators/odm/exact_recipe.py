@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from dask_odm.estimators.fitting.checkpoints import open_steps, require_state
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import Purpose, TrainingData
+from dask_odm.estimators.odm.as_predicted import Claim, held_as_predicted
 from dask_odm.estimators.odm.finishing import finish_kernel, stopped_at
 from dask_odm.estimators.odm.left_out import attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
@@ -43,14 +45,17 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
         losses = RowLosses(fit.odm, found.y, found.weight)
         solution = _solve(losses, found.products, data, fit)
         left = _left_out(losses, found.products, solution, given, data, fit)
+        a, norm = solution.coefficients, float(solution.coefficients @ solution.scores)
     attributes = left | {
         "dual_gap_": float(solution.point.gap),
         "history_": solution.history,
         "n_iter_": max(1, len(solution.history) - 1),
     }
     places = np.arange(len(losses.y))
-    trained = finish_kernel(seen.kernel, seen.scaling, solution.coefficients, places, seen.chosen_places, attributes)
-    return Trained(trained.model, trained.attributes, _warning(solution, fit))
+    trained = finish_kernel(seen.kernel, seen.scaling, a, places, seen.chosen_places, attributes)
+    trained = replace(trained, warning=_warning(solution, fit))
+    claim = Claim(solution.point.primal, solution.point.dual, 0.5 * norm)
+    return held_as_predicted(trained, claim, seen.kernel, data, fit)
 
 
 def _warn_of_entries(n: int) -> None:

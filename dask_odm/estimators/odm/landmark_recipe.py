@@ -22,7 +22,8 @@ from dask_odm.estimators.fitting.recipe import Together
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained, require_finite_solution
 from dask_odm.estimators.fitting.training_data import KernelData, Purpose, TrainingData
-from dask_odm.estimators.odm.certificate import is_cheap, relative_gap
+from dask_odm.estimators.odm.as_predicted import Claim, held_as_predicted
+from dask_odm.estimators.odm.certificate import certified, is_cheap
 from dask_odm.estimators.odm.finishing import stopped_at
 from dask_odm.estimators.odm.left_out import LEFT_OUT_BYTES, attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
@@ -54,6 +55,7 @@ CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
 PIVOT_ROWS = 20  # candidate rows per landmark
 AT_ONCE = 16  # the most machines that share their passes over a store: each keeps a preconditioner in this process
+OBJECTIVE = ("objective",)  # of the records of a fit, what is of the model itself: their gaps are within the span
 FEW = 4  # a fit begins with one landmark in so many
 
 Spanned = Callable[..., SpanProblem]
@@ -88,10 +90,10 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
         left = _left_out(span, landmarks, solution.x, given, data, fit)
         del span
         raw, numbers = seen.chosen_pivots(landmarks.index)
-        gap = _gap(seen, landmarks, solution.x, fit)
-    trained = _finish(seen, landmarks, raw, numbers, solution, gap, fit)
+        claim = _claim(seen, landmarks, solution.x, fit)
+    trained = _finish(seen, landmarks, raw, numbers, solution, claim, fit)
     trained.attributes.update(left)
-    return trained
+    return trained if claim is None else held_as_predicted(trained, claim, seen.kernel, data, fit, OBJECTIVE)
 
 
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
@@ -148,7 +150,7 @@ def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array,
         return seen.span(landmarks, loss, memory if keep else 0, draws)
 
     _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
-    return _finish(seen, landmarks, raw, numbers, solution, float("nan"), fit)
+    return _finish(seen, landmarks, raw, numbers, solution, None, fit)
 
 
 def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
@@ -263,19 +265,19 @@ def _fits(state: LandmarkState, r: int) -> bool:
     return shaped and min(state.drawn, state.steps) >= 0
 
 
-def _gap(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> float:
+def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
     """What is known of the gap for the kernel itself: asked for, or for next to nothing where rows are in memory."""
     data = seen.data
     if not fit.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
-        return float("nan")
+        return None
     try:
         with seen.products(CERTIFICATE) as found:
             losses, places = RowLosses(fit.odm, found.y, found.weight), seen.places(landmarks.index)
-            return relative_gap(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
+            return certified(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
     except MemoryLimitError:
         if fit.certify:
             raise
-        return float("nan")  # it was not asked for
+        return None  # it was not asked for
 
 
 def _finish(
@@ -284,7 +286,7 @@ def _finish(
     raw: Any,
     numbers: Array,
     solution: SpanSolution,
-    gap: float,
+    claim: Claim | None,
     fit: ODMFit,
 ) -> Trained:
     """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
@@ -294,7 +296,7 @@ def _finish(
     model = KernelModel(replace(kernel, bias=0.0), seen.scaling, raw, a[None], intercept)
     attributes = {
         "support_": numbers,
-        "dual_gap_": gap,
+        "dual_gap_": float("nan") if claim is None else claim.gap,
         "history_": solution.history,
         "n_iter_": max(1, solution.steps),
     }

@@ -19,6 +19,7 @@ from dask_odm.estimators.fitting.memory_data import MemoryData
 from dask_odm.estimators.fitting.steps import report_step, reported_after, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.odm.as_predicted import weights_as_predicted
 from dask_odm.estimators.odm.finishing import finish_weights
 from dask_odm.estimators.odm.left_out import LEFT_OUT_BYTES, attributes_of
 from dask_odm.estimators.odm.settings import ODMFit
@@ -95,6 +96,7 @@ def _solve_path(
         with rescaling_advised():
             solution = ways.solved(problem, lam, w, None if sums is None else sums.times(lam / before))
         trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
+        trained = weights_as_predicted(trained, solution, features, data, replace(fit, odm=replace(fit.odm, lam=lam)))
         if leaves_out:
             pairs = linear_leverages(problem, solution.x)
             trained.attributes.update(attributes_of(fit, data, data, fit.loss(data).with_lam(lam), pairs))

@@ -167,11 +167,11 @@ class ODMClassifier(ProbabilisticClassifier):
         Weights of raw features, linear kernel only.
     intercept_ : ndarray of shape (n_machines,)
     dual_gap_ : float
-        Relative duality gap (P − D)/P of the whole problem, held against the kernel in float64; nan where it is not
-        known: the tree ended above one partition, or the solver was "landmark" without ``certify``, and what its
-        landmarks leave of the kernel, which is looked at where that costs little, is no bound below 0.1. Of several
-        machines it is the worst's; of exact pairs of float32 rows the largest that twice the rounding error of kernel
-        values, as a sample of them has it, allows.
+        Relative duality gap (P − D)/P of the whole problem, with P of the model as it predicts and D from the kernel in
+        float64; nan where it is not known: the tree ended above one partition, or the solver was "landmark" without
+        ``certify``, and what its landmarks leave of the kernel, which is looked at where that costs little, is no bound
+        below 0.1. Of several machines it is the worst's; of exact pairs of float32 rows the largest that twice the
+        rounding error of kernel values, as a sample of them has it, allows.
     loo_decision_function_ : ndarray of shape (n,), or (n, n_machines) of more than two classes
         Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
         of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and

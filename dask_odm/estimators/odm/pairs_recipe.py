@@ -4,7 +4,7 @@ The rows of a class among themselves are in every pair of it, those of two class
 values are computed once, in the rows' type (those of polynomials in float64). Of float32 rows the gap is the largest
 that their rounding allows, by the error of a sample of them. Each pair is a small problem
 (`dask_odm.solvers.pair_descent`, and where that ends short of ``tol`` `dask_odm.solvers.pair_newton`, in float64), and
-threads take pairs in turn.
+threads take pairs in turn. Where values in float32 would not have the gap of a pair, the model predicts in float64.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dask_odm.kernels.turning import turn_rows
 from dask_odm.models.kernel import KernelModel
 from dask_odm.problems.odm import RowLosses
 from dask_odm.solvers.pair_descent import PairSolution, PairValues, descend_pair
-from dask_odm.solvers.pair_newton import solve_pair
+from dask_odm.solvers.pair_newton import as_predicted, solve_pair
 from dask_odm.typing import Array
 
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some seconds
@@ -166,6 +166,10 @@ class _Pairs:
             found = descend_pair(losses, values, settings.tol, settings.seed)
             if not found.converged:
                 found = solve_pair(losses, self._matrix(values, pair), settings, found)
+                if values.across.dtype == np.float32:
+                    # a model has the rows that it predicts on the left, where float32 rounds otherwise
+                    self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
+                    found = as_predicted(losses, values, found, tol)
         return replace(found, converged=found.gap <= tol)
 
     @contextmanager
@@ -218,7 +222,8 @@ def _finish(
         coefficients[i, ends[places.start] : ends[places.stop]] = part[used[places]]
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
-    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows))
+    double = _dtype(given, fit) != given.dtype or any(solution.double_precision for solution in found)
+    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows), double)
     attributes = [
         {"dual_gap_": each.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)} for each in found
     ]

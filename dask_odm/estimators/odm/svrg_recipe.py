@@ -20,6 +20,7 @@ from dask_odm.estimators.fitting.run import read_limit
 from dask_odm.estimators.fitting.steps import report_step
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.odm.as_predicted import weights_as_predicted
 from dask_odm.estimators.odm.finishing import finish_weights
 from dask_odm.estimators.odm.newton_recipe import start_weights
 from dask_odm.estimators.odm.settings import STRATA, ODMFit
@@ -40,7 +41,7 @@ def train_svrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by SVRG on rows in memory."""
     held, features, _, scaled = _held_rows("svrg", data, fit)
     problem = ArraySteps(**_in_memory(held, features, scaled, fit))
-    return _run("svrg", problem, features, fit, held.fingerprint)
+    return _run("svrg", problem, features, held, fit, held.fingerprint)
 
 
 def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
@@ -51,7 +52,7 @@ def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
     strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
     chosen, factor = draw_coreset(strata, size, seed)
     problem = CoresetSteps(**_in_memory(held, features, scaled, fit), chosen=chosen, factor=factor)
-    trained = _run("csvrg", problem, features, fit, held.fingerprint, biased=True)
+    trained = _run("csvrg", problem, features, held, fit, held.fingerprint, biased=True)
     if trained.warning is None or trained.history[-1]["iteration"] >= fit.solver.max_iter:
         return trained
     warning = (
@@ -79,7 +80,7 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
             fit.run.seed,
         )
         ring = Ring(job, rows.cluster)
-        return _run("dsvrg", ring, features, fit, lambda: f"{parts} {data.fingerprint()}")
+        return _run("dsvrg", ring, features, data, fit, lambda: f"{parts} {data.fingerprint()}")
 
 
 def require_in_memory(name: str, data: TrainingData) -> MemoryData:
@@ -124,6 +125,7 @@ def _run(
     name: str,
     problem: StochasticProblem,
     features: FeatureMap,
+    data: TrainingData,
     fit: ODMFit,
     fingerprint: Callable[[], str],
     *,
@@ -133,7 +135,8 @@ def _run(
     require_state(fit, resume is None or _fits(resume, features.k))
     solver = SVRG(name, problem, fit.solver, fit.svrg, biased, on_step=report_step, on_state=save)
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
-    return finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
+    trained = finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
+    return weights_as_predicted(trained, found, features, data, fit)
 
 
 def _fits(state: SVRGState, k: int) -> bool:

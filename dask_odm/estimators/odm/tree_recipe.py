@@ -21,6 +21,7 @@ from dask_odm.estimators.fitting.checkpoints import TreeCheckpoint, open_tree
 from dask_odm.estimators.fitting.steps import report_step, rescaling_advised
 from dask_odm.estimators.fitting.trained import Trained
 from dask_odm.estimators.fitting.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.estimators.odm.as_predicted import Claim, held_as_predicted
 from dask_odm.estimators.odm.finishing import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.estimators.odm.tree_rules import LEAF_ROWS, SODM, TreeRule
@@ -47,6 +48,7 @@ from dask_odm.strategies.tree import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+GAP = ("gap",)  # of the records of a tree, what is of the model itself: their objective is the dual's
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
 
 
@@ -120,7 +122,8 @@ def _finish(
 ) -> Trained:
     count = len(job.partitions.counts)
     coefficients = job.partitions.labels(0, count)[0] * result.dual[0]
-    gap = _whole_gap(job, rows, result, coefficients)
+    point = _whole_point(job, rows, result, coefficients)
+    gap = float(result.gap) if point is None else point.gap
     attributes = {
         "dual_gap_": gap,
         "history_": result.history,
@@ -136,11 +139,15 @@ def _finish(
     warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
     if gap > fit.solver.tol and (warning is None or rule.pass_up is not pass_all):
         warning = _left_behind(rule, gap, fit.solver.tol)
-    return Trained(trained.model, trained.attributes, warning)
+    trained = replace(trained, warning=warning)
+    if point is None or job.kernel.name == "linear":
+        return trained
+    claim = Claim(point.primal, point.primal * (1.0 - point.gap))
+    return held_as_predicted(trained, claim, job.kernel, seen.data, fit, GAP)
 
 
 def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
-    """What to warn of where rows that a partition left behind are missed at the root."""
+    """Return the warning of a tree whose partitions left behind rows that are missed at the root."""
     return (
         f"solver={rule.name!r} ended at a relative gap of {gap:.1e} over all rows, above tol={tol:g}: it leaves rows "
         "behind that a partition does without, and the whole does not. Use solver='sodm', which keeps all rows, or a "
@@ -148,11 +155,13 @@ def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
     )
 
 
-def _whole_gap(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> float:
-    """The gap over all rows: that of the root, unless rows were left behind below it."""
+def _whole_point(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> Point | None:
+    """P and gap over all rows: those of the root, unless rows were left behind below it; None if there is no root."""
     n = len(coefficients)
-    if len(result.solutions) > 1 or result.solutions[0].rows == n:
-        return float(result.gap)
+    if len(result.solutions) > 1:
+        return None
+    if result.solutions[0].rows == n:
+        return result.solutions[0].point
     losses = RowLosses(job.odm, *job.partitions.labels(0, len(job.partitions.counts)))
     if job.kernel.name == "linear":
         return own_gap(losses, coefficients, linear_scores(job.partitions, job.kernel, job.scaling, coefficients))

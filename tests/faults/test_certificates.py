@@ -1,0 +1,71 @@
+"""What a model says of its objective and its gap is true of the model as it predicts."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.exceptions import ConvergenceWarning
+from tries.base import generator
+from tries.certificates import KINDS, Machine, Problem, check
+
+from dask_odm import ODMClassifier, load_model
+
+TENTH = KINDS[0].count // 10
+
+
+@pytest.mark.parametrize("piece", range(5))
+def test_random_problems(piece):
+    for number in range(piece, TENTH, 5):
+        problem = Problem.drawn(number, generator(0, "certificates", number))
+        wrong = check(problem)
+        assert not wrong, f"{number}, {problem.kernel} of {problem.X.dtype}: {wrong}"
+
+
+def wine(theta: float, dtype: str = "float64", upsilon: float = 0.0):
+    """Unscaled rows whose kernel has values of 1e10, labels, and a model of them."""
+    X, y = load_wine(return_X_y=True)
+    X, y = X.astype(dtype), np.where(y == 1, 1.0, -1.0)
+    model = ODMClassifier("poly", gamma=1 / 13, degree=2, lam=1e6, theta=theta, upsilon=upsilon, solver="exact")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        return X, y, model.fit(X, y), heard
+
+
+def predicted(X, y, model) -> float:
+    """The objective of a model of wine as it predicts."""
+    wide, a = X.astype(np.longdouble), np.zeros(len(y), np.longdouble)
+    a[model.support_] = model.dual_coef_[0]
+    K = (np.longdouble(1 / 13) * (wide @ wide.T) + 1) ** 2 + 1
+    machine = Machine(K, y, np.ones(len(y)), {"lam": 1e6, "theta": model.theta, "upsilon": 0.0})
+    return float(0.5 * (a @ K @ a) + machine.losses(model.decision_function(X).astype(np.longdouble)))
+
+
+@pytest.mark.parametrize("theta", [0.5, 0.2])
+def test_a_kernel_of_many_magnitudes(theta):
+    """Scores that Newton carries along lose all digits on the way."""
+    X, y, model, heard = wine(theta)
+    assert not heard
+    assert model.history_[-1]["objective"] == pytest.approx(predicted(X, y, model), rel=1e-6)
+    assert model.dual_gap_ < 1e-3
+
+
+def test_float32_predicts_in_float64_where_that_mends_it(tmp_path):
+    X, y, model, heard = wine(0.5, "float32")
+    assert model.history_[-1]["objective"] == pytest.approx(predicted(X, y, model), rel=1e-3)
+    assert model.dual_gap_ < 1e-3 or any("Rounding" in str(each.message) for each in heard)
+    model.save(tmp_path / "m.zarr")
+    again = load_model(tmp_path / "m.zarr").decision_function(X)
+    assert again.dtype == np.float32
+    np.testing.assert_array_equal(again, model.decision_function(X))
+
+
+def test_rounding_that_nothing_mends_is_said():
+    """The square of the coefficients has too few digits left."""
+    _, _, model, heard = wine(0.2, upsilon=0.2)
+    assert model.dual_gap_ > 1e-3
+    assert issubclass(heard[0].category, ConvergenceWarning)
+    for part in ("Rounding leaves the model", "Scale the features", "decrease lam"):
+        assert part in str(heard[0].message)
