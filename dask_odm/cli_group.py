@@ -17,6 +17,7 @@ import click
 
 from dask_odm.cli_words import option_names, shell_words
 from dask_odm.errors import DaskODMError
+from dask_odm.events import send_interrupt_again
 
 _HEAVY = ("evaluate", "fit", "predict", "search")  # commands that need scikit-learn and Dask: seconds of imports
 _dropped = threading.Event()  # Ctrl-C fell where Python drops exceptions
@@ -105,9 +106,7 @@ def _unraisable(found: Any) -> None:
         sys.__unraisablehook__(found)
         return
     _dropped.set()
-    if hasattr(signal, "pthread_kill"):
-        main_thread = threading.main_thread().ident or 0
-        threading.Timer(0.1, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
+    send_interrupt_again()
 
 
 def _end_at_once(message: str, status: int) -> None:

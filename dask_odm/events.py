@@ -2,18 +2,20 @@
 
 An algorithm calls `report(event)` and knows nothing of who listens; progress bars, histories and
 checkpoints are callables that take an event. Listeners belong to a context (`listen`), so two fits in
-two threads do not hear each other.
+two threads do not hear each other. What the user sends, Ctrl-C, is kept from being lost on its way.
 """
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,33 @@ def listen(*listeners: Listener) -> Iterator[None]:
         yield
     finally:
         _listeners.reset(token)
+
+
+def send_interrupt_again() -> None:
+    """Send Ctrl-C once more: it fell into a callback, as of the garbage collector's, where Python drops exceptions."""
+    if hasattr(signal, "pthread_kill"):
+        main_thread = threading.main_thread().ident or 0
+        threading.Timer(0.1, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """See to it that no Ctrl-C is dropped, unless someone else looks at what Python drops."""
+    if threading.current_thread() is not threading.main_thread() or sys.unraisablehook is not sys.__unraisablehook__:
+        yield
+        return
+
+    def unraisable(found: Any) -> None:
+        if found.exc_type is KeyboardInterrupt:
+            send_interrupt_again()
+        else:
+            sys.__unraisablehook__(found)
+
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = sys.__unraisablehook__
 
 
 class Meter:

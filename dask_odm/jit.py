@@ -10,7 +10,8 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
-from functools import update_wrapper
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, update_wrapper
 from importlib import import_module
 from typing import Any
 
@@ -62,7 +63,9 @@ class Loop:
 
                 _listen_once()
                 self._take_in_others()  # first: another thread may call this loop as soon as it is there
-                self._made = numba.njit(**self._options)(self._function)
+                made = numba.njit(**self._options)(self._function)
+                made.compile = partial(_compiled_aside, made.compile)
+                self._made = made
             return self._made
 
     def _take_in_others(self) -> None:
@@ -71,6 +74,22 @@ class Loop:
         for name in self._function.__code__.co_names:
             if isinstance(names.get(name), Loop):
                 names[name] = names[name].made()
+
+
+def _compiled_aside(compile_for: Callable[[Any], Any], signature: Any) -> Any:
+    """Have another thread compile if this is the main one, so that Ctrl-C need not wait for LLVM.
+
+    What it compiles is kept all the same. Within the compiler, whose lock belongs to a thread, there is no other.
+    """
+    from numba.core.compiler_lock import global_compiler_lock
+
+    if threading.current_thread() is not threading.main_thread() or global_compiler_lock.is_locked():
+        return compile_for(signature)
+    thread = ThreadPoolExecutor(1, "dask-odm-compiler")
+    try:
+        return thread.submit(compile_for, signature).result()
+    finally:
+        thread.shutdown(wait=False)
 
 
 def _named(module: str, name: str) -> Any:

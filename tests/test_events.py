@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import signal
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -65,3 +68,25 @@ def test_every_phase_of_a_fit_has_its_bar(at_once, tmp_path, monkeypatch, option
     passes = [event for event in told if isinstance(event, Progress) and event.phase == "pass"]
     assert all(event.unit == "rows" for event in passes)
     assert not passes or passes[-1].done == passes[-1].total
+
+
+def test_an_interrupt_is_not_lost_where_python_drops_exceptions(monkeypatch):
+    """Dask has the garbage collector call it: one Ctrl-C in ten fell in there, and the fit went on to its end."""
+
+    def collected(phase, info):
+        gc.callbacks.remove(collected)
+        signal.raise_signal(signal.SIGINT)
+
+    def stop(event):
+        if not stopped:
+            stopped.append(event)
+            gc.callbacks.append(collected)
+            gc.collect()
+            time.sleep(5)
+
+    stopped = []
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    with pytest.raises(KeyboardInterrupt):
+        ODMClassifier("linear", callbacks=[stop]).fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
+    assert stopped
+    assert sys.unraisablehook is sys.__unraisablehook__

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import io
 import logging
 import pickle
+import signal
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -79,3 +82,23 @@ def test_a_loop_travels_by_its_name():
     assert cap_factor.__name__ == "cap_factor"
     with pytest.raises(TypeError):
         cap_factor()
+
+
+def test_an_interrupt_does_not_wait_for_the_compiler(monkeypatch):
+    """LLVM works on one loop for seconds, a minute on a busy machine, and Python hears of nothing meanwhile."""
+    loop, ended = jit.Loop(lambda x: x + 1.0, nogil=True), threading.Event()
+    compiler = loop.made()._compiler
+    compile_for = compiler.compile
+
+    def slow(*arguments):
+        threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # seconds in one call, as LLVM's are
+        ended.set()
+        return compile_for(*arguments)
+
+    monkeypatch.setattr(compiler, "compile", slow)
+    with pytest.raises(KeyboardInterrupt):
+        loop(1.0)
+    assert not ended.is_set()
+    assert ended.wait(60)
+    assert loop(1.0) == 2.0, "it is compiled all the same"

@@ -9,13 +9,14 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import psutil
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from dask_odm.engine.watch import Watch
 
 logger = logging.getLogger("dask_odm")
+T = TypeVar("T")
 TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # the nanny sets it, and every array read then pays for its pages anew
 USABLE = 0.65  # of a worker's limit: it pauses at 0.8, and the allocator takes its share
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
@@ -346,9 +348,23 @@ class Cluster:
 def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
     try:
         with single_threaded_blas:
-            return [function(*a) for a in arguments]
+            return [function(*a) for a in while_wanted(arguments)]
     finally:
         return_free_memory()
+
+
+def while_wanted(items: Iterable[T]) -> Iterator[T]:
+    """Yield ``items`` of a task, and end it if it was cancelled meanwhile: Dask lets it run to its end."""
+    distributed: Any = sys.modules.get("distributed")
+    task: Any = None
+    if distributed is not None:
+        with suppress(ValueError):  # no worker's thread
+            worker = distributed.get_worker()
+            task = worker.state.tasks.get(worker.active_threads.get(threading.get_ident()))
+    for item in items:
+        if task is not None and task.state == "cancelled":
+            raise distributed.Reschedule  # the worker then forgets it, and logs nothing
+        yield item
 
 
 def return_free_memory() -> None:

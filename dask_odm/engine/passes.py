@@ -18,7 +18,7 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.engine.cluster import Cluster, return_free_memory, while_wanted
 from dask_odm.engine.turns import current_turn
 from dask_odm.events import Meter
 from dask_odm.kernels.sums import tree_sum
@@ -198,7 +198,7 @@ def sum_groups(
     try:
         with single_threaded_blas:
             return tree_sum(
-                method(query, _counted(blocks(group), meter), *arguments, *argument)
+                method(query, _counted(while_wanted(blocks(group)), meter), *arguments, *argument)
                 for group, argument in zip(groups, more, strict=True)
             )
     finally:

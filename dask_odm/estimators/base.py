@@ -52,7 +52,7 @@ from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolv
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
-from dask_odm.events import CheckpointOpened, Event, listen
+from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.jit import frozen
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
@@ -193,7 +193,8 @@ class StoreEstimator(BaseEstimator):
         StoreError
             A damaged store.
         """
-        self._publish(*self._train(X, y, sample_weight))
+        with interrupts_kept():
+            self._publish(*self._train(X, y, sample_weight))
         return self
 
     def _train(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> tuple[Trained, Schema]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
@@ -74,6 +76,55 @@ def _pool() -> ThreadPoolExecutor:
     return _pools[0]
 
 
+class _Stopped(BaseException):
+    """Raised in a thread that works for another one, when that one was interrupted."""
+
+
+class _Team:
+    """Threads that work for one caller, who can interrupt them as Ctrl-C interrupts itself: between two bytecodes.
+
+    An item may be a gigabyte of rows, so it is not enough to look for the interrupt between two items.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside: set[int] = set()
+        self._stopped = False
+
+    def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return ``function(*arguments)``, and let `stop` end it meanwhile."""
+        thread = threading.get_ident()
+        with self._lock:
+            if self._stopped:
+                raise _Stopped
+            self._inside.add(thread)
+        try:
+            return function(*arguments)
+        finally:
+            with self._lock:  # whoever was told to stop is so within this block at the latest, and never after it
+                self._inside.discard(thread)
+
+    def stop(self) -> None:
+        """Interrupt the threads that are at work. A compiled loop ends first."""
+        with self._lock:
+            self._stopped = True
+            for thread in self._inside:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Stopped))
+
+
+@contextmanager
+def _team() -> Iterator[_Team]:
+    """Yield a team, and stop it if the caller is interrupted; after an error its threads end their items."""
+    team = _Team()
+    try:
+        yield team
+    except Exception:
+        raise
+    except BaseException:
+        team.stop()
+        raise
+
+
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
     """``[function(item) for item in items]`` on up to ``threads`` threads, including the caller's; results in order.
 
@@ -105,12 +156,13 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
 
     helpers: list[Future[None]] = []
     try:
-        helpers.extend(_pool().submit(take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
-        take()
+        with _team() as team:
+            helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
+            take()
+            begun = _begun(helpers)
+            wait(begun)
     finally:
-        # one that has not begun is not waited for: within a task of the same pool, it might never begin
-        begun = [helper for helper in helpers if not helper.cancel()]
-        wait(begun)
+        wait(_begun(helpers))
     for helper in begun:
         helper.result()
     return results
@@ -123,14 +175,20 @@ def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: 
         return
     waiting: deque[tuple[Any, Future[T]]] = deque()
     try:
-        for item in items:
-            if len(waiting) == min(threads, MOST_THREADS):
+        with _team() as team:
+            for item in items:
+                if len(waiting) == min(threads, MOST_THREADS):
+                    yield _taken(function, *waiting.popleft())
+                waiting.append((item, _pool().submit(team.run, function, item)))
+            while waiting:
                 yield _taken(function, *waiting.popleft())
-            waiting.append((item, _pool().submit(function, item)))
-        while waiting:
-            yield _taken(function, *waiting.popleft())
     finally:
-        wait([future for _, future in waiting if not future.cancel()])
+        wait(_begun([future for _, future in waiting]))
+
+
+def _begun(futures: Iterable[Future[T]]) -> list[Future[T]]:
+    """Cancel those that have not begun: they are not waited for. Within a task of the same pool they might never."""
+    return [future for future in futures if not future.cancel()]
 
 
 def _taken(function: Callable[[Any], T], item: Any, future: Future[T]) -> T:

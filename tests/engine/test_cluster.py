@@ -25,7 +25,7 @@ from dask_odm.engine.cluster import ADVICE, USABLE, Cluster
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
-from dask_odm.events import LevelFinished, PartitionSolved, Progress
+from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.solvers.base import SolverSettings
@@ -270,6 +270,27 @@ def test_an_interrupt_while_tasks_are_sent_leaves_none_of_them(client, monkeypat
     left = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
     assert [key for key in left if key.startswith(method)] == []
     del kept
+
+
+def test_a_cancelled_task_ends_after_the_item_it_is_at(client, tmp_path):
+    """Dask lets it run: without a look at its state, the next fit, or `close`, waited for all of its rows."""
+
+    def slow(i):
+        time.sleep(0.02)
+        (tmp_path / str(i)).touch()
+        return i
+
+    def interrupt(event):
+        if event.done:
+            raise KeyboardInterrupt
+
+    arguments = [(i,) for i in range(400)]
+    with listen(interrupt), pytest.raises(KeyboardInterrupt):
+        Cluster.current().map_chunks(slow, arguments, f"slow-{uuid4().hex}")
+    time.sleep(0.5)  # what is on its way arrives
+    count = len(list(tmp_path.iterdir()))
+    time.sleep(0.5)
+    assert len(list(tmp_path.iterdir())) == count < 200
 
 
 def test_resources_of_the_workers(client):

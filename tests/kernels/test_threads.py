@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -18,6 +21,58 @@ def test_run_threads_keeps_the_order_and_passes_errors_on(threads):
     assert run_threads(lambda i: i, [], threads) == []
     with pytest.raises(ZeroDivisionError):
         run_threads(lambda i: 1 // i, [1, 0], threads)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_interrupt_of_the_caller_ends_the_items_of_other_threads(waits):
+    """Each may be half of a store; the caller is at an item of its own, or waits for theirs."""
+    main, begun, left = threading.main_thread(), threading.Event(), threading.Event()
+
+    def work(_: int) -> None:
+        if threading.current_thread() is main:
+            begun.wait(10)
+            if not waits:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(10)
+            return
+        try:
+            if waits:
+                threading.Timer(0.2, signal.pthread_kill, (main.ident, signal.SIGINT)).start()
+            begun.set()
+            for _ in range(1000):
+                time.sleep(0.01)
+        finally:
+            left.set()
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_threads(work, range(2), 2)
+    assert left.wait(3)
+    assert time.monotonic() - start < 4
+    assert run_threads(lambda i: i, range(8), 2) == list(range(8)), "the threads are there for others"
+
+
+def test_an_interrupt_of_a_stream_ends_the_items_of_its_threads():
+    begun, left = threading.Event(), threading.Event()
+
+    def work(_: int) -> None:
+        begun.set()
+        try:
+            for _ in range(1000):
+                time.sleep(0.01)
+        finally:
+            left.set()
+
+    def items():
+        yield 0
+        begun.wait(10)
+        raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(stream_threads(work, items(), 2))
+    assert left.wait(3)
+    assert time.monotonic() - start < 5
 
 
 def blas_threads() -> set[int]:

@@ -258,10 +258,10 @@ def _hint(kind: str, columns: list[str]) -> str:
         shown = ", ".join(names)
         return (
             f"leave labels out, as by frame.drop(columns=[{shown}]), and encode features that are strings or "
-            f"categories, as by pandas.get_dummies(frame, columns=[{shown}])"
+            f"categories, as by pandas.get_dummies(frame, columns=[{shown}]) with dtype=float"
         )
     if kind == "boolean":
-        return f"make booleans 0 and 1, as by frame[{first}].astype('float32')"
+        return f"make booleans 0 and 1, as by frame[{first}].astype('float32') or get_dummies(..., dtype=float)"
     if kind == "date":
         return f"make dates numbers, as by (frame[{first}] - frame[{first}].min()) / pandas.Timedelta('1D')"
     return f"convert other types, as by pandas.to_numeric(frame[{first}]), or leave them out"

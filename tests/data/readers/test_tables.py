@@ -115,10 +115,13 @@ WORDS = pd.DataFrame(
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (["city"], r"column 'city' \(str.*\) holds no numbers; .*pandas.get_dummies\(frame, columns=\['city'\]\)"),
+        (
+            ["city"],
+            r"column 'city' \(str.*\) holds no numbers; .*get_dummies\(frame, columns=\['city'\]\) with dtype=float",
+        ),
         (["kind"], r"column 'kind' \(category\) holds no numbers; leave labels out, .*strings or categories"),
         (["name"], r"column 'name' \(object, string\) .*columns=\['name'\]"),
-        (["flag"], r"column 'flag' \(bool\) .*frame\['flag'\].astype\('float32'\)"),
+        (["flag"], r"column 'flag' \(bool\) .*frame\['flag'\].astype\('float32'\) or get_dummies.*dtype=float"),
         (["maybe"], r"column 'maybe' \(object, boolean\) .*astype"),
         (["day"], r"column 'day' \(datetime64.*\) .*pandas.Timedelta"),
         (["span"], r"column 'span' \(timedelta.*\) .*make dates numbers"),
