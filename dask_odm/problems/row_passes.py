@@ -174,5 +174,6 @@ class ThreadPasses:
                 meter.add(size)
                 return found
 
-            parts = run_threads(summed, zip(self._groups, self._sizes, more, strict=True), self._threads)
+            work = zip(self._groups, self._sizes, more, strict=True)
+            parts = run_threads(summed, work, self._threads, repeatable=True)
         return reduce(add, parts)
