@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -16,11 +15,6 @@ from dask_odm.events import Meter
 
 T = TypeVar("T")
 MOST_THREADS = 64
-# Times as long as one of its own items takes, the caller waits for another thread's before it takes it for halted.
-PATIENCE = 1.25
-# About how long a halted thread waits for its processor: an item that takes longer is not done twice for it.
-SLICE_SECONDS = 4e-3
-_OPEN = object()  # the result of an item that is not done
 
 
 class _SingleThreadedBlas:
@@ -80,19 +74,10 @@ def _pool() -> ThreadPoolExecutor:
     return _pools[0]
 
 
-def run_threads(
-    function: Callable[[Any], T],
-    items: Iterable[Any],
-    threads: int,
-    phase: str | None = None,
-    *,
-    repeatable: bool = False,
-) -> list[T]:
+def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
     """``[function(item) for item in items]`` on up to ``threads`` threads, including the caller's; results in order.
 
-    Of a ``phase`` with a name it is reported how many items are done. A ``repeatable`` function changes nothing and
-    gives the same bits again: where the system has halted the thread that works on the last item, as it does on a busy
-    machine, the caller does it once more instead of waiting. The halted thread may then go on after this has returned.
+    Of a ``phase`` with a name it is reported how many items are done.
     """
     work: Sequence[Any] = list(items)
     if phase is not None:
@@ -103,49 +88,32 @@ def run_threads(
                 meter.add()
                 return result
 
-            return run_threads(counted, work, threads, repeatable=repeatable)
+            return run_threads(counted, work, threads)
     if threads <= 1 or len(work) <= 1:
         return [function(item) for item in work]
-    results: list[Any] = [_OPEN] * len(work)
-    numbers, whole = iter(range(len(work))), False  # which item is next, shared by all; whether results are all there
+    results: list[Any] = [None] * len(work)
+    numbers = iter(range(len(work)))  # which item is next, shared by all
 
-    def take() -> int:
-        """Work on items until none is left; how many."""
-        done = 0
+    def take() -> None:
         try:
             for i in numbers:
                 results[i] = function(work[i])
-                done += 1
         except BaseException:
             for _ in numbers:  # let the others end
                 pass
             raise
-        return done
 
-    helpers: list[Future[int]] = []
+    helpers: list[Future[None]] = []
     try:
         helpers.extend(_pool().submit(take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
-        began = time.thread_time()
-        own = take()
-        each = (time.thread_time() - began) / max(own, 1)
-        if repeatable and each < SLICE_SECONDS:
-            results, whole = _overtaken(function, work, results, PATIENCE * each), True
+        take()
     finally:
         # one that has not begun is not waited for: within a task of the same pool, it might never begin
         begun = [helper for helper in helpers if not helper.cancel()]
-        if not whole:
-            wait(begun)
-    for helper in begun if not whole else ():
+        wait(begun)
+    for helper in begun:
         helper.result()
     return results
-
-
-def _overtaken(function: Callable[[Any], T], work: Sequence[Any], results: list[Any], patience: float) -> list[T]:
-    """The results, once all are there; those that other threads have not found in ``patience`` seconds, found here."""
-    until = time.perf_counter() + patience
-    while any(result is _OPEN for result in results) and time.perf_counter() < until:
-        time.sleep(0)  # lets others have the interpreter, but not this thread's processor
-    return [function(item) if result is _OPEN else result for item, result in zip(work, results, strict=True)]
 
 
 def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> Iterator[T]:

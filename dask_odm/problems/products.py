@@ -211,11 +211,7 @@ class RowProducts:
         with single_threaded_blas:
             blocks = ([b] for b in range(cross_blocks(len(targets))))
             parts = run_threads(
-                lambda b: cross_part(self.kernel, there, here, v, b),
-                blocks,
-                self.threads,
-                "kernel product",
-                repeatable=True,
+                lambda b: cross_part(self.kernel, there, here, v, b), blocks, self.threads, "kernel product"
             )
         return np.concatenate(parts) if parts else np.empty(0)
 

@@ -174,6 +174,5 @@ class ThreadPasses:
                 meter.add(size)
                 return found
 
-            work = zip(self._groups, self._sizes, more, strict=True)
-            parts = run_threads(summed, work, self._threads, repeatable=True)
+            parts = run_threads(summed, zip(self._groups, self._sizes, more, strict=True), self._threads)
         return reduce(add, parts)

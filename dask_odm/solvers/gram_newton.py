@@ -131,7 +131,7 @@ def scores_in_float64(kernel: Kernel, X: Array, a: Array, threads: int = 1) -> A
         return found
 
     with single_threaded_blas:
-        parts = run_threads(score, range(0, len(X), TILE)[::-1], threads, repeatable=True)  # longest first
+        parts = run_threads(score, range(0, len(X), TILE)[::-1], threads)  # the longest rows first
     for part in parts:
         out[: len(part)] += part
     scores = np.empty(len(X))
@@ -272,16 +272,15 @@ class _GramRun:
 
     def image(self, a: Array) -> Array:
         """``K a``, float64 (n,); sums over a row are in the dtype of the matrix."""
-        K, v = self.K, a.astype(self.K.dtype)
+        out, v = np.zeros(len(a)), a.astype(self.K.dtype)
 
-        def multiply(first: int) -> Array:
+        def multiply(first: int) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # of this thread
-                return np.asarray(K[first : first + PART] @ v, dtype=np.float64)
+                out[first : first + PART] = self.K[first : first + PART] @ v
 
-        if not a.any():
-            return np.zeros(len(a))
-        threads = self.threads if len(a) > 2 * PART else 1
-        return np.concatenate(run_threads(multiply, range(0, len(a), PART), threads, repeatable=True))
+        if a.any():
+            run_threads(multiply, range(0, len(a), PART), self.threads if len(a) > 2 * PART else 1)
+        return out
 
     def record(self, image: Image) -> None:
         """A record of P and the gap at hand; ``image`` gives ``K`` times vectors in the scores' precision."""

@@ -73,7 +73,7 @@ class Woodbury:
                 gather_features(self.features, face[span], w[span], out)
                 return out
 
-            inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads, repeatable=True)))
+            inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
             run_threads(lambda s: spread_features(self.features, face[s], inside, w[s]), spans, self._threads)
             return v - root * w
 

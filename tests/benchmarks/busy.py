@@ -2,8 +2,8 @@
 
     DASK_ODM_DATA=folder python tests/benchmarks/busy.py [case ...] [--rows N] [--repeats 3] [--load 4]
 
-Beside the busy fits run ``--load`` processes that do nothing but compute, at the same priority; between them they are
-stopped. Seconds are medians of ``--repeats`` fits of each kind, after one that compiles, in one process. A line is
+Beside the busy fits run ``--load`` processes that do nothing but compute, at the same priority; for the quiet ones they
+are stopped. Seconds are medians of ``--repeats`` measurements of each kind, after a fit that compiles. A line is
 Markdown. ``--rows`` takes only so many of the training rows.
 """
 
@@ -23,7 +23,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from linear_rivals import Data, published
 from many_classes import load
 from mdd_rivals import made
@@ -31,7 +30,8 @@ from real_data import DATA_SETS
 
 import dask_odm as odm
 
-SPIN = "while True: pass"
+# until the process that started it is gone
+SPIN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 SHORT_SECONDS = 0.3  # the least of a measurement: the system gives processors away for milliseconds at a time
 SETTLE_SECONDS = 0.2  # that the spinning processes take to be spread over the processors
 LINEAR = {"kernel": "linear", "lam": 1e5, "theta": 0.1, "upsilon": 0.2}

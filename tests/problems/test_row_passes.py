@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 import numpy as np
@@ -42,38 +41,3 @@ def test_groups_have_arguments_of_their_own():
     assert passes.run(Listing(), Listing.labelled, 5, of_groups=["a", "b"]) == [("a", 15)] * 2 + [("b", 15)] * 2
     with pytest.raises(ValueError, match="zip"):
         passes.run(Listing(), Listing.labelled, 5, of_groups=["a"])
-
-
-class Halting:
-    """Sums rows; threads other than the one that asked are halted with the first block that they are given."""
-
-    def __init__(self) -> None:
-        self.asking, self.halted, self.go_on = threading.get_ident(), threading.Event(), threading.Event()
-
-    def total(self, blocks: Iterable[RowBlock]) -> np.ndarray:
-        if threading.get_ident() != self.asking:
-            self.halted.set()
-            self.go_on.wait()
-        return np.add.reduce([block.X.sum(axis=0) for block in blocks])
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_no_pass_waits_for_a_thread_that_is_halted(threads):
-    X = np.random.default_rng(0).normal(size=(300, 3)) * 10.0 ** np.arange(300)[:, None].clip(0, 9)
-    alone, shared = (ThreadPasses.cut(X, np.zeros(300), np.empty(0), 25, 12, each) for each in (1, threads))
-    query = Halting()
-    expected = alone.run(query, Halting.total)
-
-    def total(query: Halting, blocks: Iterable[RowBlock]) -> np.ndarray:
-        if threading.get_ident() == query.asking:
-            query.halted.wait(10)  # until another thread has begun
-        return query.total(blocks)
-
-    rescue = threading.Timer(10, query.go_on.set)
-    rescue.start()
-    found = shared.run(query, total)
-    assert query.halted.is_set()
-    assert not query.go_on.is_set(), "the pass waited for the halted thread"
-    query.go_on.set()
-    rescue.cancel()
-    np.testing.assert_array_equal(found, expected)
