@@ -7,6 +7,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import busy
 import dask
 import dsvc
 import fuzz_readers
@@ -339,3 +340,11 @@ def test_small_data_beside_its_rivals(capsys) -> None:
     assert "GF/s" in lines[0]
     assert len(lines) == 4 + 4 + 5
     assert all(line.count("|") == 8 for line in lines[2:])
+
+
+def test_busy_measures_in_turns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(busy, "SHORT_SECONDS", 0.0)
+    busy.main(["MDDRidge", "--rows", "500", "--repeats", "1", "--load", "1"])
+    head, _, row = capsys.readouterr().out.splitlines()
+    assert head.split(" | ")[2:] == ["quiet, s", "busy, s", "ratio |"]
+    assert [row.split(" | ")[1], float(row.split(" | ")[2]) > 0] == ["made up, 500 × 18", True]

@@ -75,6 +75,19 @@ def test_an_interrupt_of_a_stream_ends_the_items_of_its_threads():
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_thread_that_is_halted_leaves_all_further_items_to_the_others(threads):
+    rest = threading.Semaphore(0)
+
+    def work(i: int) -> bool:
+        if i:
+            rest.release()
+            return True
+        return all(rest.acquire(timeout=10) for _ in range(19))  # ends only once all others are done
+
+    assert all(run_threads(work, range(20), threads))
+
+
 def blas_threads() -> set[int]:
     return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
 
