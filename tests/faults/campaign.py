@@ -31,11 +31,33 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [each for each in (str(HERE), str(HERE.parent)) if each not in sys.path]
 
-from tries import client_faults, damage, fuzzing, kept_workers, limits, system_calls, worker_faults, writer_faults  # noqa: E402
+from tries import (  # noqa: E402
+    client_faults,
+    damage,
+    disturbed,
+    fuzzing,
+    generations,
+    kept_workers,
+    limits,
+    system_calls,
+    worker_faults,
+    writer_faults,
+)
 from tries.base import Kind, generator  # noqa: E402
 from tries.outcomes import ACCEPTED, BREAK, NAMED, SAME  # noqa: E402
 
-MODULES = (worker_faults, kept_workers, client_faults, writer_faults, limits, damage, system_calls, fuzzing)
+MODULES = (
+    worker_faults,
+    kept_workers,
+    disturbed,
+    client_faults,
+    writer_faults,
+    limits,
+    damage,
+    generations,
+    system_calls,
+    fuzzing,
+)
 KINDS: dict[str, Kind] = {kind.name: kind for module in MODULES for kind in module.KINDS}
 PREPARATION_SECONDS = 300.0
 
