@@ -9,13 +9,13 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
-from dask.base import compute
 from numpy.typing import NDArray
 
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
 from dask_odm.diagnostics.regression import Errors
+from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.kinds import is_dataset
 from dask_odm.estimators.inputs.resolving import resolve
@@ -269,6 +269,6 @@ def blocks(lazy: Any, phase: str) -> Iterator[Array]:
     together = 2 * (os.cpu_count() or 1)
     report(Progress(phase, 0, len(delayed)))
     for start in range(0, len(delayed), together):
-        done = compute(*delayed[start : start + together])
+        done = computed(*delayed[start : start + together])
         report(Progress(phase, start + len(done), len(delayed)))
         yield from done

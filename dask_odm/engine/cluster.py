@@ -66,6 +66,26 @@ def active_client() -> Client | None:
         return None
 
 
+def computed(*lazy: Any) -> tuple[Any, ...]:
+    """Compute lazy values on the active client's workers, or in this process.
+
+    Raises
+    ------
+    ClusterError
+        As `Cluster.results`.
+    """
+    client = active_client()
+    if client is None:
+        found: tuple[Any, ...] = compute(*lazy)
+        return found
+    # not Dask's own wait, which has no end if the client is closed meanwhile
+    with cluster_errors(client):
+        futures, watch = client.compute(list(lazy)), _watch(client)
+        for _ in watch.completed(futures):
+            pass
+        return tuple(watch.wait(client.gather, futures))
+
+
 def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
     """What looks after a cluster; it loads `distributed`, as whoever has a client did before."""
     from dask_odm.engine.watch import Watch
@@ -73,11 +93,11 @@ def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
     return Watch(client, preferring)
 
 
-def cluster_errors() -> AbstractContextManager[None]:
+def cluster_errors(client: Client) -> AbstractContextManager[None]:
     """As `dask_odm.engine.watch.cluster_errors`."""
     from dask_odm.engine import watch
 
-    return watch.cluster_errors()
+    return watch.cluster_errors(client)
 
 
 def baseline_bytes() -> int:
@@ -139,7 +159,7 @@ class Cluster:
         from dask_odm.engine.watch import warn_of_settings
 
         watch = _watch(client)
-        with cluster_errors():
+        with cluster_errors(client):
             # asked for anew: what the client remembers may lack the workers
             workers = watch.identity()["workers"]
             if not workers:
@@ -191,7 +211,7 @@ class Cluster:
             keys = {task.key for task in tasks}
             with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
                 return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
-        with cluster_errors(), self._sending([task.key for task in tasks]):
+        with cluster_errors(self.client), self._sending([task.key for task in tasks]):
             return list(self.client.persist(list(tasks)))
 
     @contextmanager
@@ -224,7 +244,7 @@ class Cluster:
     def _cancel(self, tasks: Sequence[Any]) -> None:
         if self.client is not None:
             with suppress(Exception):  # of a client that lost its scheduler
-                self.client.cancel(tasks)
+                _watch(self.client).wait(self.client.cancel, tasks, checked=False)
 
     def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
         """Number and result of every task, as they finish; without a client, once all have finished.
@@ -238,7 +258,7 @@ class Cluster:
             yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
         # after a success they are let go, not cancelled: persisted ones are inputs of what comes next
-        with cluster_errors(), self._sending([task.key for task in tasks]):
+        with cluster_errors(self.client), self._sending([task.key for task in tasks]):
             futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
             watch = _watch(self.client)
@@ -277,15 +297,16 @@ class Cluster:
             start = (futures[-1],) if start else ()
         return futures
 
-    def ask_workers(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``function(*arguments)`` of every worker, outside of its tasks."""
+    def tell_workers(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run ``function(*arguments)`` on every worker that is there, outside of its tasks; failures are ignored."""
         assert self.client is not None
-        return _watch(self.client).ask_workers(function, *arguments)
+        with suppress(Exception):  # of a cluster that is lost
+            _watch(self.client).wait(self.client.run, function, *arguments, on_error="return")
 
     def places(self) -> list[str]:
         """Addresses of the workers that are there now, in a fixed order."""
         assert self.client is not None
-        with cluster_errors():
+        with cluster_errors(self.client):
             return sorted(_watch(self.client).identity()["workers"])
 
     def submit(self, key: str, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -294,7 +315,7 @@ class Cluster:
         Wait for it by `gather`, which knows what to do when that worker is gone.
         """
         assert self.client is not None
-        with cluster_errors(), self._sending([key]):
+        with cluster_errors(self.client), self._sending([key]):
             workers = None if place is None else [place]
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 
@@ -315,7 +336,7 @@ class Cluster:
         from distributed.scheduler import NoValidWorkerError
 
         assert self.client is not None
-        with cluster_errors(), self.cancelled_on_error(futures):
+        with cluster_errors(self.client), self.cancelled_on_error(futures):
             watch = _watch(self.client, keys)
             while True:
                 for _ in watch.completed(futures):

@@ -26,7 +26,7 @@ from distributed.comm.core import CommClosedError
 from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
-from dask_odm.errors import ClusterError
+from dask_odm.errors import ClusterError, DaskODMError
 
 logger = logging.getLogger("dask_odm")
 SILENCE_SECONDS = 60.0  # that a worker or the scheduler may say nothing
@@ -40,6 +40,9 @@ RUNNING = {"executing", "long-running", "cancelled", "resumed"}  # states of a w
 ABOUT_TO_RUN = {"ready", "constrained", "fetch", "flight", "waiting"}
 _WARNED: set[str] = set()  # schedulers whose settings were complained about
 LOST = "The Dask scheduler was lost; start it anew, connect to it and fit again."
+CLOSED = "The Dask client or its cluster was closed; connect to one, or to none to run in this process, and try again."
+RESTARTED = "The Dask cluster was restarted (client.restart), which ends all tasks; try again."
+CANCELLED = "Tasks, or what they need, were cancelled (client.cancel); try again."
 
 
 class Watch:
@@ -90,9 +93,11 @@ class Watch:
             return await method(*arguments, **options)
 
         loop: Any = self.client.loop
+        self._require_open()
         future = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
         try:
             while not wait_for_one([future], POLL_SECONDS).done:
+                self._require_open()  # its loop may have stopped
                 if checked:
                     self.check()
             return future.result()
@@ -118,6 +123,7 @@ class Watch:
 
         Workers are expected to do something if it is ``tasks`` that are waited for.
         """
+        self._require_open()
         if time.monotonic() < self._due:
             return
         workers = self.identity()["workers"]
@@ -172,12 +178,14 @@ class Watch:
 
     def identity(self) -> dict[str, Any]:
         """What the scheduler says of itself and its workers."""
-        scheduler: Any = self.client.scheduler
-        while self.client.status != "closed":
+
+        async def ask() -> Any:
+            scheduler: Any = self.client.scheduler
+            return await asyncio.wait_for(scheduler.identity(n_workers=-1), SILENCE_SECONDS)
+
+        while True:
             with suppress(OSError):  # includes TimeoutError; while the client connects again, say
-                found: dict[str, Any] = self.client.sync(
-                    scheduler.identity, n_workers=-1, callback_timeout=SILENCE_SECONDS
-                )
+                found: dict[str, Any] = self.wait(ask, checked=False)
                 self._answered = time.monotonic()
                 return found
             if time.monotonic() - self._answered > SILENCE_SECONDS:
@@ -186,7 +194,10 @@ class Watch:
                     "See whether it runs and can be reached, and fit again."
                 )
             time.sleep(0.1)
-        raise ClusterError(LOST)
+
+    def _require_open(self) -> None:
+        if self.client.status == "closed":
+            raise ClusterError(_closed(self.client))
 
     def _silent(self, workers: dict[str, dict[str, Any]], now: float) -> list[str]:
         """Workers that gave no sign of life for too long."""
@@ -221,23 +232,39 @@ class Watch:
 
 
 @contextmanager
-def cluster_errors() -> Iterator[None]:
-    """Name what Dask raises when workers or the scheduler are lost."""
+def cluster_errors(client: Client) -> Iterator[None]:
+    """Name what calls raise when a client is closed, its cluster restarted, tasks cancelled, or workers lost."""
     try:
         yield
-    except (NoWorkerError, NoValidWorkerError) as error:
-        raise ClusterError("No worker is left to run tasks; start some and fit again.") from error
-    except KilledWorker as error:
-        raise ClusterError(
+    except DaskODMError:
+        raise
+    except Exception as error:
+        found = _cause(client, error)
+        if found is None:
+            raise
+        raise ClusterError(found) from error
+
+
+def _cause(client: Client, error: Exception) -> str | None:
+    """What became of the cluster, by an error of a call into it; None if that is an error of a task, say."""
+    if client.status in ("closing", "closed"):
+        return _closed(client)  # what calls raise then differs from call to call
+    if isinstance(error, NoWorkerError | NoValidWorkerError):
+        return "No worker is left to run tasks; start some and fit again."
+    if isinstance(error, KilledWorker):
+        return (
             f"A task was given up because {error.allowed_failures + 1} workers died while running it, most likely "
             "of memory: use more partitions, or workers with more."
-        ) from error
-    except CancelledError as error:
-        if getattr(error, "reason", None) == "scheduler-connection-lost":
-            raise ClusterError(LOST) from error
-        raise ClusterError(f"Tasks were cancelled by someone else ({error}); fit again.") from error
-    except (CommClosedError, ClosedClientError) as error:
-        raise ClusterError(LOST) from error
+        )
+    if isinstance(error, CancelledError):
+        reasons = {"scheduler-connection-lost": LOST, "scheduler-restart": RESTARTED}
+        return reasons.get(getattr(error, "reason", ""), CANCELLED)
+    return LOST if isinstance(error, CommClosedError | ClosedClientError) else None
+
+
+def _closed(client: Client) -> str:
+    """Why a client is closed: it forgets its connection when that breaks, and not when it is closed."""
+    return CLOSED if client.scheduler_comm is not None else LOST
 
 
 def warn_of_settings(watch: Watch) -> None:

@@ -110,7 +110,7 @@ def _wait_to_be(client: Any, count: int, deadline: float, wait: str) -> None:
     if count < 1:
         return
     try:
-        with cluster_errors():
+        with cluster_errors(client):
             client.wait_for_workers(count, timeout=max(0.1, deadline - time.monotonic()))
     except TimeoutError as error:
         there = len(client.scheduler_info(n_workers=-1)["workers"])
@@ -144,7 +144,7 @@ def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
         There is no other worker that could take what one of them holds.
     """
     deadline, watch = time.monotonic() + seconds_of(wait), Watch(client)
-    with cluster_errors():
+    with cluster_errors(client):
         held = _addresses(client, names)
         if not held:
             return []
@@ -185,7 +185,7 @@ class Member:
 
 def members(client: Any) -> list[Member]:
     """The workers of a scheduler, by name."""
-    with cluster_errors():
+    with cluster_errors(client):
         found = Watch(client).identity()["workers"]
     listed = [Member(str(w["name"]), at, w["nthreads"], w["memory_limit"] or 0) for at, w in found.items()]
     return sorted(listed, key=lambda member: member.name)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from dask.base import compute
 from dask.system import CPU_COUNT
 from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client
+from dask_odm.engine.cluster import active_client, computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.fitting.machines import Scheme, joined_attributes, train_machines
@@ -129,7 +128,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         import dask.array as da
 
         counted = known if weight is None else da.where(known, weight, 0.0)
-        right, total = compute(da.where(self._labels(resolved) == y, counted, 0.0).sum(), counted.sum())
+        right, total = computed(da.where(self._labels(resolved) == y, counted, 0.0).sum(), counted.sum())
         return float(right), float(total)
 
     def _count_store(self, store: Store) -> tuple[float, float]:

@@ -236,9 +236,7 @@ def cluster_products(kernel: Kernel, folder: str, cluster: Cluster, spare: int =
     try:
         yield ClusterProducts(kernel, folder, cluster, spare)
     finally:
-        assert cluster.client is not None
-        with suppress(Exception):  # of a cluster that is lost
-            cluster.ask_workers(forget, folder)
+        cluster.tell_workers(forget, folder)
 
 
 def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: Callable[[Array], None]) -> None:

@@ -189,9 +189,13 @@ class Layout:
 
     def arrays(self) -> tuple[ArrayLayout, ...]:
         """All arrays of the store, always in this order."""
+        of_rows = (self.X, self.y, self.weight)
+        return (*(array for array in of_rows if array is not None), *self.of_features())
+
+    def of_features(self) -> tuple[ArrayLayout, ...]:
+        """Return the arrays of one chunk: names of the features if there are some, and their statistics."""
         statistics = tuple(self.per_feature(f"statistics/{name}") for name in STATISTICS)
-        optional = (self.y, self.weight, self.feature)
-        return (self.X, *(array for array in optional if array is not None), *statistics)
+        return statistics if self.feature is None else (self.feature, *statistics)
 
     def documents(self) -> tuple[str, ...]:
         """Files of all zarr documents, below the store."""

@@ -1,4 +1,4 @@
-"""What opening a store checks before a row is read: every file's size, its zarr documents, what is said of its y.
+"""What opening a store checks before a row is read: sizes of files, zarr documents, arrays of features, facts of y.
 
 No file's content decides which path is read; links are not followed.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.store.chunks import damage
+from dask_odm.data.store.chunks import damage, read_sealed
 from dask_odm.data.store.documents import other_zarr, read_document, read_manifest
 from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import REAL_TYPE, Label, Layout, Manifest, group_document, manifest_of
@@ -53,6 +53,15 @@ def check_sizes(root: str, manifest: Manifest) -> None:
         if key in chunks:
             raise damage(root, *chunks[key], what)
         raise StoreError(f"store '{root}', file '{key}': {what}; re-ingest or restore this file.")
+
+
+def check_features(root: str, manifest: Manifest) -> None:
+    """Raise StoreError where an array of one chunk, such as ``statistics/mean``, is damaged or of another store.
+
+    Chunks of rows are checked when they are read, and every fit reads them; few read these.
+    """
+    for array in manifest.layout.of_features():
+        read_sealed(root, array, 0, manifest.chunks[array.name][0])
 
 
 def read_documents(root: str, manifest: Manifest) -> dict[str, Any]:

@@ -30,7 +30,14 @@ from dask_odm.data.store.layout import (
     decode_strings,
 )
 from dask_odm.data.store.locations import is_address, location_of
-from dask_odm.data.store.opening import TargetFacts, check_sizes, read_documents, read_store_manifest, read_target_facts
+from dask_odm.data.store.opening import (
+    TargetFacts,
+    check_features,
+    check_sizes,
+    read_documents,
+    read_store_manifest,
+    read_target_facts,
+)
 from dask_odm.data.store.sealed_chunks import SealedChunks
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.data.store.storage import resolved
@@ -85,7 +92,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
-        """Open a finished store, checking that every file is there with its size.
+        """Open a finished store, checking that every file is there with its size, and all but its rows.
 
         Raises
         ------
@@ -102,6 +109,7 @@ class Store:
         digest = manifest.digest
         check_sizes(root, manifest)
         documents = read_documents(root, manifest)
+        check_features(root, manifest)
         facts = read_target_facts(root, manifest.layout, documents.get("y/zarr.json"))
         source = documents["zarr.json"]["attributes"].get("source", "")
         keep_entries(root, digest, manifest)

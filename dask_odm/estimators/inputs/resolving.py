@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from dask.base import compute
 
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error, require_finite
 from dask_odm.estimators.inputs.frames import (
@@ -148,7 +148,7 @@ def _beside(X: Any, column: Any, name: str) -> Any:
 
 def to_memory(arrays: LazyArrays) -> Given:
     """Compute dask arrays together; rows with feature names become a frame."""
-    values = compute(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
+    values = computed(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
     rest = iter(values[1:])
     y, weight = (None if a is None else next(rest) for a in (arrays.y, arrays.weight))
     names = arrays.feature_names
@@ -166,7 +166,7 @@ def spool(arrays: LazyArrays, path: str, target: str = "classes") -> Store:
     encoder = None if arrays.y is None else LabelEncoder(text=False, target=target)
     with StoreWriter(path, dtype=dtype) as writer, Meter("spool", len(arrays.X), "rows") as meter:
         for block in blocks:
-            values = iter(compute(*block))
+            values = iter(computed(*block))
             X = np.asarray(next(values)).astype(dtype, copy=False)
             require_finite(X, arrays.feature_names, writer.rows)
             targets = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
