@@ -169,7 +169,7 @@ def _check(fit: ODMFit) -> None:
 def _count(rows: int, fit: ODMFit) -> int:
     """Landmarks among so many rows."""
     asked = fit.n_landmarks or LANDMARKS
-    if fit.n_landmarks and asked > rows:
+    if asked > rows and asked != LANDMARKS:
         logger.info("n_landmarks=%d is more than the %d different rows: each may be one", asked, rows)
     return min(rows, asked)
 

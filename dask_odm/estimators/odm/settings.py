@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
+
+import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.odm.solver_objects import ODM_SOLVERS
+from dask_odm.estimators.solver_objects import solver_object
 from dask_odm.kernels.base import Kernel
 from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.losses import BandLoss
@@ -19,9 +23,8 @@ from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.tree import TreeSettings
 from dask_odm.typing import Array
 
-T = TypeVar("T")
 LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
-STRATA = 64  # most strata that partitions are balanced by
+STRATA = 64  # the most strata that partitions are balanced by, unless the solver says otherwise
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class ODMFit:
     solver: SolverSettings
     tree: TreeSettings
     n_partitions: int | None = None
+    n_strata: int = STRATA
     n_landmarks: int | None = None
     landmarks: str = "support"
     certify: bool = False
@@ -63,6 +67,8 @@ class ODMFit:
                     f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
                     f"{LEAST_LAM:g} and {MOST_LAM:g}."
                 )
+        solver = solver_object(model.solver, ODM_SOLVERS)
+        own = {} if solver is None else solver.get_params(deep=False)
         return cls(
             run=run,
             kernel=KernelChoice(
@@ -75,14 +81,7 @@ class ODMFit:
             ),
             odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
-            tree=TreeSettings(int(model.fan_in), int(model.stop_at), bool(model.early_stop)),
-            n_partitions=_if_any(int, model.n_partitions),
-            n_landmarks=_if_any(int, model.n_landmarks),
-            landmarks=model.landmarks,
-            certify=bool(model.certify),
-            svrg=SVRGSettings(
-                _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
-            ),
+            **_of_solver(own),
             loo=bool(model.loo),
             lams=lams,
             starts=starts,
@@ -116,7 +115,7 @@ class ODMFit:
 
     def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
         """How rows are dealt to partitions: stratified by landmarks of the kernel."""
-        return StratifiedPartitioner(kernel, self.n_landmarks or STRATA, n_partitions, self.run.seed)
+        return StratifiedPartitioner(kernel, self.n_strata, n_partitions, self.run.seed)
 
     def loss(self, data: TrainingData) -> BandLoss:
         """The loss of a row of ``data`` by its score."""
@@ -124,8 +123,16 @@ class ODMFit:
         return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
 
 
-def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:
-    return None if value is None else kind(value)
+def _of_solver(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that the parameters of a solver object make; defaults for all that it does not have."""
+    own = {name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
+    tree = {name: own[name] for name in ("fan_in", "stop_at", "early_stop") if name in own}
+    steps = {name: own[name] for name in ("step_size", "stage_steps", "coreset_size") if name in own}
+    if "step_size" in steps:
+        steps["step_size"] = _word_or_float(steps["step_size"])
+    found = {"tree": TreeSettings(**tree), "svrg": SVRGSettings(**steps)}
+    plain = {"choice": "landmarks", "n_clusters": "n_strata"}
+    return found | {plain.get(name, name): value for name, value in own.items() if name not in tree | steps}
 
 
 def _word_or_float(value: Any) -> float | str:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.saddle.solver_objects import HULL_SOLVERS
+from dask_odm.estimators.solver_objects import solver_object
 
 LINEAR = KernelChoice("linear")
+_FIELDS = {"choice": "landmarks"}  # fields that are called otherwise than the solvers' parameters
 
 
 @dataclass(frozen=True)
@@ -20,24 +25,24 @@ class SaddleFit:
     offset: str
     tol: float
     max_iter: int
-    block_size: int | None
+    block_size: int | None = None
     n_clients: int | None = None
     kernel: KernelChoice = LINEAR
-    n_landmarks: int | None = None
+    n_landmarks: int = 1000
     landmarks: str = "rp"
     alphas: tuple[float | None, ...] = ()
 
     @classmethod
     def of(cls, model: Any, run: FitRun, alphas: tuple[float | None, ...] = ()) -> SaddleFit:
         """Those of a `SaddleSVC` whose parameters are valid."""
+        solver = solver_object(model.solver, HULL_SOLVERS)
+        own = {} if solver is None else solver.get_params(deep=False)
         return cls(
             run=run,
             alpha=None if model.alpha is None else float(model.alpha),
             offset=model.offset,
             tol=float(model.tol),
             max_iter=int(model.max_iter),
-            block_size=None if model.block_size is None else int(model.block_size),
-            n_clients=None if model.n_clients is None else int(model.n_clients),
             kernel=KernelChoice(
                 model.kernel,
                 model.gamma if isinstance(model.gamma, str) else float(model.gamma),
@@ -45,9 +50,8 @@ class SaddleFit:
                 float(model.coef0),
                 scale=model.scale,
             ),
-            n_landmarks=None if model.n_landmarks is None else int(model.n_landmarks),
-            landmarks=model.landmarks,
             alphas=alphas,
+            **{_FIELDS.get(name, name): _plain(value) for name, value in own.items()},
         )
 
     def of_machine(self, i: int, count: int, run: FitRun) -> SaddleFit:
@@ -59,3 +63,8 @@ class SaddleFit:
         plain = asdict(self)
         del plain["run"], plain["alphas"]  # a path has no checkpoint
         return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of NumPy's own types as Python's, which JSON takes."""
+    return value.item() if isinstance(value, np.generic) else value

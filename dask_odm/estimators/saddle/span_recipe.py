@@ -45,7 +45,7 @@ def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
     MemoryLimitError
         Coordinates of rows in memory, or a pass over a store, do not fit.
     """
-    count = min(data.rows, fit.n_landmarks or LANDMARKS)
+    count = min(data.rows, fit.n_landmarks)
     with single_threaded_blas, rescaling_advised():
         _require(data, count)
         seen = data.seen_by(fit.kernel)
