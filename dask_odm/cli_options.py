@@ -19,6 +19,7 @@ import click
 
 from dask_odm.cli_words import option, shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
+from dask_odm.estimators.solver_objects import by_word as solvers_by_word
 from dask_odm.estimators.solver_objects import owners
 
 NO_OPTION = {"warm_start": "a command has no fit before it"}
@@ -102,7 +103,8 @@ def options_of(estimator: type[Any]) -> list[click.Option]:
 
 def _solver_options(estimator: type[Any]) -> list[click.Option]:
     """Return an option for every parameter of the solvers of an estimator, each of all solvers that have it."""
-    found, classes = {}, estimator._solvers
+    found: dict[str, click.Option] = {}
+    classes = estimator._solvers
     several = "array-like" in estimator._parameter_constraints["solver"]
     for each in classes:
         helps = help_texts(getdoc(each) or "")
@@ -274,12 +276,12 @@ def _solver_of(estimator: type[Any], word: Any, given: dict[str, Any]) -> Any:
     click.UsageError
         A parameter that the solver does not have.
     """
-    classes = {each.word: each for each in estimator._solvers}
+    classes = solvers_by_word(estimator._solvers)
     for name in given:
         words = [each.word for each in owners(name, estimator._solvers)]
         if word not in words:
             instead = " or ".join(f"--solver {each}" for each in words)
-            raise click.UsageError(f"{option(name)} is of {instead}, not of --solver {word}.")
+            raise click.UsageError(f"{option(name)} is an option of {instead}, not of --solver {word}.")
     several = [name for name, value in given.items() if isinstance(value, list)]
     if not several:
         return classes[word](**given)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions, validate_parameter_constraints
 
@@ -18,7 +19,7 @@ AUTO = "auto"
 
 
 class SolverObject(BaseEstimator):
-    """The base of all solver objects; a family of estimators has a subclass of its own.
+    """The base of all solver objects.
 
     Attributes
     ----------
@@ -38,16 +39,42 @@ class SolverObject(BaseEstimator):
 SolverClasses = Sequence[type[SolverObject]]
 
 
-def solver_constraint(family: type[SolverObject], classes: SolverClasses) -> list[Any]:
-    """Return the constraint of a ``solver`` parameter: a word of ``classes``, or an object of their ``family``."""
-    return [StrOptions({AUTO, *(each.word for each in classes)}), family]
+class SolverOptions(StrOptions):
+    """The constraint of a ``solver`` parameter: "auto", the word of a solver object, or such an object.
+
+    Parameters
+    ----------
+    classes : sequence of type
+        The solver objects that the estimator takes.
+    """
+
+    def __init__(self, classes: SolverClasses) -> None:
+        super().__init__({AUTO, *(each.word for each in classes)})
+        self.classes = tuple(classes)
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        return isinstance(val, self.classes) or super().is_satisfied_by(val)
+
+    def __str__(self) -> str:
+        names = ", ".join(each.__name__ for each in self.classes)
+        return f"{super().__str__()} or a solver object of dask_odm.solvers ({names})"
 
 
-def solver_object(solver: str | SolverObject, classes: SolverClasses) -> SolverObject | None:
-    """Return the object that ``solver`` is or names; None for "auto"."""
-    if isinstance(solver, SolverObject):
-        return solver
-    return {each.word: each for each in classes}[solver]() if solver != AUTO else None
+def own_parameters(solver: str | SolverObject, classes: SolverClasses) -> dict[str, Any]:
+    """Return the parameters of the solver that is given by its word or as an object; none of "auto".
+
+    Values of NumPy's types become Python's, which JSON takes.
+    """
+    if solver == AUTO:
+        return {}
+    found = solver if isinstance(solver, SolverObject) else by_word(classes)[solver]()
+    values = found.get_params(deep=False)
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+
+
+def by_word(classes: SolverClasses) -> dict[str, type[SolverObject]]:
+    """Return the solver objects by the words that name them."""
+    return {each.word: each for each in classes}
 
 
 def solver_word(solver: str | SolverObject) -> str:
@@ -63,13 +90,12 @@ def owners(parameter: str, classes: SolverClasses) -> list[type[SolverObject]]:
 def moved_parameters(classes: SolverClasses) -> dict[str, str]:
     """Return, for every parameter of the solver objects, a hint that says where it is given."""
     names = dict.fromkeys(name for each in classes for name in each._get_param_names())
-    return {name: moved_to(name, owners(name, classes)) for name in names}
+    return {name: _moved_to(name, *(each.__name__ for each in owners(name, classes))) for name in names}
 
 
-def moved_to(parameter: str, found: SolverClasses) -> str:
-    """Return a hint that ``parameter`` belongs to the solver objects ``found``."""
-    calls = " or ".join(f"solver=dask_odm.solvers.{each.__name__}({parameter}=…)" for each in found)
-    return f"it is a parameter of the solver now: {calls}."
+def _moved_to(parameter: str, first: str, *others: str) -> str:
+    also = f"; so have {', '.join(others)}" if others else ""
+    return f"the solver has it now, solver=dask_odm.solvers.{first}({parameter}=…){also}."
 
 
 def with_object(params: dict[str, Any], current: Any, classes: SolverClasses) -> dict[str, Any]:
@@ -82,10 +108,10 @@ def with_object(params: dict[str, Any], current: Any, classes: SolverClasses) ->
     """
     nested = [name for name in params if name.startswith("solver__")]
     solver = params.get("solver", current)
-    if not nested or isinstance(solver, SolverObject):
+    if not nested or not isinstance(solver, str):
         return params
-    words = {each.word for each in classes}
-    if solver not in words:
-        raise InputError(f"solver={solver!r} has no parameters, but {nested[0]} was given; name a solver, such as "
-                         f"{', '.join(map(repr, sorted(words)))}.")  # fmt: skip
-    return params | {"solver": solver_object(solver, classes)}
+    known = by_word(classes)
+    if solver not in known:
+        words = ", ".join(map(repr, sorted(known)))
+        raise InputError(f"{nested[0]}: solver={solver!r} has no parameters; name a solver, one of {words}.")
+    return params | {"solver": known[solver]()}

@@ -28,13 +28,13 @@ from dask_odm.estimators.odm.finishing import warn_of_nothing
 from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.estimators.odm.recipes import choose_for_machines, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.estimators.odm.solver_objects import ODM_SOLVERS, ODMSolver
+from dask_odm.estimators.odm.solver_objects import ODM_SOLVERS
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.estimators.solver_objects import (
     SolverClasses,
     SolverObject,
+    SolverOptions,
     moved_parameters,
-    solver_constraint,
     solver_word,
 )
 from dask_odm.models.base import Model
@@ -190,7 +190,7 @@ class ODMClassifier(ProbabilisticClassifier):
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-        "solver": solver_constraint(ODMSolver, ODM_SOLVERS),
+        "solver": [SolverOptions(ODM_SOLVERS)],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "loo": ["boolean"],
@@ -203,7 +203,8 @@ class ODMClassifier(ProbabilisticClassifier):
     _instead: ClassVar[dict[str, str]] = {
         **ProbabilisticClassifier._instead,
         **moved_parameters(ODM_SOLVERS),
-        "landmarks": "how they are drawn is a parameter of the solver now: solver=dask_odm.solvers.Landmark(choice=…).",
+        "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…) "
+        "(--solver landmark --choice …).",
         "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -19,10 +18,10 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm.search_recipe import SearchFit, Splitter, train_search
-from dask_odm.estimators.odm.solver_objects import SODM, Exact, Landmark, Newton, ODMSolver
+from dask_odm.estimators.odm.solver_objects import SODM, Exact, Landmark, Newton
 from dask_odm.estimators.odm.trials import Given
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
-from dask_odm.estimators.solver_objects import SolverClasses, moved_parameters, solver_constraint, solver_word
+from dask_odm.estimators.solver_objects import SolverClasses, SolverObject, SolverOptions, moved_parameters, solver_word
 from dask_odm.typing import Array
 
 SEARCH = Recipe(train_search)
@@ -122,11 +121,16 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
     """
 
     _solvers: ClassVar[SolverClasses] = SEARCHED
-    _instead: ClassVar[dict[str, str]] = {**ProbabilisticClassifier._instead, **moved_parameters(SEARCHED)}
+    _instead: ClassVar[dict[str, str]] = {
+        **ProbabilisticClassifier._instead,
+        **moved_parameters(SEARCHED),
+        "n_landmarks": "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a list of such objects "
+        "is chosen from.",
+    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **{name: ODMClassifier._parameter_constraints[name] for name in SHARED},
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), "array-like"],
-        "solver": [*solver_constraint(ODMSolver, SEARCHED), "array-like"],
+        "solver": [SolverOptions(SEARCHED), "array-like"],
         **{name: ["array-like", None] for name in AXES},
         "cv": [
             Interval(Integral, 2, None, closed="left"),
@@ -209,7 +213,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             return own._scheme, own._joined
 
         return SearchFit(
-            plain._settings(run) if solvers is None else replace(plain._settings(run), n_landmarks=None),
+            plain._settings(run),
             solver_word(first["solver"]),
             self._axis("gammas"),
             self._axis("lams"),
@@ -247,7 +251,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
 
     def _several_solvers(self) -> tuple[Landmark, ...] | None:
         """Return the `Landmark` objects to choose from, one for each number of landmarks; None if one is given."""
-        if isinstance(self.solver, str | ODMSolver):
+        if isinstance(self.solver, str | SolverObject):
             return None
         solvers = self._sequence("solver")
         for solver in solvers:

@@ -96,21 +96,17 @@ class SearchFit:
         return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
 
     def solver_for(self, kernel: str) -> str:
-        """Return the word of the last fit's solver: a linear kernel has no landmarks to choose the number of."""
-        return "newton" if self.solvers is not None and kernel == "linear" else self.solver
-
-    def solver_of(self, n_landmarks: int | None) -> Landmark | None:
-        """Return the solver that has so many landmarks; None if there is no choice of solvers."""
-        return next((each for each in self.solvers or () if each.n_landmarks == n_landmarks), None)
+        """Return the word of the last fit's solver; a linear kernel among others has no landmarks."""
+        several = self.kernels is not None or self.solvers is not None
+        return "newton" if several and kernel == "linear" and self.solver == "landmark" else self.solver
 
 
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     """Search, and train with what was found."""
     axes = _axes(data, fit)
     for kernel in axes.kernels:
-        choose_solver(
-            fit.solver_for(kernel), replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel)), 1, 1
-        )  # or refuse
+        chosen = replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel))
+        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # or refuse
     cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
     _require_rows(cv, data.row_numbers[0])
     fit, splits = replace(fit, cv=cv), Splits(cv, fit.run.seed)
@@ -167,7 +163,7 @@ class _Trials:
 
     def solver_of(self, setting: Setting) -> Landmark | None:
         """Return the solver of a setting; None if it is not searched for."""
-        return self._fit.solver_of(setting.n_landmarks)
+        return next((each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks), None)
 
     def sample(self, stage: int) -> Any:
         """The rows of a stage."""
@@ -210,7 +206,7 @@ class _Trials:
     @property
     def _most(self) -> int:
         """Landmarks that the last fit has at most."""
-        return self._fit.fit.n_landmarks or self._data.labelled_rows
+        return self._fit.fit.n_landmarks
 
     def go_on(self, setting: Setting) -> bool:
         """Whether there is a last stage: many more rows, left out one by one, or landmarks that a kernel needs."""
@@ -232,7 +228,7 @@ class _Trials:
         """The score on all rows; over landmarks, fewer of them and a larger gap tell which setting is better."""
         choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
-            few = min(LANDMARKS[WHOLE], fit.n_landmarks or LANDMARKS[WHOLE])
+            few = min(LANDMARKS[WHOLE], fit.n_landmarks)
             fit = replace(fit, n_landmarks=few, solver=replace(fit.solver, tol=max(TOL, fit.solver.tol)))
         score: float = choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
         return score

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
-
-import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.solver_objects import ODM_SOLVERS
-from dask_odm.estimators.solver_objects import solver_object
+from dask_odm.estimators.solver_objects import own_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.losses import BandLoss
@@ -24,12 +22,11 @@ from dask_odm.strategies.tree import TreeSettings
 from dask_odm.typing import Array
 
 LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
-STRATA = 64  # the most strata that partitions are balanced by, unless the solver says otherwise
 
 
 @dataclass(frozen=True)
 class ODMFit:
-    """Settings of one fit.
+    """Settings of one fit; of a solver's parameters those that it does not have stay at their defaults.
 
     ``lams`` are those of a path, ``starts`` raw weights and intercept of every machine to start from: both of linear
     solvers only.
@@ -39,13 +36,14 @@ class ODMFit:
     kernel: KernelChoice
     odm: ODMSettings
     solver: SolverSettings
-    tree: TreeSettings
-    n_partitions: int | None = None
-    n_strata: int = STRATA
-    n_landmarks: int | None = None
-    landmarks: str = "support"
-    certify: bool = False
+    tree: TreeSettings = field(default_factory=TreeSettings)
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    n_partitions: int | None = None
+    n_strata: int = 64
+    n_clusters: int = 64
+    n_landmarks: int = 1000
+    choice: str = "support"
+    certify: bool = False
     loo: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
@@ -67,8 +65,7 @@ class ODMFit:
                     f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
                     f"{LEAST_LAM:g} and {MOST_LAM:g}."
                 )
-        solver = solver_object(model.solver, ODM_SOLVERS)
-        own = {} if solver is None else solver.get_params(deep=False)
+        own = own_parameters(model.solver, ODM_SOLVERS)
         return cls(
             run=run,
             kernel=KernelChoice(
@@ -81,7 +78,9 @@ class ODMFit:
             ),
             odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
-            **_of_solver(own),
+            tree=TreeSettings(**_fields_of(TreeSettings, own)),
+            svrg=SVRGSettings(**_fields_of(SVRGSettings, own)),
+            **_fields_of(cls, own),
             loo=bool(model.loo),
             lams=lams,
             starts=starts,
@@ -123,16 +122,9 @@ class ODMFit:
         return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
 
 
-def _of_solver(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that the parameters of a solver object make; defaults for all that it does not have."""
-    own = {name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
-    tree = {name: own[name] for name in ("fan_in", "stop_at", "early_stop") if name in own}
-    steps = {name: own[name] for name in ("step_size", "stage_steps", "coreset_size") if name in own}
-    if "step_size" in steps:
-        steps["step_size"] = _word_or_float(steps["step_size"])
-    found = {"tree": TreeSettings(**tree), "svrg": SVRGSettings(**steps)}
-    plain = {"choice": "landmarks", "n_clusters": "n_strata"}
-    return found | {plain.get(name, name): value for name, value in own.items() if name not in tree | steps}
+def _fields_of(kind: type[Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a solver object that are fields of the dataclass ``kind``."""
+    return {each.name: own[each.name] for each in fields(kind) if each.name in own}
 
 
 def _word_or_float(value: Any) -> float | str:

@@ -15,11 +15,7 @@ _COUNT_OR_NONE = [*_COUNT, None]
 _STEP = [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")]
 
 
-class ODMSolver(SolverObject):
-    """A way to solve the optimal margin distribution machine."""
-
-
-class Exact(ODMSolver):
+class Exact(SolverObject):
     """Newton's method over all rows, to a certified gap.
 
     Up to 256 rows are solved to rounding. Time grows with the square of the rows and more.
@@ -28,13 +24,13 @@ class Exact(ODMSolver):
     word: ClassVar[str] = "exact"
 
 
-class Newton(ODMSolver):
+class Newton(SolverObject):
     """Newton's method in the weights of the features, for the linear kernel, to a certified gap."""
 
     word: ClassVar[str] = "newton"
 
 
-class Landmark(ODMSolver):
+class Landmark(SolverObject):
     """Newton's method over the span of some rows, the landmarks: much faster than `Exact`, and near its optimum.
 
     Parameters
@@ -65,7 +61,7 @@ class Landmark(ODMSolver):
         self.certify = certify
 
 
-class _Tree(ODMSolver):
+class _Tree(SolverObject):
     """What the solvers have in common that merge partitions in a tree."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -175,7 +171,7 @@ class DC(_Tree):
     word: ClassVar[str] = "dc"
 
 
-class SVRG(ODMSolver):
+class SVRG(SolverObject):
     """Stochastic variance-reduced gradient steps, for the linear kernel and rows in memory.
 
     Parameters
@@ -192,7 +188,7 @@ class SVRG(ODMSolver):
         self.step_size = step_size
 
 
-class DSVRG(ODMSolver):
+class DSVRG(SolverObject):
     """SVRG that hands the weights round the workers, partition by partition, for the linear kernel.
 
     Parameters
@@ -229,7 +225,7 @@ class DSVRG(ODMSolver):
         self.n_strata = n_strata
 
 
-class CSVRG(ODMSolver):
+class CSVRG(SolverObject):
     """SVRG that takes its snapshots from a coreset, for the linear kernel; it ends near the optimum only.
 
     Parameters

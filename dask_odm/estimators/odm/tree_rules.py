@@ -67,7 +67,7 @@ def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Parti
     """k-means clusters of the features, each dealt evenly."""
     if isinstance(kernel, Precomputed):
         raise InputError("solver='dip' groups rows by their features, which kernel='precomputed' has none of.")
-    return MeansPartitioner(fit.n_strata, n_partitions, seed)
+    return MeansPartitioner(fit.n_clusters, n_partitions, seed)
 
 
 def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.saddle.solver_objects import HULL_SOLVERS
-from dask_odm.estimators.solver_objects import solver_object
+from dask_odm.estimators.solver_objects import own_parameters
 
 LINEAR = KernelChoice("linear")
-_FIELDS = {"choice": "landmarks"}  # fields that are called otherwise than the solvers' parameters
 
 
 @dataclass(frozen=True)
@@ -29,14 +26,12 @@ class SaddleFit:
     n_clients: int | None = None
     kernel: KernelChoice = LINEAR
     n_landmarks: int = 1000
-    landmarks: str = "rp"
+    choice: str = "rp"
     alphas: tuple[float | None, ...] = ()
 
     @classmethod
     def of(cls, model: Any, run: FitRun, alphas: tuple[float | None, ...] = ()) -> SaddleFit:
         """Those of a `SaddleSVC` whose parameters are valid."""
-        solver = solver_object(model.solver, HULL_SOLVERS)
-        own = {} if solver is None else solver.get_params(deep=False)
         return cls(
             run=run,
             alpha=None if model.alpha is None else float(model.alpha),
@@ -51,7 +46,7 @@ class SaddleFit:
                 scale=model.scale,
             ),
             alphas=alphas,
-            **{_FIELDS.get(name, name): _plain(value) for name, value in own.items()},
+            **own_parameters(model.solver, HULL_SOLVERS),
         )
 
     def of_machine(self, i: int, count: int, run: FitRun) -> SaddleFit:
@@ -63,8 +58,3 @@ class SaddleFit:
         plain = asdict(self)
         del plain["run"], plain["alphas"]  # a path has no checkpoint
         return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of NumPy's own types as Python's, which JSON takes."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -20,13 +20,13 @@ from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
-from dask_odm.estimators.saddle.solver_objects import HULL_SOLVERS, HullSolver
+from dask_odm.estimators.saddle.solver_objects import HULL_SOLVERS
 from dask_odm.estimators.saddle.solvers_of_saddle import choose_hull_solver
 from dask_odm.estimators.solver_objects import (
     SolverClasses,
     SolverObject,
+    SolverOptions,
     moved_parameters,
-    solver_constraint,
     solver_word,
 )
 
@@ -149,7 +149,8 @@ class SaddleSVC(StoreClassifier):
     _instead: ClassVar[dict[str, str]] = {
         **StoreClassifier._instead,
         **moved_parameters(HULL_SOLVERS),
-        "landmarks": "how they are drawn is a parameter of the solver now: solver=dask_odm.solvers.MNP(choice=…).",
+        "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…) "
+        "(--solver mnp --choice …).",
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
@@ -157,7 +158,7 @@ class SaddleSVC(StoreClassifier):
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
         "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
         "coef0": [Interval(Real, 0.0, None, closed="left")],
-        "solver": solver_constraint(HullSolver, HULL_SOLVERS),
+        "solver": [SolverOptions(HULL_SOLVERS)],
         "offset": [StrOptions({"kkt", "midpoint"})],
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],

@@ -12,11 +12,7 @@ from dask_odm.estimators.solver_objects import SolverClasses, SolverObject
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 
 
-class HullSolver(SolverObject):
-    """A way to find the nearest points of two reduced convex hulls."""
-
-
-class MNP(HullSolver):
+class MNP(SolverObject):
     """Wolfe's minimum-norm point: a pass over the rows each iteration.
 
     Parameters
@@ -43,7 +39,7 @@ class MNP(HullSolver):
         self.choice = choice
 
 
-class Saddle(HullSolver):
+class Saddle(SolverObject):
     """Saddle-SVC and Saddle-DSVC: random blocks of coordinates and multiplicative weights of the rows.
 
     It takes dense rows, or sparse ones with clients.
@@ -73,7 +69,7 @@ class Saddle(HullSolver):
         self.n_clients = n_clients
 
 
-class Gilbert(HullSolver):
+class Gilbert(SolverObject):
     """Gilbert's algorithm: a pass over the rows each iteration, and more of them the nearer the hulls are.
 
     Parameters
