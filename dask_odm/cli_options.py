@@ -112,8 +112,8 @@ def _solver_options(estimator: type[Any]) -> list[click.Option]:
             kind = kind_of(each, name)
             if name not in found and kind is not None:
                 words = ", ".join(owner.word for owner in owners(name, classes))
-                default = "" if parameter.default is None else f"; default: {parameter.default}"
-                text = f"{helps.get(name, '')}  [of --solver {words}{default}]"
+                default = "" if parameter.default is None else f"; default {parameter.default}"
+                text = f"{helps.get(name, '')} (--solver {words}{default}.)"
                 found[name] = _option(name, OneOrMore(kind) if several and kind is click.INT else kind, None, text)
     return list(found.values())
 

@@ -67,8 +67,8 @@ class ODMClassifier(ProbabilisticClassifier):
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
     solver : str or solver object, default="auto"
-        How the problem is solved: a word, or an object of `dask_odm.solvers` where its own parameters are to be set,
-        such as ``Landmark(n_landmarks=300, certify=True)``.
+        How the problem is solved. A word takes the solver's defaults; an object of `dask_odm.solvers` says more, such
+        as ``Landmark(n_landmarks=300, certify=True)``.
 
         ========= ==================================================================================================
         exact     Newton over all rows, to a certified gap
@@ -203,8 +203,7 @@ class ODMClassifier(ProbabilisticClassifier):
     _instead: ClassVar[dict[str, str]] = {
         **ProbabilisticClassifier._instead,
         **moved_parameters(ODM_SOLVERS),
-        "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…) "
-        "(--solver landmark --choice …).",
+        "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
         "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
