@@ -94,7 +94,7 @@ def moved_parameters(classes: SolverClasses) -> dict[str, str]:
 
 
 def _moved_to(parameter: str, first: str, *others: str) -> str:
-    also = f"; so have {', '.join(others)}" if others else ""
+    also = f" (also {', '.join(others)})" if others else ""
     return f"the solver has it now, solver=dask_odm.solvers.{first}({parameter}=…){also}."
 
 

@@ -14,7 +14,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
 from dask_odm.estimators.saving import load_model
-from dask_odm.solvers import SODM
+from dask_odm.solvers import MNP, SODM
 from faults.table import Fault, check_fault, each_way, raises
 from small_stores import store_of
 
@@ -119,6 +119,14 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
             id="several labels",
         ),
         pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
+        pytest.param(lambda: raises("Parameter of a solver", lambda: ODMClassifier(n_landmarks=9)), id="moved"),
+        pytest.param(
+            lambda: raises("Solver of another estimator", lambda: ODMClassifier(solver=MNP()).fit(X, Y)), id="solver"
+        ),
+        pytest.param(
+            lambda: raises("Parameters of no solver", lambda: ODMClassifier().set_params(solver__n_landmarks=9)),
+            id="auto",
+        ),
         pytest.param(lambda: raises("Lengths that differ", lambda: ODMClassifier().fit(X[:-1], Y)), id="lengths"),
         pytest.param(lambda: raises("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)), id="nan"),
         pytest.param(

@@ -55,9 +55,10 @@ class SaddleSVC(StoreClassifier):
     coef0 : float, default=1.0
         Constant of the "poly" kernel.
     solver : {"auto", "mnp", "saddle", "gilbert"} or solver object, default="auto"
-        How the nearest points are found. A word takes the solver's defaults; an object of `dask_odm.solvers` says more,
-        such as ``Saddle(n_clients=20)``. "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "saddle" is the
-        paper's. "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer the hulls are.
+        How the nearest points are found. A word takes the solver's defaults; an object of `dask_odm.solvers` says
+        more, such as ``Saddle(n_clients=20)``. "mnp" is Wolfe's nearest point, a pass over the rows an iteration.
+        "saddle" is the paper's. "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer
+        the hulls are.
         "auto" is "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to 200,000 rows of
         3 to 512 features), and for hard margins too but where these are wide: "saddle" then took 0.6 times as long at
         10,000 rows of 128 features.
