@@ -30,6 +30,14 @@ class SolverObject(BaseEstimator):
     word: ClassVar[str]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
+    def __eq__(self, other: object) -> bool:
+        """Whether ``other`` is a solver of the same kind with the same parameters, as of a clone or a loaded model."""
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        """Return the same for all objects of a kind, whose parameters may be set."""
+        return hash(type(self))
+
     def check(self) -> None:
         """Raise scikit-learn's InvalidParameterError if a parameter is out of its range."""
         name = type(self).__name__
