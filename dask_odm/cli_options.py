@@ -19,8 +19,6 @@ import click
 
 from dask_odm.cli_words import option, shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
-from dask_odm.estimators.solver_objects import by_word as solvers_by_word
-from dask_odm.estimators.solver_objects import owners
 
 NO_OPTION = {"warm_start": "a command has no fit before it"}
 DEFAULT = "odm"
@@ -111,11 +109,16 @@ def _solver_options(estimator: type[Any]) -> list[click.Option]:
         for name, parameter in signature(each).parameters.items():
             kind = kind_of(each, name)
             if name not in found and kind is not None:
-                words = ", ".join(owner.word for owner in owners(name, classes))
+                words = ", ".join(_solvers_with(name, classes))
                 default = "" if parameter.default is None else f"; default {parameter.default}"
                 text = f"{helps.get(name, '')} (--solver {words}{default}.)"
                 found[name] = _option(name, OneOrMore(kind) if several and kind is click.INT else kind, None, text)
     return list(found.values())
+
+
+def _solvers_with(name: str, classes: Sequence[Any]) -> list[str]:
+    """Return the words of the solvers that have a parameter of this name."""
+    return [each.word for each in classes if name in signature(each).parameters]
 
 
 def _option(name: str, kind: click.ParamType, default: Any, text: str | None) -> click.Option:
@@ -276,9 +279,9 @@ def _solver_of(estimator: type[Any], word: Any, given: dict[str, Any]) -> Any:
     click.UsageError
         A parameter that the solver does not have.
     """
-    classes = solvers_by_word(estimator._solvers)
+    classes = {each.word: each for each in estimator._solvers}
     for name in given:
-        words = [each.word for each in owners(name, estimator._solvers)]
+        words = _solvers_with(name, estimator._solvers)
         if word not in words:
             instead = " or ".join(f"--solver {each}" for each in words)
             raise click.UsageError(f"{option(name)} is an option of {instead}, not of --solver {word}.")

@@ -90,15 +90,11 @@ def solver_word(solver: str | SolverObject) -> str:
     return solver if isinstance(solver, str) else solver.word
 
 
-def owners(parameter: str, classes: SolverClasses) -> list[type[SolverObject]]:
-    """Return the solver objects that have a parameter of this name."""
-    return [each for each in classes if parameter in each._get_param_names()]
-
-
 def moved_parameters(classes: SolverClasses) -> dict[str, str]:
     """Return, for every parameter of the solver objects, a hint that says where it is given."""
     names = dict.fromkeys(name for each in classes for name in each._get_param_names())
-    return {name: _moved_to(name, *(each.__name__ for each in owners(name, classes))) for name in names}
+    owners = {name: [each.__name__ for each in classes if name in each._get_param_names()] for name in names}
+    return {name: _moved_to(name, *found) for name, found in owners.items()}
 
 
 def _moved_to(parameter: str, first: str, *others: str) -> str:
