@@ -55,6 +55,7 @@ __all__ = [
     "plot_reliability",
     "plot_roc",
     "plot_shard_weights",
+    "solvers",
     *ESTIMATORS,
 ]
 
@@ -78,7 +79,7 @@ _HOME = {
     **{entry.name: entry.module for entry in ESTIMATORS.values()},
 }
 
-_MODULES = ("datasets",)
+_MODULES = ("datasets", "solvers")
 
 
 def __getattr__(name: str) -> Any:

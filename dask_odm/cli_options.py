@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from dask_odm.cli_words import shell_words
+from dask_odm.cli_words import option, shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
 
 NO_OPTION = {"warm_start": "a command has no fit before it"}
@@ -41,11 +41,11 @@ class EstimatorCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            option, known = error.option_name, getattr(estimator, "_instead", {})
-            instead = known.get(option.lstrip("-"), known.get(option.lstrip("-").upper()))
+            flag, known = error.option_name, getattr(estimator, "_instead", {})
+            instead = known.get(flag.lstrip("-"), known.get(flag.lstrip("-").upper()))
             if instead is None:
                 raise
-            raise click.NoSuchOption(option, f"No option {option}: {shell_words(instead, ())}", ctx=ctx) from error
+            raise click.NoSuchOption(flag, f"No option {flag}: {shell_words(instead, ())}", ctx=ctx) from error
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
@@ -94,7 +94,31 @@ def options_of(estimator: type[Any]) -> list[click.Option]:
         kind = kind_of(estimator, name)
         if kind is not None:
             found.append(_option(name, kind, parameter.default, helps.get(name)))
+        if name == "solver":
+            found += _solver_options(estimator)
     return found
+
+
+def _solver_options(estimator: type[Any]) -> list[click.Option]:
+    """Return an option for every parameter of the solvers of an estimator, each of all solvers that have it."""
+    found: dict[str, click.Option] = {}
+    classes = estimator._solvers
+    several = "array-like" in estimator._parameter_constraints["solver"]
+    for each in classes:
+        helps = help_texts(getdoc(each) or "")
+        for name, parameter in signature(each).parameters.items():
+            kind = kind_of(each, name)
+            if name not in found and kind is not None:
+                words = ", ".join(_solvers_with(name, classes))
+                default = "" if parameter.default is None else f"; default {parameter.default}"
+                text = f"{helps.get(name, '')} (--solver {words}{default}.)"
+                found[name] = _option(name, OneOrMore(kind) if several and kind is click.INT else kind, None, text)
+    return list(found.values())
+
+
+def _solvers_with(name: str, classes: Sequence[Any]) -> list[str]:
+    """Return the words of the solvers that have a parameter of this name."""
+    return [each.word for each in classes if name in signature(each).parameters]
 
 
 def _option(name: str, kind: click.ParamType, default: Any, text: str | None) -> click.Option:
@@ -119,7 +143,7 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
     needs_memory = getattr(estimator, "_needs_memory", {}).get(name, ())
     words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
     numbers = [each.type for each in constraints if hasattr(each, "closed")]
-    several = "array-like" in constraints
+    several = "array-like" in constraints and name != "solver"  # several values of its parameters make several
     if dict in constraints:
         return WordOrPair(words)
     if os.PathLike in constraints:
@@ -238,10 +262,33 @@ def parameters_of(
         The labels of the training data, to tell the number 1 from the word "1".
     """
     defaults = {name: each.default for name, each in signature(estimator).parameters.items()}
-    return {
+    found = {
         name: value if not isinstance(value, tuple) else pairs_of(value, labels) if value else defaults[name]
         for name, value in given.items()
+        if name in defaults
     }
+    of_solver = {name: value for name, value in given.items() if name not in defaults and value is not None}
+    return found | ({"solver": _solver_of(estimator, found["solver"], of_solver)} if of_solver else {})
+
+
+def _solver_of(estimator: type[Any], word: Any, given: dict[str, Any]) -> Any:
+    """Return the solver object of a word and its parameters; a list of objects if a parameter has several values.
+
+    Raises
+    ------
+    click.UsageError
+        A parameter that the solver does not have.
+    """
+    classes = {each.word: each for each in estimator._solvers}
+    for name in given:
+        words = _solvers_with(name, estimator._solvers)
+        if word not in words:
+            instead = " or ".join(f"--solver {each}" for each in words)
+            raise click.UsageError(f"{option(name)} is an option of {instead}, not of --solver {word}.")
+    several = [name for name, value in given.items() if isinstance(value, list)]
+    if not several:
+        return classes[word](**given)
+    return [classes[word](**given | {several[0]: value}) for value in given[several[0]]]
 
 
 def pairs_of(texts: Sequence[str], labels: Callable[[], Sequence[Any]]) -> dict[Any, Any] | str:

@@ -10,6 +10,7 @@ import click
 _BOTH = re.compile(r"\b(\w+)(=\S*)? \((--[\w-]+)((?: [^()]*)?)\)")  # overwrite=True (--overwrite)
 _PARAMETER = re.compile(r"The '(\w+)' parameter of \w+ must")
 _SETTING = re.compile(r"(?<![\w.-])([a-z]\w*)=(?!=)('[^']*'|\"[^\"]*\"|[^\s'\",;:()]*[^\s'\",;:().])?")
+_SOLVER = re.compile(r"\bsolver=(?:dask_odm\.solvers\.)?([A-Z]\w*)\(([^()]*)\)")  # solver=SODM(stop_at=4)
 _FUNCTION = re.compile(r"\bdask_odm\.(ingest|demo)\b(?!\.\w)")
 
 
@@ -24,6 +25,7 @@ def shell_words(text: str, options: Collection[str]) -> str:
         Names of the command's parameters, with underscores; other names stay as they are.
     """
     text = _BOTH.sub(_sole, text)
+    text = _SOLVER.sub(_solver, text)
     text = text.replace("an instance of 'dict'", "LABEL=NUMBER")
     text = _PARAMETER.sub(lambda found: f"{option(found[1])} must" if found[1] in options else found[0], text)
     text = _SETTING.sub(lambda found: _given(found[1], found[2]) if found[1] in options else found[0], text)
@@ -39,6 +41,12 @@ def _sole(found: re.Match[str]) -> str:
     """The option alone where a parameter stands before it."""
     named = found[2] is not None or option(found[1]) == found[3]
     return f"{found[3]}{found[4]}" if named else found[0]
+
+
+def _solver(found: re.Match[str]) -> str:
+    """Return the options of a solver object."""
+    own = (each.partition("=") for each in found[2].split(", ") if each)
+    return " ".join([f"--solver {found[1].lower()}", *(_given(name, value) for name, _, value in own)])
 
 
 def _given(name: str, value: str | None) -> str:

@@ -49,7 +49,7 @@ class Size:
     workers: int = 2
     worker_memory: str = "460MB"
     parameters: dict[str, Any] = field(
-        default_factory=lambda: {"n_partitions": 512, "stop_at": 128, "lam": 1e3, "random_state": 0}
+        default_factory=lambda: {"solver": odm.solvers.SODM(512, stop_at=128), "lam": 1e3, "random_state": 0}
     )
 
     @property

@@ -26,7 +26,9 @@ from dask_odm.estimators.mdd.mdd_ridge import MDDRidge
 from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm.odm_classifier_cv import ODMClassifierCV
+from dask_odm.estimators.odm.solver_objects import SODM, Landmark
 from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
+from dask_odm.estimators.saddle.solver_objects import Saddle
 from dask_odm.events import Progress, report
 from dask_odm.kernels.loops import FEATURES
 
@@ -56,8 +58,8 @@ def _fits() -> list[Fit]:
         for width in range(3, 3 + FEATURES + 1):  # an RBF pads two columns to steps of up to `FEATURES`
             found += [_fit(ODMClassifier(kernel), dtype, features=width - 2) for kernel in ("rbf", "laplacian")]
         found += [_fit(ODMClassifier(), dtype, rows=rows) for rows in (SOME, MANY)]
-        found += [_fit(ODMClassifier(n_partitions=4), dtype, rows=MANY)]
-        found += [_fit(ODMClassifier(n_landmarks=20, certify=True), dtype, rows=MANY)]
+        found += [_fit(ODMClassifier(solver=SODM(4)), dtype, rows=MANY)]
+        found += [_fit(ODMClassifier(solver=Landmark(20, certify=True)), dtype, rows=MANY)]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((FEW + 1, 1), dtype))]
         found += [
             _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
@@ -70,7 +72,7 @@ def _fits() -> list[Fit]:
         ]
         found += [_fit(ODMClassifier("linear"), dtype, rows=SOME, features=THIN, share=share) for share in (0.1, 1.0)]
         found += [_fit(SaddleSVC(solver=solver), dtype) for solver in ("mnp", "saddle", "gilbert")]
-        found += [_fit(SaddleSVC(solver="saddle", n_clients=2), dtype), _fit(SaddleSVC(kernel="rbf"), dtype)]
+        found += [_fit(SaddleSVC(solver=Saddle(n_clients=2)), dtype), _fit(SaddleSVC(kernel="rbf"), dtype)]
         found += [_fit(SaddleSVC(), dtype, stored=True), _fit(MixingClassifier(), dtype, sparse=True)]
         found += [_fit(MixingClassifier(local), dtype) for local in ("perceptron", "pa", "pa1", "odm")]
         found += [_fit(MDDRidge(n_partitions=2), dtype), _fit(MDDKernelRidge(n_landmarks=10), dtype)]

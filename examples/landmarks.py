@@ -4,13 +4,15 @@ from tempfile import TemporaryDirectory
 
 import dask_odm as odm
 from dask_odm import ODMClassifier
+from dask_odm.solvers import Landmark
 
 X, y = odm.datasets.make_shells(6000, 10)
 test = odm.datasets.make_shells(2000, 10, start=6000)
 
 # More landmarks come closer to the optimum of all functions; certify=True says how close at most.
 for n_landmarks in (20, 100, 500):
-    clf = ODMClassifier(n_landmarks=n_landmarks, lam=100.0, scale="standard", certify=True, random_state=0).fit(X, y)
+    solver = Landmark(n_landmarks, certify=True)
+    clf = ODMClassifier(solver=solver, lam=100.0, scale="standard", random_state=0).fit(X, y)
     print(f"{n_landmarks} landmarks: at most {clf.dual_gap_:.1%} from the optimum, {clf.score(*test):.1%} right")
 
 # The optimum itself: all rows, to a certified gap of 1e-3. "auto" takes it where the rows are few.
@@ -20,5 +22,5 @@ print(f"{clf.history_[0]['solver']} ({clf.history_[0]['why']}): {clf.dual_gap_:.
 # A store: landmarks are drawn from its chunks, and every pass reads it chunk by chunk.
 with TemporaryDirectory() as folder:
     store = odm.datasets.make_shells(20_000, 10, store=f"{folder}/shells.zarr")
-    clf = ODMClassifier(solver="landmark", n_landmarks=100, lam=100.0, scale="standard", random_state=0).fit(store)
+    clf = ODMClassifier(solver=Landmark(100), lam=100.0, scale="standard", random_state=0).fit(store)
     print(f"{store.rows} rows, {clf.history_[-1]['passes']} passes, gap over the span {clf.history_[-1]['gap']:.1e}")

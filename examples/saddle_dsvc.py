@@ -30,32 +30,33 @@ from saddle_data import Kept, Rows, available, published, split, synthetic
 
 from dask_odm import SaddleSVC
 from dask_odm.engine.workers import local_workers
+from dask_odm.solvers import Gilbert, Saddle
 
 CLIENTS, ALPHA, C = 20, 0.85, 32.0
 Curve = tuple[list[float], list[float]]
-LINES: dict[str, dict[str, Any]] = {
-    "Saddle-DSVC": {"solver": "saddle"},
-    "Saddle-DSVC, blocks of 1": {"solver": "saddle", "block_size": 1},
-    "Gilbert": {"solver": "gilbert"},
+LINES = {
+    "Saddle-DSVC": Saddle(n_clients=CLIENTS),
+    "Saddle-DSVC, blocks of 1": Saddle(block_size=1, n_clients=CLIENTS),
+    "Gilbert": Gilbert(n_clients=CLIENTS),
 }
 
 
-def fitted(X: Any, y: Any, alpha: float | None, most: int, **settings: Any) -> SaddleSVC:
-    return SaddleSVC(alpha, n_clients=CLIENTS, tol=1e-3, max_iter=most, random_state=0, **settings).fit(X, y)
+def fitted(X: Any, y: Any, alpha: float | None, most: int, solver: Saddle | Gilbert) -> SaddleSVC:
+    return SaddleSVC(alpha, solver=solver, tol=1e-3, max_iter=most, random_state=0).fit(X, y)
 
 
-def margins(rows: Rows, most: int, **settings: Any) -> Curve:
+def margins(rows: Rows, most: int, solver: Saddle | Gilbert) -> Curve:
     """Margins that are certified, half the distance of the hulls at most, over communication."""
-    history = fitted(*rows[:2], None, most, **settings).history_
+    history = fitted(*rows[:2], None, most, solver).history_
     return [record["communication"] for record in history], [float(np.sqrt(record["lower"] / 2)) for record in history]
 
 
-def accuracies(rows: Rows, most: int, **settings: Any) -> Curve:
+def accuracies(rows: Rows, most: int, solver: Saddle | Gilbert) -> Curve:
     """Accuracies over communication: each of a fit that was stopped after so many iterations."""
     found: Curve = ([], [])
     steps = 1
     while True:
-        model = fitted(*rows[:2], ALPHA, steps, **settings)
+        model = fitted(*rows[:2], ALPHA, steps, solver)
         found[0].append(model.history_[-1]["communication"])
         found[1].append(model.score(*rows[2:]))
         if steps >= most or model.dual_gap_ <= 1e-3:
@@ -80,10 +81,10 @@ def figure3(options: argparse.Namespace) -> Figure:
     found: dict[str, dict[str, Curve]] = {}
     for name, rows in sets.items():
         found[name] = {}
-        for line, settings in LINES.items():
+        for line, solver in LINES.items():
             # blocks of one take an exchange for every feature a sweep: about as many exchanges in all
-            steps = max(16, most // rows[0].shape[1]) if "block_size" in settings else most
-            measure = partial(margins, rows, steps, **settings)
+            steps = max(16, most // rows[0].shape[1]) if getattr(solver, "block_size", None) else most
+            measure = partial(margins, rows, steps, solver)
             found[name][line] = options.kept(f"{name} {line}", measure)
         tell(name, "margin", found[name])
     return drawn(found, "certified margin")
@@ -99,8 +100,8 @@ def figure6(options: argparse.Namespace) -> Figure:
     found: dict[str, dict[str, Curve]] = {}
     for name, rows in sets.items():
         lines = {
-            "Saddle-DSVC": partial(accuracies, rows, most, solver="saddle"),
-            "Gilbert": partial(accuracies, rows, most, solver="gilbert"),
+            "Saddle-DSVC": partial(accuracies, rows, most, LINES["Saddle-DSVC"]),
+            "Gilbert": partial(accuracies, rows, most, LINES["Gilbert"]),
             "HOGWILD!": partial(accuracies_of_hogwild, rows, 5 if options.full else 2),
         }
         found[name] = {line: options.kept(f"{name} {line}", measure) for line, measure in lines.items()}

@@ -34,6 +34,7 @@ COMMANDS = (
     "ingest", "info", "verify", "fit", "search", "predict", "evaluate", "cluster", "retire", "warmup", "bench", "demo",
 )  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
+PARTS = ("--solver", "sodm", "--n-partitions")
 
 
 def run(*arguments: object, status: int = 0) -> Result:
@@ -136,9 +137,7 @@ def test_fit_writes_what_the_classifier_learns(made, tmp_path):
 
 def test_fit_shows_the_levels(made, tmp_path):
     model = tmp_path / "m.zarr"
-    lines = run(
-        "fit", made / "train.zarr", model, "--n-partitions", 4, "--fan-in", 2, "--stop-at", 2
-    ).stdout.splitlines()
+    lines = run("fit", made / "train.zarr", model, *PARTS, 4, "--fan-in", 2, "--stop-at", 2).stdout.splitlines()
     assert lines[0].split()[:2] == ["level", "partitions"]
     assert [line.split()[1] for line in lines[1:3]] == ["4", "2"]
     assert lines[-1].startswith(
@@ -148,7 +147,7 @@ def test_fit_shows_the_levels(made, tmp_path):
 
 
 def test_fit_on_workers_started_for_it(made, tmp_path):
-    options = ("--n-partitions", 4, "--random-state", 0, "--scale", "minmax")
+    options = (*PARTS, 4, "--random-state", 0, "--scale", "minmax")
     run("fit", made / "train.zarr", tmp_path / "here.zarr", *options)
     workers = ("--workers", 1, "--threads", 2, "--worker-memory", "2GB")
     result = run_json("fit", made / "train.zarr", tmp_path / "there.zarr", *options, *workers)
@@ -159,13 +158,13 @@ def test_fit_on_workers_started_for_it(made, tmp_path):
 
 def test_fit_on_a_scheduler(made, tmp_path):
     with local_workers(1) as client:
-        options = ("--n-partitions", 4, "--scheduler", client.scheduler.address)
+        options = (*PARTS, 4, "--scheduler", client.scheduler.address)
         run("fit", made / "train.zarr", tmp_path / "m.zarr", *options)
     assert len(run_json("info", tmp_path / "m.zarr")["history"]) == 2
 
 
 def test_checkpoint_and_resume(made, tmp_path, caplog):
-    options = ("--n-partitions", 4, "--random-state", 0, "--checkpoint", tmp_path / "c.zarr")
+    options = (*PARTS, 4, "--random-state", 0, "--checkpoint", tmp_path / "c.zarr")
     run("fit", made / "train.zarr", tmp_path / "a.zarr", *options)
     held = f"checkpoint '{tmp_path / 'c.zarr'}' holds 2 steps of "
     line = refused("fit", made / "train.zarr", tmp_path / "b.zarr", *options)
@@ -274,7 +273,7 @@ def test_wrong_usage(arguments):
 def test_a_warning_is_one_line_on_stderr(made, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        options = ("--max-iter", 1, "--n-partitions", 2, "--lam", 1e8)
+        options = ("--max-iter", 1, *PARTS, 2, "--lam", 1e8)
         result = run("fit", made / "train.zarr", tmp_path / "m.zarr", *options, "--json")
     json.loads(result.stdout)
     assert all(line.startswith("dask-odm: ") for line in result.stderr.splitlines())
@@ -367,7 +366,7 @@ def test_a_true_process(made, tmp_path):
     done = subprocess.run((*DASK_ODM, "info", tmp_path / "no.zarr"), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    _, shown = on_a_terminal("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", "--n-partitions", "4")
+    _, shown = on_a_terminal("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", *PARTS, "4")
     assert re.search(r"shuffle: +0%.*shuffle: 100%", shown, re.DOTALL)
     assert [line.split()[:2] for line in shown.splitlines()[-2:]] == [["1", "4"], ["0", "1"]]  # a row for each level
 
@@ -381,7 +380,18 @@ def test_ctrl_c_and_sigterm_end_a_fit_with_one_line(tmp_path_factory, tmp_path, 
     with StoreWriter(tmp_path_factory.mktemp("large") / "a.zarr") as writer:
         writer.append(rng.normal(size=(6000, 5)), rng.integers(0, 2, 6000))
         store = writer.finish()
-    endless = ("--n-partitions", "2", "--tol", "1e-300", "--max-iter", "1000000000", "--scratch", str(tmp_path))
+    endless = (
+        "--solver",
+        "sodm",
+        "--n-partitions",
+        "2",
+        "--tol",
+        "1e-300",
+        "--max-iter",
+        "1000000000",
+        "--scratch",
+        str(tmp_path),
+    )
     process = subprocess.Popen(
         (*DASK_ODM, "fit", store.path, str(tmp_path / "m.zarr"), *endless, *workers),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -480,7 +490,7 @@ def test_long_lists_of_classes_are_cut(tmp_path):
     assert "… (40)" in run("info", tmp_path / "a.zarr").stdout
 
 
-@pytest.mark.parametrize("options", [("--solver", "landmark", "--n-landmarks", 20), ("--n-partitions", 4), ()])
+@pytest.mark.parametrize("options", [("--solver", "landmark", "--n-landmarks", 20), (*PARTS, 4), ()])
 def test_a_finished_fit_that_is_to_go_on_is_done(made, tmp_path, options):
     """Also one that leaves no checkpoint, small as it is; another fit at the same target is refused before it works."""
     target = tmp_path / "m.zarr"
@@ -495,7 +505,7 @@ def test_a_finished_fit_that_is_to_go_on_is_done(made, tmp_path, options):
     assert refused(*other, "--resume").endswith("exists; pass --overwrite to replace it.")
 
 
-@pytest.mark.parametrize("options", [("--n-partitions", 4), ("--solver", "landmark"), ("--kernel", "linear")])
+@pytest.mark.parametrize("options", [(*PARTS, 4), ("--solver", "landmark"), ("--kernel", "linear")])
 def test_what_is_shown_is_saved(made, tmp_path, options, monkeypatch):
     """Ctrl-C right after a line of the table: the checkpoint has that line, and the first one too."""
     checkpoint, shown = tmp_path / "c.zarr", []

@@ -202,7 +202,7 @@ def test_class_weight_is_that_of_python(store, tmp_path, texts, weights):
         (["--class-weight", "balanced", "--class-weight", "1=2"], "Got 'balanced' for ''."),
         (["--theta", 1.0], "--theta must be a float in the range [0.0, 1.0)."),
         (["--gamma", "big"], "--gamma must be"),
-        (["--n-partitions", 0], "--n-partitions must be an int in the range [1, inf)"),
+        (["--solver", "sodm", "--n-partitions", 0], "--n-partitions must be an int in the range [1, inf)"),
         (["--memory-limit", "lots"], "memory_limit must be"),
     ],
 )
@@ -232,11 +232,13 @@ def test_help_of_several_names_and_none():
 def test_every_parameter_has_an_option_or_a_reason(name):
     estimator = ESTIMATORS[name].load()
     options = {option.name: option for option in options_of(estimator)}
+    solvers = getattr(estimator, "_solvers", ())
     parameters = signature(estimator).parameters
     assert set(parameters) - set(options) <= set(WITHOUT_OPTION)
+    assert set(options) - set(parameters) == {each for solver in solvers for each in signature(solver).parameters}
     assert set(options) & {param.name for param in main.commands["fit"].params} == set()
     for each, option in options.items():
-        assert option.default == parameters[each].default or option.multiple
+        assert each not in parameters or option.default == parameters[each].default or option.multiple
         assert option.help, each
         assert option.help.endswith((".", ".)")), each
         assert len(option.help) < 140, each

@@ -183,8 +183,8 @@ def test_the_weight_of_a_class_is_an_option(rows, tmp_path):
 
 
 def test_what_is_logged_as_a_warning_speaks_to_a_shell_too(rows, tmp_path):
-    done = run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", "--stop-at", 4)
+    done = run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", "--solver", "sodm", "--stop-at", 4)
     assert done.stderr == (
-        "dask-odm: --stop-at 4 changes nothing: 40 rows make one partition, and no tree. Give --n-partitions, or leave "
-        "--stop-at 4 out.\n"
+        "dask-odm: --stop-at 4 changes nothing: 40 rows make one partition, and no tree. Give --solver sodm "
+        "--n-partitions …, or leave --stop-at 4 out.\n"
     )

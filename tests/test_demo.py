@@ -13,6 +13,7 @@ from dask_odm import demo
 from dask_odm.cli import main
 from dask_odm.diagnostics.facts import plain
 from dask_odm.errors import InputError
+from dask_odm.solvers import SODM
 
 FILES = {
     "breast-cancer.csv",
@@ -25,7 +26,7 @@ FILES = {
     "larger-model.zarr",
     "margins.png",
 }
-SMALL = demo.Size(1200, 300, 40, 1, "1GB", {"n_partitions": 8, "stop_at": 2, "random_state": 0})
+SMALL = demo.Size(1200, 300, 40, 1, "1GB", {"solver": SODM(8, stop_at=2), "random_state": 0})
 
 
 def test_it_leaves_what_it_says(tmp_path):

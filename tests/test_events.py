@@ -16,6 +16,7 @@ from dask_odm.diagnostics.progress import ProgressBars
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.events import Meter, Progress, listen
 from dask_odm.kernels.threads import run_threads
+from dask_odm.solvers import SODM, Landmark
 from small_stores import store_of
 
 
@@ -45,9 +46,9 @@ def test_short_work_and_work_that_nobody_listens_to_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "phases"),
     [
-        ({"solver": "landmark", "n_landmarks": 30}, {"pass", "kernel values", "preconditioner", "read"}),
+        ({"solver": Landmark(30)}, {"pass", "kernel values", "preconditioner", "read"}),
         ({"solver": "exact"}, {"kernel product", "kernel values", "read"}),
-        ({"n_partitions": 4}, {"level 1", "level 0"}),
+        ({"solver": SODM(4)}, {"level 1", "level 0"}),
         ({"kernel": "linear"}, {"pass"}),
     ],
 )

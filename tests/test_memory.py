@@ -25,6 +25,7 @@ from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.odm import ODMSettings
+from dask_odm.solvers import Landmark
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.strategies.shuffle import partition_store
 from dask_odm.strategies.tree import TreeJob, projected_bytes, solve_node
@@ -151,9 +152,9 @@ def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, 
 @pytest.mark.parametrize(
     ("classes", "settings"),
     [
-        (2, {"solver": "landmark", "n_landmarks": 50}),
-        (2, {"solver": "landmark", "n_landmarks": 50, "loo": True}),
-        (4, {"solver": "landmark", "n_landmarks": 50}),
+        (2, {"solver": Landmark(50)}),
+        (2, {"solver": Landmark(50), "loo": True}),
+        (4, {"solver": Landmark(50)}),
         (4, {"solver": "newton", "kernel": "linear"}),
     ],
     ids=str,

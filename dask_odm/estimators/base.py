@@ -52,6 +52,7 @@ from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolv
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
 from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
+from dask_odm.estimators.solver_objects import SolverClasses, SolverObject, with_object
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.jit import frozen
 from dask_odm.models.base import Model
@@ -92,6 +93,7 @@ class StoreEstimator(BaseEstimator):
     _drawn: int | None = None  # seed of a fit that goes on, where no checkpoint has it
     _checkpointed: CheckpointOpened | None = None  # what tells the last fit from others, where it had a checkpoint
 
+    _solvers: ClassVar[SolverClasses] = ()  # objects that `solver` may be or name
     _instead: ClassVar[dict[str, str]] = {}  # what takes the place of parameters that other packages have
 
     def __new__(cls, *_: Any, **parameters: Any) -> Self:
@@ -114,11 +116,13 @@ class StoreEstimator(BaseEstimator):
             _validate_plain(estimator, values, types)
         else:
             super()._validate_params()
+        if isinstance(solver := getattr(self, "solver", None), SolverObject):
+            solver.check()
 
     def set_params(self, **params: Any) -> Self:
         estimator: Any = type(self)
         refuse_strangers(estimator, params, _defaults(estimator), self._instead)
-        super().set_params(**params)
+        super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -225,7 +229,7 @@ class StoreEstimator(BaseEstimator):
 
     def _learn_given(self, given: Given, fit: Any) -> tuple[Trained, Schema]:
         rows, schema = self._check_targets(given)
-        choice = self._chosen(fit, *rows.X.shape)
+        choice = self._choose(fit, *rows.X.shape)
         if active_client() is not None and choice.recipe.spreads(fit) and not issparse(rows.X):
             lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
             return self._learn_lazy(lazy, fit)[0], schema  # with the classes in the dtype they came in
@@ -239,7 +243,7 @@ class StoreEstimator(BaseEstimator):
     def _learn_store(self, store: Store, fit: Any) -> tuple[Trained, Schema]:
         data, schema = self._stored_data(fit.run, store)
         self._refuse_store(fit, store)
-        choice = self._chosen(fit, store.rows, store.features)
+        choice = self._choose(fit, store.rows, store.features)
         shape = StoreShape(store.rows, store.features, store.dtype.itemsize)
         read = choice.recipe.reads(shape, fit)
         return self._trained(choice, data.in_this_process() if read else data, fit), schema
@@ -247,21 +251,6 @@ class StoreEstimator(BaseEstimator):
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """What a recipe learns."""
         return choice.train(data, fit)
-
-    def _chosen(self, fit: Any, rows: int, features: int) -> Choice[Any]:
-        """The recipe; parameters that it has no use for are named in a warning."""
-        choice = self._choose(fit, rows, features)
-        estimator: Any = type(self)
-        defaults = _defaults(estimator)
-        unused = [name for name in sorted(choice.recipe.unused) if getattr(self, name) != defaults[name]]
-        if unused:
-            warnings.warn(
-                f"solver={choice.solver!r} has no use for {', '.join(unused)}: leave out what it does not use, or "
-                "choose another solver.",
-                UserWarning,
-                stacklevel=6,
-            )
-        return choice
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
         """Set every fitted attribute; nothing that can fail comes after the first of them."""

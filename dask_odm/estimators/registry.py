@@ -46,6 +46,24 @@ register("MDDKernelRidge", "dask_odm.estimators.mdd.mdd_kernel_ridge", "mdd-kern
 register("MixingClassifier", "dask_odm.estimators.mixing.mixing_classifier", "mixing")
 
 
+SOLVERS: dict[str, str] = {}  # the module of every solver object
+
+
+def register_solvers(module: str, *names: str) -> None:
+    """Make solver objects known, in this package or in yours."""
+    SOLVERS.update(dict.fromkeys(names, module))
+
+
+_ODM = ("Exact", "Landmark", "Newton", "SODM", "Cascade", "DiP", "DC", "DSVRG", "SVRG", "CSVRG")
+register_solvers("dask_odm.estimators.odm.solver_objects", *_ODM)
+register_solvers("dask_odm.estimators.saddle.solver_objects", "MNP", "Saddle", "Gilbert")
+
+
+def solver_class(name: str) -> Any:
+    """Return the class of a solver object; KeyError if there is none of that name."""
+    return getattr(import_module(SOLVERS[name]), name)
+
+
 def by_word(word: str) -> Entry:
     """The estimator that the command line calls ``word``; KeyError where there is none."""
     return {entry.word: entry for entry in ESTIMATORS.values()}[word]

@@ -15,7 +15,8 @@ from dask_odm.data.store.schemas import Check, anything, each, mapping, real, sc
 from dask_odm.errors import StoreError
 from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.inputs.checks import as_input_error, require_classes
-from dask_odm.estimators.registry import ESTIMATORS
+from dask_odm.estimators.registry import ESTIMATORS, solver_class
+from dask_odm.estimators.solver_objects import SolverObject
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.saved import ModelFile, model_from
@@ -175,6 +176,8 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    if isinstance(value, SolverObject):
+        return all(map(_is_plain, value.get_params(deep=False).values()))
     return value is None or numbers or isinstance(value, bool | int | float | str | np.generic | os.PathLike)
 
 
@@ -190,6 +193,8 @@ def encode(value: Any) -> Any:
         value = encode(value.tolist())
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, SolverObject):
+        return {"solver": type(value).__name__, "parameters": encode(value.get_params(deep=False))}
     return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -201,6 +206,8 @@ def decode(value: Any) -> Any:
         return value
     if set(value) == {"float"}:
         return float(value["float"])
+    if set(value) == {"solver", "parameters"}:
+        return solver_class(value["solver"])(**decode(value["parameters"]))
     if set(value) == {"pairs"}:
         return {decode(k): decode(v) for k, v in value["pairs"]}
     return {k: decode(v) for k, v in value.items()}

@@ -376,7 +376,7 @@ def _check_level(
 def advice_at_root(levels: list[list[int]]) -> str:
     """What to do where all rows do not fit together, for which more partitions alone are no help."""
     if len(levels) == 1:
-        return "Use more memory, or n_partitions= and stop_at= to end with smaller partitions."
+        return "Use more memory, or solver=SODM(n_partitions=…, stop_at=…) to end with smaller partitions."
     return f"Use more memory, or end the tree at smaller partitions by stop_at={len(levels[-2]) - 1}."
 
 

@@ -29,6 +29,7 @@ from mdd_rivals import made
 from real_data import DATA_SETS
 
 import dask_odm as odm
+from dask_odm.solvers import DC, Cascade, DiP, Landmark
 
 # until the process that started it is gone
 SPIN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
@@ -38,7 +39,7 @@ LINEAR = {"kernel": "linear", "lam": 1e5, "theta": 0.1, "upsilon": 0.2}
 Case = tuple[str, int, Callable[[Data], Callable[[], object]]]  # data, its most rows, and what makes the work
 
 
-def _odm(solver: str, name: str, **more: Any) -> Callable[[Data], Callable[[], object]]:
+def _odm(solver: Any, name: str, **more: Any) -> Callable[[Data], Callable[[], object]]:
     settings = DATA_SETS[name].landmark if solver == "landmark" else DATA_SETS[name].odm or {}
     model = odm.ODMClassifier(**{**settings, "solver": solver, "random_state": 0, **more})
     return lambda data: lambda: model.fit(*data[:2])
@@ -49,15 +50,15 @@ def _any(model: Any) -> Callable[[Data], Callable[[], object]]:
 
 
 def _prediction(data: Data) -> Callable[[], object]:
-    model = odm.ODMClassifier(gamma=0.05, lam=1e4, solver="landmark", n_landmarks=2000).fit(*data[:2])
+    model = odm.ODMClassifier(gamma=0.05, lam=1e4, solver=Landmark(2000)).fit(*data[:2])
     return lambda: model.predict(data[2])
 
 
 CASES: dict[str, Case] = {
     "sodm": ("a7a", 1 << 20, _odm("sodm", "a7a")),
-    "cascade": ("phishing", 4000, _odm("cascade", "phishing", n_partitions=8, fan_in=2)),
-    "dip": ("phishing", 4000, _odm("dip", "phishing", n_partitions=8, fan_in=2)),
-    "dc": ("phishing", 4000, _odm("dc", "phishing", n_partitions=8)),
+    "cascade": ("phishing", 4000, _odm(Cascade(8, fan_in=2), "phishing")),
+    "dip": ("phishing", 4000, _odm(DiP(8, fan_in=2), "phishing")),
+    "dc": ("phishing", 4000, _odm(DC(8), "phishing")),
     "exact": ("svmguide1", 1 << 20, _odm("exact", "svmguide1")),
     "exact, many rows": ("cod-rna", 16_000, _odm("exact", "cod-rna")),
     "landmark": ("a7a", 1 << 20, _odm("landmark", "a7a")),

@@ -55,7 +55,7 @@ def measure(rows: int, features: int, margin: float, clients: int, workers: int)
     with local_workers(workers, memory_limit="1GB") as client:
         before = bare_round(client, 100)
         way = f"saddle, {clients} clients on {workers} workers"
-        found.append(fitted(X, y, way, solver="saddle", n_clients=clients))
+        found.append(fitted(X, y, way, solver=odm.solvers.Saddle(n_clients=clients)))
         bare = 0.5 * (before + bare_round(client, 100))
     return {"fits": found, "bare_round": bare}
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import dask_odm as odm
+from dask_odm.solvers import SODM, Landmark
 
 SETTINGS = {"lam": 1e4, "theta": 0.1, "upsilon": 0.2, "scale": "minmax", "random_state": 0}
 RBF = {"kernel": "rbf", "gamma": 2.0}
@@ -58,10 +59,10 @@ def in_memory() -> Iterator[tuple[str, str, Any, Any, dict[str, Any]]]:
     for name, features in (("svmguide1.train", 4), ("a7a.train", 123)):
         X, y = read(name, features)
         for solver in ("exact", "landmark", "sodm"):
-            size = {"stop_at": 4, "n_partitions": 16} if (name, solver) == ("a7a.train", "sodm") else {}
-            few = {"n_landmarks": 300} if solver == "landmark" else {}
+            tree = SODM(16, stop_at=4) if name == "a7a.train" else SODM()
+            way = {"exact": "exact", "landmark": Landmark(300), "sodm": tree}[solver]
             rows = slice(0, 6000) if solver == "exact" else slice(None)
-            yield name, solver, X[rows], y[rows], RBF | size | few | {"solver": solver}
+            yield name, solver, X[rows], y[rows], RBF | {"solver": way}
         for solver in ("newton", "dsvrg", "svrg", "csvrg"):
             yield name, solver, X, y, {"kernel": "linear", "solver": solver, "max_iter": 8}
 
@@ -70,8 +71,8 @@ def over_store(rows: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cases of a store: solver and further parameters."""
     yield "newton", {"kernel": "linear", "solver": "newton"}
     yield "dsvrg", {"kernel": "linear", "solver": "dsvrg", "max_iter": 3}
-    yield "landmark", RBF | {"solver": "landmark", "n_landmarks": 200}
-    yield "sodm", RBF | {"solver": "sodm", "n_partitions": max(2, rows // 2000), "stop_at": max(2, rows // 2000)}
+    yield "landmark", RBF | {"solver": Landmark(200)}
+    yield "sodm", RBF | {"solver": SODM(max(2, rows // 2000), stop_at=max(2, rows // 2000))}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -32,7 +32,7 @@ def measure(rows: int, folder: str, workers: int, limit: str, landmarks: int, te
         odm.datasets.make_shells(rows, FEATURES, store=path)
         print(f"made {path} in {time.perf_counter() - began:.1f} s", file=sys.stderr)
     store = Store.open(path)
-    model = odm.ODMClassifier(solver="landmark", n_landmarks=landmarks, random_state=0, **SETTINGS)
+    model = odm.ODMClassifier(solver=odm.solvers.Landmark(landmarks), random_state=0, **SETTINGS)
     with local_workers(workers, memory_limit=limit) as client:
         began = time.perf_counter()
         model.fit(path)

@@ -43,14 +43,14 @@ def share(store: Store, model: odm.ODMClassifier, gamma: float) -> tuple[int, fl
 
 def measure(name: str, folder: Path, source: Path, sizes: list[int], *, splits: int) -> Iterator[dict[str, Any]]:
     """The lines of one data set."""
-    chosen = {k: v for k, v in DATA_SETS[name].landmark.items() if k not in ("solver", "n_landmarks")}
+    chosen = {k: v for k, v in DATA_SETS[name].landmark.items() if k != "solver"}
     both = [stores(name, folder, source, seed) for seed in range(splits)]
     for count in sizes:
         for method in METHODS:
             figures = []
             for seed, (train, test) in enumerate(both):
                 model = odm.ODMClassifier(
-                    solver="landmark", n_landmarks=count, landmarks=method, scale="minmax", random_state=seed, **chosen
+                    solver=odm.solvers.Landmark(count, choice=method), scale="minmax", random_state=seed, **chosen
                 )
                 seconds, _ = least_seconds(lambda model=model, train=train: model.fit(train.path), 2)
                 last = model.history_[-1]

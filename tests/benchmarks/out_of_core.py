@@ -22,6 +22,7 @@ import dask_odm as odm
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.diagnostics.progress import format_levels
 from dask_odm.engine.workers import local_workers, peak_bytes
+from dask_odm.solvers import SODM
 
 TEST_START = 209_715_200  # the first test row of the endless sequence, far behind the training rows
 
@@ -96,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
             features=options.features,
             workers=options.workers,
             worker_memory=options.worker_memory,
-            parameters={"n_partitions": options.n_partitions, "stop_at": options.stop_at, "lam": options.lam},
+            parameters={"solver": SODM(options.n_partitions, stop_at=options.stop_at), "lam": options.lam},
         )
     if options.json:
         print(json.dumps(found))

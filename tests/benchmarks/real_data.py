@@ -49,7 +49,7 @@ DATA_SETS = {
         ("svmguide1.train", "svmguide1.test"),
         4,
         {"gamma": 16, "lam": 1e4, "upsilon": 0.3, "theta": 0.1},
-        {"gamma": 2, "lam": 1e6, "upsilon": 0.2, "theta": 0.3, "n_landmarks": 150},
+        {"gamma": 2, "lam": 1e6, "upsilon": 0.2, "theta": 0.3, "solver": odm.solvers.Landmark(150)},
         {"C": 10, "gamma": 16},
     ),
     "phishing": DataSet(
@@ -63,29 +63,29 @@ DATA_SETS = {
         ("a7a.train", "a7a.test"),
         123,
         {"gamma": 0.05, "lam": 1e4, "upsilon": 0.2, "theta": 0.3},
-        {"gamma": 0.03, "lam": 9e3, "upsilon": 0.0125, "theta": 0.3, "n_landmarks": 500},
+        {"gamma": 0.03, "lam": 9e3, "upsilon": 0.0125, "theta": 0.3, "solver": odm.solvers.Landmark(500)},
         {"C": 1, "gamma": 0.05},
     ),
     "cod-rna": DataSet(
         ("cod-rna",),
         8,
         {"gamma": 4, "lam": 1e5, "upsilon": 0.5, "theta": 0.1},
-        {"gamma": 4, "lam": 1e6, "upsilon": 0.05, "theta": 0.3, "n_landmarks": 700},
+        {"gamma": 4, "lam": 1e6, "upsilon": 0.05, "theta": 0.3, "solver": odm.solvers.Landmark(700)},
         {"C": 10, "gamma": 4},
     ),
     "ijcnn1": DataSet(
         ("ijcnn1.train", "ijcnn1.test"),
         22,
         None,  # the root of its tree would take minutes
-        {"gamma": 4, "lam": 3e6, "upsilon": 0.0125, "theta": 0.6, "n_landmarks": 1000},
+        {"gamma": 4, "lam": 3e6, "upsilon": 0.0125, "theta": 0.6, "solver": odm.solvers.Landmark(1000)},
         {"C": 10, "gamma": 8},
-        finer={"gamma": 5, "lam": 1.5e6, "upsilon": 0.1, "theta": 0.6, "n_landmarks": 2100},
+        finer={"gamma": 5, "lam": 1.5e6, "upsilon": 0.1, "theta": 0.6, "solver": odm.solvers.Landmark(2100)},
     ),
     "skin-nonskin": DataSet(
         ("skin-nonskin",),
         3,
         None,
-        {"gamma": 128, "lam": 1e5, "upsilon": 0.05, "theta": 0.3, "n_landmarks": 300},
+        {"gamma": 128, "lam": 1e5, "upsilon": 0.05, "theta": 0.3, "solver": odm.solvers.Landmark(300)},
         {"C": 10, "gamma": 64},
     ),
 }

@@ -41,7 +41,7 @@ def search(store: str, checkpoint: str | None, limit: str, landmarks: int) -> di
     """One search by workers of its own; on from ``checkpoint`` if there is one."""
     dask.config.set({"dask_odm.read-into-memory": 0})
     more = {} if checkpoint is None else {"checkpoint": checkpoint, "resume": True}
-    model = odm.ODMClassifierCV(n_landmarks=landmarks, random_state=0, callbacks=[told], **more)
+    model = odm.ODMClassifierCV(solver=odm.solvers.Landmark(landmarks), random_state=0, callbacks=[told], **more)
     with local_workers(WORKERS, memory_limit=limit) as client:
         began = time.perf_counter()
         model.fit(store)

@@ -23,6 +23,7 @@ from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, 
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import CheckpointOpened, Event, PartitionSolved, Progress
+from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, Cascade, DiP, Landmark, Saddle
 from small_problems import blobs
 from small_stores import store_of
 
@@ -168,22 +169,22 @@ linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "sca
 CASES = [
     odm("exact", settings={"solver": "exact", **kernel}, rows=partial(two_classes, 3100)),  # fewer take one step
     Case("search", ODMClassifierCV, "odm-cv", settings=GRID, other={}, tol=1e-2, without=TRIALS),
-    odm("landmark", settings={"solver": "landmark", "n_landmarks": 200, **kernel}),
-    odm("sodm", settings={"solver": "sodm", "n_partitions": 4, "fan_in": 2, **kernel}),
-    odm("cascade", settings={"solver": "cascade", "n_partitions": 4, "fan_in": 2, **kernel}),
-    odm("dip", settings={"solver": "dip", "n_partitions": 4, "fan_in": 2, "n_landmarks": 6, **kernel}),
-    odm("dc", settings={"solver": "dc", "n_partitions": 4, "fan_in": 2, **kernel}),
+    odm("landmark", settings={"solver": Landmark(200), **kernel}),
+    odm("sodm", settings={"solver": SODM(4, fan_in=2), **kernel}),
+    odm("cascade", settings={"solver": Cascade(4, fan_in=2), **kernel}),
+    odm("dip", settings={"solver": DiP(4, fan_in=2, n_clusters=6), **kernel}),
+    odm("dc", settings={"solver": DC(4, fan_in=2), **kernel}),
     odm("newton", settings={"solver": "newton", **linear}),
-    odm("landmark, many", settings={"solver": "landmark", "n_landmarks": 200, **kernel}, rows=three_classes),
+    odm("landmark, many", settings={"solver": Landmark(200), **kernel}, rows=three_classes),
     odm("newton, pairs", settings={"solver": "newton", "multi_class": "ovo", **linear}, rows=three_classes),
-    odm("dsvrg", settings={"solver": "dsvrg", "n_partitions": 4, **linear}, tol=1e-3),
+    odm("dsvrg", settings={"solver": DSVRG(n_partitions=4), **linear}, tol=1e-3),
     odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=MEMORY),
     Case("nearest point", SaddleSVC, "saddle", settings={"tol": 1e-9}, other={"alpha": 0.95}, rows=apart, tol=1e-3),
     Case(
         "hulls over landmarks",
         SaddleSVC,
         "saddle",
-        settings={"kernel": "rbf", "gamma": 0.06, "n_landmarks": 200, "tol": 1e-6, "random_state": 0},
+        settings={"kernel": "rbf", "gamma": 0.06, "solver": MNP(200), "tol": 1e-6, "random_state": 0},
         other={"alpha": 0.95},
         rows=apart,
         tol=1e-2,
@@ -202,8 +203,8 @@ CASES = [
         "saddle point by clients",
         SaddleSVC,
         "saddle",
-        settings={"solver": "saddle", "n_clients": 3, "tol": 1e-4, "random_state": 0},
-        other={"n_clients": 4},
+        settings={"solver": Saddle(n_clients=3), "tol": 1e-4, "random_state": 0},
+        other={"solver": Saddle(n_clients=4)},
         rows=apart,
         tol=1e-2,
     ),
@@ -224,7 +225,7 @@ CASES = [
     mddk("kernel landmarks", settings={"n_landmarks": 400, **KERNEL_RIDGE}, without={"checkpoint": "one solve"}),
     mixing("mixing", settings={"n_shards": 6, "max_iter": 12, "random_state": 0}),
     mixing("robust odm", settings={"local": "odm", "beta": 0.5, "n_shards": 7, "max_iter": 8, "random_state": 0}),
-    odm("csvrg", settings={"solver": "csvrg", "coreset_size": 1000, **linear}, tol=1e-3, without=MEMORY),
+    odm("csvrg", settings={"solver": CSVRG(coreset_size=1000), **linear}, tol=1e-3, without=MEMORY),
 ]
 # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
 HULLS = {"check_class_weight_classifiers": ""}
@@ -264,7 +265,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMClassifier(dtype="float64"), {}),
     (ODMClassifier("poly"), {}),
     (ODMClassifier(scale="minmax"), {}),
-    (ODMClassifier(n_partitions=2), {}),
+    (ODMClassifier(solver=SODM(2)), {}),
     (ODMClassifier(class_weight="balanced"), {}),
     (
         ODMClassifier("precomputed"),
@@ -279,7 +280,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMClassifier("linear", solver="csvrg"), DRAWN | {"check_class_weight_classifiers": ""}),
     (SaddleSVC(solver="gilbert", max_iter=100), HULLS),  # zigzags for long where hulls nearly meet
     (SaddleSVC(alpha=None, offset="midpoint"), HULLS),
-    (SaddleSVC(kernel="rbf", n_landmarks=50, random_state=0), HULLS),
+    (SaddleSVC(kernel="rbf", solver=MNP(50), random_state=0), HULLS),
     # random coordinates, to a gap of 1e-3, and then the weights of a row that is there twice are halves only about
     (SaddleSVC(solver="saddle"), HULLS | {"check_sample_weight_equivalence_on_dense_data": "not equivalent"}),
 ]

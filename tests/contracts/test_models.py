@@ -17,6 +17,7 @@ from contracts.cases import Case, assert_equal, each_case, scores
 from dask_odm import Store, load_model
 from dask_odm.cli import main
 from dask_odm.estimators.registry import by_word
+from dask_odm.estimators.solver_objects import SolverObject
 
 
 @each_case
@@ -69,8 +70,11 @@ def run(*arguments: object) -> dict[str, Any]:
 
 def options(case: Case) -> list[str]:
     """What the command line takes for the settings of a case."""
-    found = []
-    for name, given in case.settings.items():
+    found, settings = [], dict(case.settings)
+    if isinstance(solver := settings.get("solver"), SolverObject):
+        given = {name: value for name, value in solver.get_params().items() if value is not None}
+        settings |= {"solver": solver.word, **given}
+    for name, given in settings.items():
         value = ",".join(map(str, given)) if isinstance(given, list) else given
         flag = name.replace("_", "-")
         found += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}={value}"]

@@ -28,13 +28,14 @@ from dask_odm.estimators import base
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.problems.odm import ODMSettings
+from dask_odm.solvers import SODM
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.strategies.tree import TreeJob, _check_memory, projected_bytes
 from small_problems import blobs
 from small_stores import store_of
 
 HEAVY = ("sklearn", "pandas", "xarray", "pyarrow", "dask.array", "dask.dataframe", "matplotlib")
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "n_partitions": 8, "fan_in": 2, "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": SODM(8, fan_in=2), "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_rows_in_memory_keep_their_feature_names(client, rows):
 )
 def test_rows_in_memory_keep_the_type_of_their_labels(client, rows, labels):
     y = labels[(rows[1][:300] == "yes").astype(int)]
-    fitted = ODMClassifier(**SETTINGS | {"n_partitions": 2}).fit(rows[0][:300], y)
+    fitted = ODMClassifier(**SETTINGS | {"solver": SODM(2)}).fit(rows[0][:300], y)
     assert fitted.classes_.tolist() == labels.tolist()
     assert fitted.classes_.dtype == fitted.predict(rows[0]).dtype == labels.dtype
 
@@ -196,7 +197,7 @@ def test_predictions_of_two_models_are_not_mixed_up(client, path, rows, monkeypa
     monkeypatch.setattr(base, "id", lambda _: 7, raising=False)  # happens without this, now and then
     kept = []
     for gamma in (0.1, 25.0):
-        model = ODMClassifier(gamma=gamma, n_partitions=1).fit(rows[0][:100], rows[1][:100])
+        model = ODMClassifier(gamma=gamma, solver=SODM(1)).fit(rows[0][:100], rows[1][:100])
         kept.append((model.decision_function(path).persist(), model.decision_function(rows[0])))
         wait(kept[-1][0])
     for lazy, expected in kept:
@@ -228,7 +229,7 @@ def test_advice_follows_from_the_case(rows):
     for levels, memory, advice in (
         ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[0] - 1, ADVICE),
         ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[2] - 1, "Use more memory, or end the tree .* by stop_at=2"),
-        ([[0, 4]], needed[2] - 1, "Use more memory, or n_partitions= and stop_at="),
+        ([[0, 4]], needed[2] - 1, r"Use more memory, or solver=SODM\(n_partitions=…, stop_at=…\)"),
     ):
         with pytest.raises(MemoryLimitError, match=advice):
             _check_memory(job, levels, Cluster(None, 1, 1, memory, memory))

@@ -22,12 +22,13 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.watch import complaints_about
 from dask_odm.errors import ClusterError, InputError, StoreError
 from dask_odm.events import LevelFinished, PartitionSolved, Progress
+from dask_odm.solvers import SODM
 from small_problems import blobs
 from small_stores import store_of
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops and kills processes by POSIX signals")
 
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "n_partitions": 8, "fan_in": 2, "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": SODM(8, fan_in=2), "random_state": 0}
 SILENCE = 5.0
 PATIENCE = 120.0  # seconds in which everything here must have ended, however busy the machine
 
@@ -202,6 +203,7 @@ import os, signal, sys
 from distributed import Client
 from dask_odm import ODMClassifier
 from dask_odm.events import LevelFinished
+from dask_odm.solvers import SODM
 
 def die(event):
     if isinstance(event, LevelFinished) and event.partitions == 2:
@@ -234,6 +236,7 @@ INTERRUPTED = """
 import os, random, signal, sys, threading, time
 from distributed import Client
 from dask_odm import ODMClassifier
+from dask_odm.solvers import SODM
 
 address, path, scratch, settings, seed, count = sys.argv[1:]
 model, choose = ODMClassifier(**eval(settings), scratch=scratch), random.Random(int(seed))
@@ -263,7 +266,7 @@ with Client(address) as client:
 
 @pytest.mark.slow
 def test_interrupts_leave_no_tasks_and_no_files(client, path, tmp_path):
-    settings = repr({**SETTINGS, "n_partitions": 4})
+    settings = repr({**SETTINGS, "solver": SODM(4, fan_in=2)})
     arguments = [client.scheduler.address, path, str(tmp_path), settings, "1", "6"]
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, *arguments], timeout=PATIENCE, capture_output=True, text=True
@@ -296,7 +299,7 @@ def test_a_checkpoint_that_cannot_be(path, tmp_path, parts, place):
         (file / "c.zarr", "there is no folder"),
         (folder, "is not a zarr store"),
     ]:
-        settings = {**SETTINGS, "n_partitions": parts, "checkpoint": str(target), "callbacks": [nothing]}
+        settings = {**SETTINGS, "solver": SODM(parts, fan_in=2), "checkpoint": str(target), "callbacks": [nothing]}
         with pytest.raises(InputError, match=message):
             ODMClassifier(**settings).fit(*source)
     with pytest.raises(InputError, match="resume=True needs the path of a checkpoint"):
@@ -318,7 +321,7 @@ def test_a_checkpoint_without_permission(path, tmp_path, monkeypatch):
 def test_a_checkpoint_of_another_fit_is_neither_used_nor_lost(path, tmp_path, parts, place):
     X, y = blobs(200, 4)
     source = (path,) if place == "store" else (X, y)
-    settings = {**SETTINGS, "n_partitions": parts, "checkpoint": str(tmp_path / "c.zarr")}
+    settings = {**SETTINGS, "solver": SODM(parts, fan_in=2), "checkpoint": str(tmp_path / "c.zarr")}
     expected = bits(ODMClassifier(**settings).fit(*source))
     for resume in (False, True):
         other = ODMClassifier(**{**settings, "lam": 7.0}, resume=resume, callbacks=[nothing])
@@ -333,7 +336,7 @@ def test_a_checkpoint_of_another_fit_is_neither_used_nor_lost(path, tmp_path, pa
 def test_a_whole_solve_is_saved_and_resumed(path, tmp_path, place):
     X, y = blobs(300, 4)
     source = (path,) if place == "store" else (X, y)
-    settings = {**SETTINGS, "n_partitions": 1, "checkpoint": str(tmp_path / "c.zarr")}
+    settings = {**SETTINGS, "solver": SODM(1), "checkpoint": str(tmp_path / "c.zarr")}
     first = ODMClassifier(**settings).fit(*source)
     heard: list[object] = []
     again = ODMClassifier(**settings, resume=True, callbacks=[heard.append]).fit(*source)

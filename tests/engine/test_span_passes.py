@@ -26,12 +26,12 @@ from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.span import SpanProblem
 from dask_odm.problems.span_query import Draw, SpanQuery
+from dask_odm.solvers import Landmark
 from small_stores import store_of
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
 SETTINGS = {
-    "solver": "landmark",
-    "n_landmarks": 60,
+    "solver": Landmark(60),
     "gamma": 0.3,
     "lam": 1e4,
     "tol": 1e-6,
@@ -127,12 +127,13 @@ def test_problems_that_share_a_pass_have_the_bits_of_passes_of_their_own(store, 
 @pytest.mark.parametrize("choice", ["support", "uniform", "rp"])
 def test_model_is_as_good_as_that_of_rows_in_memory(store, choice, monkeypatch):
     heard: list = []
-    model = ODMClassifier(landmarks=choice, callbacks=[heard.append], **SETTINGS).fit(store.path)
+    settings = {**SETTINGS, "solver": Landmark(60, choice=choice)}
+    model = ODMClassifier(**settings, callbacks=[heard.append]).fit(store.path)
     assert [e.iteration for e in heard if isinstance(e, IterationFinished)] == list(range(len(model.history_)))
     assert model.history_[-1]["gap"] <= SETTINGS["tol"]
     np.testing.assert_array_equal(model.support_vectors_, store.read_rows(model.support_).X)
     monkeypatch.setitem(dask.config.config, "dask_odm", {})
-    in_memory = ODMClassifier(landmarks=choice, **SETTINGS).fit(store.path)
+    in_memory = ODMClassifier(**settings).fit(store.path)
     assert in_memory.history_[-1]["objective"] == pytest.approx(model.history_[-1]["objective"], rel=0.2)
     assert model.score(store.path) == pytest.approx(in_memory.score(store.path), abs=0.03)
 

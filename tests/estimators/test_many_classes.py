@@ -17,12 +17,13 @@ from dask_odm.estimators.odm import landmark_recipe, pairs_recipe
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.skipping import SkippingTiles, tiles_of
 from dask_odm.models.pairs import class_scores
+from dask_odm.solvers import MNP, SODM, Landmark
 from small_problems import blobs
 from small_stores import store_of
 
 LABELS = np.array(["ant", "bee", "cat", "dog"])
 EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact", "tol": 1e-10}
-LANDMARK = {"gamma": 0.5, "lam": 100.0, "solver": "landmark", "n_landmarks": 60, "tol": 1e-9, "random_state": 0}
+LANDMARK = {"gamma": 0.5, "lam": 100.0, "solver": Landmark(60), "tol": 1e-9, "random_state": 0}
 LINEAR = {"kernel": "linear", "lam": 100.0, "tol": 1e-10}
 SETTINGS = [EXACT, LANDMARK, LINEAR]
 WRAPPERS = {"ovr": OneVsRestClassifier, "ovo": OneVsOneClassifier}
@@ -46,7 +47,7 @@ def stored(settings, path, **changes):
 @pytest.mark.parametrize("settings", SETTINGS, ids=["exact", "landmark", "linear"])
 def test_machines_are_those_of_scikit_learns_wrappers(rows, settings, scheme):
     X, y = rows
-    settings = settings | ({"n_landmarks": 120} if settings is LANDMARK else {})  # all: two draws span the same
+    settings = settings | ({"solver": Landmark(120)} if settings is LANDMARK else {})  # all: two draws span the same
     wrapped = WRAPPERS[scheme](ODMClassifier(**settings)).fit(X, y)
     model = ODMClassifier(**settings, multi_class=scheme).fit(X, y)
     assert model.classes_.tolist() == LABELS.tolist()
@@ -66,7 +67,7 @@ def test_a_store_is_learned_from_as_rows_in_memory(rows, settings, scheme, tmp_p
     known = np.array([label is not None for label in given])
     path = store_of(tmp_path / "a.zarr", X, given, weight=weight, chunk_rows=25).path
     more = {"multi_class": scheme, "class_weight": {"bee": 3.0}, "scale": "minmax"}
-    more |= {"n_landmarks": 120} if settings is LANDMARK else {}
+    more |= {"solver": Landmark(120)} if settings is LANDMARK else {}
     plain = ODMClassifier(**settings | more).fit(X[known], y[known], weight[known])
     model = stored(settings | more, path)
     expected = plain.decision_function(X)
@@ -79,16 +80,16 @@ def test_a_store_is_learned_from_as_rows_in_memory(rows, settings, scheme, tmp_p
 def test_machines_share_one_set_of_landmarks(rows, tmp_path):
     X, y = rows
     path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
-    model = ODMClassifier(**LANDMARK | {"n_landmarks": 20}).fit(X, y)
+    model = ODMClassifier(**LANDMARK | {"solver": Landmark(20)}).fit(X, y)
     assert model.dual_coef_.shape == (6, len(model.support_)) == (6, 20)
-    assert stored(LANDMARK | {"n_landmarks": 20}, path).dual_coef_.shape == (6, 20)
+    assert stored(LANDMARK | {"solver": Landmark(20)}, path).dual_coef_.shape == (6, 20)
 
 
 @pytest.mark.parametrize("more", [{"multi_class": "ovo"}, {"multi_class": "ovr", "loo": True}], ids=["pairs", "loo"])
 def test_machines_that_share_passes_over_a_store_have_the_bits_of_their_own(rows, tmp_path, monkeypatch, more):
     X, y = rows
     path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
-    settings, found, read = LANDMARK | {"n_landmarks": 20} | more, [], []
+    settings, found, read = LANDMARK | {"solver": Landmark(20)} | more, [], []
     monkeypatch.setattr(Store, "read", lambda *of, whole=Store.read: read.append(1) or whole(*of))
     for most in (landmark_recipe.AT_ONCE, 1):
         monkeypatch.setattr(landmark_recipe, "AT_ONCE", most)
@@ -105,7 +106,7 @@ def test_machines_that_share_passes_over_a_store_have_the_bits_of_their_own(rows
 def test_machines_that_share_passes_go_on_from_their_checkpoints_to_the_same_bits(rows, tmp_path):
     X, y = rows
     path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
-    settings, checkpoint = LANDMARK | {"n_landmarks": 20, "multi_class": "ovr"}, str(tmp_path / "c")
+    settings, checkpoint = LANDMARK | {"solver": Landmark(20), "multi_class": "ovr"}, str(tmp_path / "c")
 
     def lose(event: object) -> None:
         if isinstance(event, IterationFinished) and event.iteration == 2:
@@ -152,7 +153,7 @@ def test_auto_learns_pairs_exactly_where_all_rows_are_too_many(rows, monkeypatch
     for settings, labels, solver in (
         ({}, y, "exact"),
         ({}, y == "ant", "landmark"),
-        ({"n_landmarks": 9}, y, "landmark"),
+        ({"solver": Landmark(9)}, y, "landmark"),
     ):
         assert ODMClassifier(**settings).fit(X, labels).history_[0]["solver"] == solver
     monkeypatch.setattr("dask_odm.estimators.odm.pairs_recipe.PAIRS_WORK", 0)
@@ -193,9 +194,9 @@ def test_pairs_of_many_rows_are_learned_one_by_one(rows, monkeypatch):
 def test_a_tree_of_a_store_for_every_pair(rows, kernel, tmp_path):
     X, y = rows
     path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
-    settings = {"kernel": kernel, "gamma": 0.5, "solver": "sodm", "multi_class": "ovo", "tol": 1e-8, "lam": 10.0}
-    model = stored(settings, path, n_partitions=2)
-    plain = ODMClassifier(**settings).fit(X, y)
+    settings = {"kernel": kernel, "gamma": 0.5, "multi_class": "ovo", "tol": 1e-8, "lam": 10.0}
+    model = stored(settings, path, solver=SODM(2))
+    plain = ODMClassifier(**settings, solver="sodm").fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), plain.decision_function(X), atol=1e-3)
 
 
@@ -249,7 +250,7 @@ def test_votes_and_at_ties_confidence():
     "estimator",
     [
         SaddleSVC(),
-        SaddleSVC(kernel="rbf", n_landmarks=50, random_state=0),
+        SaddleSVC(kernel="rbf", solver=MNP(50), random_state=0),
         MixingClassifier(mixing="kl", random_state=0),
     ],
     ids=["hulls", "hulls of a kernel", "mixing"],

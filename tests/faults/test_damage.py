@@ -19,13 +19,14 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.estimators.fitting.checkpoints import sole_writer
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
+from dask_odm.solvers import SODM
 from faults.table import Fault, check_fault, each_way, raises, refused, run, tree
 
 ROWS = 40
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
 Y = np.arange(ROWS) % 2
-TREE = {"n_partitions": 4, "fan_in": 2, "random_state": 0}
-FLAGS = ("--n-partitions", 4, "--fan-in", 2, "--random-state", 0)
+TREE = {"solver": SODM(4, fan_in=2), "random_state": 0}
+FLAGS = ("--solver", "sodm", "--n-partitions", 4, "--fan-in", 2, "--random-state", 0)
 
 
 @pytest.fixture(scope="module")

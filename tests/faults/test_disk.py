@@ -18,13 +18,14 @@ from dask_odm.data.readers.ingest import ingest
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
+from dask_odm.solvers import SODM
 from faults.table import raises, refused, run, tree
 from small_stores import store_of
 
 SMALL = np.random.default_rng(0).normal(size=(40, 3))
 LARGE = np.random.default_rng(0).normal(size=(3000, 40))
-TREE = {"n_partitions": 4, "fan_in": 2, "random_state": 0, "stop_at": 4}
-FLAGS = ("--n-partitions", 4, "--fan-in", 2, "--random-state", 0, "--stop-at", 4)
+TREE = {"solver": SODM(4, fan_in=2, stop_at=4), "random_state": 0}
+FLAGS = ("--solver", "sodm", "--n-partitions", 4, "--fan-in", 2, "--random-state", 0, "--stop-at", 4)
 EXACT = {"solver": "exact", "gamma": 0.01, "lam": 10.0}
 EXACT_FLAGS = ("--solver", "exact", "--gamma", 0.01, "--lam", 10.0)
 

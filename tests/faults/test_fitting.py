@@ -14,6 +14,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
 from dask_odm.estimators.saving import load_model
+from dask_odm.solvers import MNP, SODM
 from faults.table import Fault, check_fault, each_way, raises
 from small_stores import store_of
 
@@ -54,7 +55,9 @@ FAULTS = [
     Fault("No labels", **of_store(labelled(None))),
     Fault("All weights zero", **of_store(labelled(Y, np.zeros(ROWS)))),
     Fault(
-        "All weights zero", **of_store(labelled(Y, np.zeros(ROWS)), "--n-partitions", 4, n_partitions=4), note="tree"
+        "All weights zero",
+        **of_store(labelled(Y, np.zeros(ROWS)), "--solver", "sodm", "--n-partitions", 4, solver=SODM(4)),
+        note="tree",
     ),
     Fault("Features beyond numbers' range", **of_store(rows(X.astype(float) * 1e200))),
     Fault("gamma beyond numbers' range", **of_store(rows(X.astype(float) * 1e-25))),
@@ -73,11 +76,16 @@ PARAMETERS = [
     ("theta out of range", "theta", (1.0, 1.5, -0.1), 0.9),
     ("upsilon out of range", "upsilon", (1.1, -0.1), 1.0),
     ("gamma out of range", "gamma", (0.0, -1.0), 0.5),
-    ("More partitions than rows", "n_partitions", (ROWS + 1,), 4),
+    ("More partitions than rows", "solver", (SODM(ROWS + 1),), SODM(4)),
     ("Too little memory", "memory_limit", ("1kB",), "1GB"),
     ("Solver of another kernel", "solver", ("newton", "svrg"), "exact"),
 ]
 CASES = [(row, name, value, good) for row, name, values, good in PARAMETERS for value in values]
+
+
+def flags(name: str, value: Any) -> list[Any]:
+    own = ["--n-partitions", value.n_partitions] if isinstance(value, SODM) else []
+    return [f"--{name.replace('_', '-')}", getattr(value, "word", value), *own]
 
 
 @pytest.mark.parametrize("way", ["memory", "store", "command"])
@@ -89,7 +97,7 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
         source = (X, Y) if way == "memory" else (store.path,)
         return {
             "python": lambda folder: ODMClassifier(random_state=0, **{name: value}).fit(*source),
-            "command": lambda folder: ["fit", store.path, folder / "m.zarr", f"--{name.replace('_', '-')}", value],
+            "command": lambda folder: ["fit", store.path, folder / "m.zarr", *flags(name, value)],
         }
 
     way = "python" if way != "command" else way
@@ -114,6 +122,14 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
             lambda: raises("Broken numbers as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)), id="halves"
         ),
         pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
+        pytest.param(lambda: raises("Parameter of a solver", lambda: ODMClassifier(n_landmarks=9)), id="moved"),
+        pytest.param(
+            lambda: raises("Solver of another estimator", lambda: ODMClassifier(solver=MNP()).fit(X, Y)), id="solver"
+        ),
+        pytest.param(
+            lambda: raises("Parameters of no solver", lambda: ODMClassifier().set_params(solver__n_landmarks=9)),
+            id="auto",
+        ),
         pytest.param(lambda: raises("Lengths that differ", lambda: ODMClassifier().fit(X[:-1], Y)), id="lengths"),
         pytest.param(lambda: raises("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)), id="nan"),
         pytest.param(

@@ -14,6 +14,7 @@ from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
+from dask_odm.solvers import SODM, Landmark
 from faults.table import raises, refused, tree
 
 ROW = "Record that lies, though its checksums are right"
@@ -144,9 +145,9 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
 # Checkpoints ------------------------------------------------------------------------------------------------
 
 FITS = {
-    "tree": (60, {"n_partitions": 4, "fan_in": 2, "solver": "sodm"}),
+    "tree": (60, {"solver": SODM(4, fan_in=2)}),
     "exact": (3300, {"solver": "exact"}),
-    "landmark": (400, {"solver": "landmark", "n_landmarks": 40}),
+    "landmark": (400, {"solver": Landmark(40)}),
     "newton": (60, {"kernel": "linear", "solver": "newton"}),
     "svrg": (60, {"kernel": "linear", "solver": "svrg", "max_iter": 3}),
 }

@@ -15,7 +15,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import codes_and_weights
 from dask_odm.events import IterationFinished
 from dask_odm.problems.client_rows import Ranges, look_within, tell_facts
-from dask_odm.solvers import saddle_server
+from dask_odm.solvers import Gilbert, Saddle, saddle_server
 from dask_odm.strategies.clients import (
     ArrayRange,
     RowClients,
@@ -103,10 +103,10 @@ def test_the_same_bits_on_any_number_of_workers(
     path = str(tmp_path / "a.zarr")
     store_of(tmp_path / "a.zarr", X.astype(np.float32), y, chunk_rows=100)
     monkeypatch.setattr(saddle_server, "SWEEPS", 2)
-    ways = [{"solver": "gilbert"}, {"solver": "saddle", "block_size": 3}]
+    ways = [Gilbert(n_clients=7), Saddle(3, n_clients=7)]
 
     def fitted(way, **more):
-        return SaddleSVC(0.9, tol=1e-4, n_clients=7, max_iter=6, random_state=0, **way, **more).fit(path)
+        return SaddleSVC(0.9, tol=1e-4, solver=way, max_iter=6, random_state=0, **more).fit(path)
 
     with start_workers(1) as client:
         with without_workers():

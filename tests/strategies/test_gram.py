@@ -20,6 +20,7 @@ from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.threads import single_threaded_blas
 from dask_odm.problems.apart import ApartProducts, set_apart
 from dask_odm.problems.products import Products, RowProducts, scores_of
+from dask_odm.solvers import SODM
 from dask_odm.strategies import gram
 from dask_odm.strategies.gram import ClusterProducts, Face, cluster_products, face_part, write_rows
 from small_problems import blobs
@@ -268,7 +269,7 @@ def test_a_root_of_the_tree_on_workers(client, problem, tmp_path, monkeypatch, w
     """Of partitions on disk and in memory; a worker dies while the root is solved."""
     monkeypatch.setattr(sodm, "ROOT_ROWS", 1200)
     monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
-    settings = {**SETTINGS, "solver": "sodm", "n_partitions": 4}
+    settings = {**SETTINGS, "solver": SODM(4)}
     kill = killer(client, lambda event: isinstance(event, IterationFinished))
     here, there = ODMClassifier(**settings), ODMClassifier(**settings, callbacks=[kill])
     store = store_of(tmp_path / "a.zarr", *problem, chunk_rows=300)

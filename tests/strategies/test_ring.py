@@ -23,6 +23,7 @@ from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.features import FeatureMap
 from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings, RowLosses
+from dask_odm.solvers import DSVRG
 from dask_odm.solvers.base import SolverSettings
 from dask_odm.solvers.svrg import SVRG, SVRGSettings
 from dask_odm.strategies import ring
@@ -190,11 +191,9 @@ def test_same_bits_on_any_number_of_workers(in_process, store, start_workers, sc
 
 
 @pytest.mark.usefixtures("client")
-@pytest.mark.parametrize(
-    "change", [{}, {"stage_steps": 90, "tol": 0.1}, {"step_size": "bb"}, {"n_partitions": 3}], ids=str
-)
-def test_same_bits_on_two_workers(store, without_workers, change):
-    settings = {**SETTINGS, **change}
+@pytest.mark.parametrize("solver", [DSVRG(), DSVRG(stage_steps=90), DSVRG("bb"), DSVRG(n_partitions=3)], ids=str)
+def test_same_bits_on_two_workers(store, without_workers, solver):
+    settings = {**SETTINGS, "solver": solver}
     on_workers = ODMClassifier("linear", **settings).fit(store.path)
     assert len(on_workers.history_) > 4
     with without_workers():

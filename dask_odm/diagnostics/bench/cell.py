@@ -123,9 +123,9 @@ def run_cell(cell: Cell, settings: Settings, split: Split) -> Iterator[dict[str,
 
 def level_accuracy(make: Callable[[], Any], levels: list[dict[str, Any]], last: float, split: Split) -> list[float]:
     """Test accuracy of the tree stopped at each of its levels; of the last it is known."""
-    found, bounds = [], TreeSettings(make().fan_in).levels(levels[0]["partitions"])
+    found, bounds = [], TreeSettings(make().solver.fan_in).levels(levels[0]["partitions"])
     for level in range(len(levels) - 1):  # by what the tree has there: a level of clusters may have fewer nodes
-        model = make().set_params(stop_at=len(bounds[level]) - 1)
+        model = make().set_params(solver__stop_at=len(bounds[level]) - 1)
         found.append(accuracy_of(model.fit(split.X, split.y), split))
     return [*found, last]
 

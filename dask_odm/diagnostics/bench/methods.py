@@ -16,7 +16,10 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
+from sklearn.base import clone
+
 from dask_odm.estimators.fitting.recipe import Choice
+from dask_odm.estimators.odm import solver_objects as solvers
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm.recipes import tree_recipe
 from dask_odm.estimators.odm.settings import ODMFit
@@ -86,25 +89,33 @@ def odm_parameters(kernel: str, settings: Settings, rows: int, seed: int) -> dic
     return found | ({"gamma": settings["gamma"]} if kernel == "rbf" else {})
 
 
-def _odm(kernel: str, settings: Settings, rows: int, seed: int, *, rule: TreeRule | None = None, **more: Any) -> Any:
+def _odm(kernel: str, settings: Settings, rows: int, seed: int, **more: Any) -> Any:
+    return ODMClassifier(**odm_parameters(kernel, settings, rows, seed), **more)
+
+
+def _tree(
+    kernel: str,
+    settings: Settings,
+    rows: int,
+    seed: int,
+    *,
+    solver: Any,
+    rule: TreeRule | None = None,
+    leaves: int = LEAVES,
+    **more: Any,
+) -> Any:
+    most = max(1, rows // 32)  # a partition of fewer than 32 rows says nothing about a method
+    own = clone(solver).set_params(n_partitions=min(leaves, most))
     if rule is None:
-        return ODMClassifier(**odm_parameters(kernel, settings, rows, seed), **more)
-    model = RuledClassifier(**odm_parameters(kernel, settings, rows, seed), solver="sodm", **more)
+        return _odm(kernel, settings, rows, seed, solver=own, **more)
+    model = RuledClassifier(**odm_parameters(kernel, settings, rows, seed), solver=own, **more)
     model.rule = rule
     return model
 
 
-def _tree(
-    kernel: str, settings: Settings, rows: int, seed: int, *, fan_in: int, leaves: int = LEAVES, **more: Any
-) -> Any:
-    # a partition of fewer than 32 rows says nothing about a method
-    most = max(1, rows // 32)
-    return _odm(kernel, settings, rows, seed, n_partitions=min(leaves, most), fan_in=fan_in, **more)
-
-
 def round_robin(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
     """Strata dealt in the order of their rows, as SODM's published code does."""
-    return StratifiedPartitioner(kernel, fit.n_landmarks or 50, n_partitions, seed, shuffled=False)
+    return StratifiedPartitioner(kernel, fit.n_strata, n_partitions, seed, shuffled=False)
 
 
 AS_PUBLISHED = TreeRule("sodm as published", round_robin, begin=plain_start, newton_root=False)
@@ -140,19 +151,24 @@ def _dask_ml(kernel: str, settings: Settings, rows: int, seed: int) -> Any:
 
 
 METHODS: dict[str, Method] = {
-    "sodm": Method(partial(_tree, solver="sodm", fan_in=4), levels=True),
+    "sodm": Method(partial(_tree, solver=solvers.SODM(fan_in=4)), levels=True),
     "landmark": Method(partial(_odm, solver="landmark"), ("rbf",)),
     "exact": Method(partial(_odm, solver="exact"), ("rbf",)),
     "newton": Method(partial(_odm, solver="newton"), ("linear",)),
     "dsvrg": Method(partial(_odm, solver="dsvrg"), ("linear",)),
     "svrg": Method(partial(_odm, solver="svrg"), ("linear",), threads="1"),
     "csvrg": Method(partial(_odm, solver="csvrg"), ("linear",), threads="1"),
-    "cascade": Method(partial(_tree, solver="cascade", fan_in=2), levels=True),
-    "dip": Method(partial(_tree, solver="dip", fan_in=2), levels=True),
-    "dc": Method(partial(_tree, solver="dc", fan_in=4), levels=True),
+    "cascade": Method(partial(_tree, solver=solvers.Cascade(fan_in=2)), levels=True),
+    "dip": Method(partial(_tree, solver=solvers.DiP(fan_in=2)), levels=True),
+    "dc": Method(partial(_tree, solver=solvers.DC(fan_in=4)), levels=True),
     "sodm as published": Method(
         partial(
-            _tree, rule=AS_PUBLISHED, fan_in=2, leaves=64, stop_at=4, max_iter=30, n_landmarks=50, fit_intercept=False
+            _tree,
+            solver=solvers.SODM(fan_in=2, stop_at=4, n_strata=50),
+            rule=AS_PUBLISHED,
+            leaves=64,
+            max_iter=30,
+            fit_intercept=False,
         ),
         levels=True,
         fixed=PUBLISHED,
@@ -165,7 +181,9 @@ METHODS: dict[str, Method] = {
 INGREDIENTS = {
     f"{dealt}, {start}": Method(
         partial(
-            _tree, fan_in=4, rule=TreeRule(f"sodm: {dealt}, {start}", deal, begin=STARTS[start], newton_root=False)
+            _tree,
+            solver=solvers.SODM(fan_in=4),
+            rule=TreeRule(f"sodm: {dealt}, {start}", deal, begin=STARTS[start], newton_root=False),
         ),
         levels=True,
     )

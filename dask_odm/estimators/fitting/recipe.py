@@ -84,8 +84,6 @@ class Recipe(Generic[F]):
         Whether rows that come in memory go to the workers by a store, if there are workers.
     linear : bool
         For the linear kernel only, in the weights of its features, which it can start from.
-    unused : frozenset of str
-        Parameters of the estimator that this solver has no use for.
     together : Together or None
         How all machines of many classes are learned at once; None: each as two classes are.
     at_once : callable
@@ -96,7 +94,6 @@ class Recipe(Generic[F]):
     reads: Callable[[StoreShape, F], bool] = small
     spreads: Callable[[F], bool] = never
     linear: bool = False
-    unused: frozenset[str] = frozenset()
     together: Together[F] | None = None
     at_once: Callable[[TrainingData, F], int] = one
 

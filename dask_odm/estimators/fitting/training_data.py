@@ -46,7 +46,7 @@ class Purpose:
 
     what: str
     nbytes: Any
-    advice: str = "Use more memory, solver='landmark' without certify, or solver='sodm' with stop_at=."
+    advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
 
     def with_reserved(self, nbytes: int) -> Purpose:
         """The same, with so many bytes more that its user holds in this process."""

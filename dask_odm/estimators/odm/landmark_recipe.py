@@ -49,7 +49,6 @@ from dask_odm.solvers.span_newton import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-LANDMARKS = 1000
 WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have at the landmarks
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
@@ -64,7 +63,7 @@ SpanSolution = PrimalSolution[SpanSums]
 
 def landmark_values(rows: int, fit: ODMFit) -> int:
     """Kernel values of so many rows at the landmarks."""
-    return rows * min(rows, fit.n_landmarks or LANDMARKS)
+    return rows * min(rows, fit.n_landmarks)
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
@@ -115,13 +114,13 @@ def _over_shared_landmarks(
     data: TrainingData, count: int, memory: int, fit: ODMFit
 ) -> Callable[[TrainingData, ODMFit], Trained]:
     """What trains a machine over landmarks that are chosen once, among the rows of all machines."""
-    method = "uniform" if fit.landmarks == "support" else fit.landmarks
-    whole, choosing = data.seen_by(fit.kernel), _choosing(replace(fit, landmarks=method), count, data.rows)
+    method = "uniform" if fit.choice == "support" else fit.choice
+    whole, choosing = data.seen_by(fit.kernel), _choosing(replace(fit, choice=method), count, data.rows)
     landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
     raw, numbers = whole.chosen_pivots(landmarks.index)
 
     def train(own: TrainingData, fit: ODMFit) -> Trained:
-        return _machine(own, landmarks, raw, numbers, memory, replace(fit, landmarks=method))
+        return _machine(own, landmarks, raw, numbers, memory, replace(fit, choice=method))
 
     return train
 
@@ -170,10 +169,9 @@ def _check(fit: ODMFit) -> None:
 
 def _count(rows: int, fit: ODMFit) -> int:
     """Landmarks among so many rows."""
-    asked = fit.n_landmarks or LANDMARKS
-    if fit.n_landmarks and asked > rows:
-        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", asked, rows)
-    return min(rows, asked)
+    if fit.n_landmarks > rows:
+        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.n_landmarks, rows)
+    return min(rows, fit.n_landmarks)
 
 
 def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
@@ -191,14 +189,14 @@ def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
     """How the landmarks are chosen that a fit begins with."""
     if _by_support(fit, count, n):
         return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
-    method = "uniform" if fit.landmarks == "support" else fit.landmarks
+    method = "uniform" if fit.choice == "support" else fit.choice
     # by their residual among so many rows that a pass costs no more than Newton's
     return {"method": method, "seed": fit.run.seed, "count": count, "rows": PIVOT_ROWS * count}
 
 
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
     """Whether landmarks are added by what the first of them leave to be done; not where every row is one."""
-    return fit.landmarks == "support" and count < n
+    return fit.choice == "support" and count < n
 
 
 def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:

@@ -26,10 +26,17 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.finishing import warn_of_nothing
 from dask_odm.estimators.odm.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
-from dask_odm.estimators.odm.recipes import RECIPES, choose_for_machines, choose_solver, is_linear
+from dask_odm.estimators.odm.recipes import choose_for_machines, choose_solver, is_linear
 from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.solver_objects import ODM_SOLVERS
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
-from dask_odm.kernels.pivots import METHODS as METHODS_OF_CHOICE
+from dask_odm.estimators.solver_objects import (
+    SolverClasses,
+    SolverObject,
+    SolverOptions,
+    moved_parameters,
+    solver_word,
+)
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
@@ -59,63 +66,30 @@ class ODMClassifier(ProbabilisticClassifier):
         υ in [0, 1], weight of margins above the band against those below it.
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of margins that cost nothing.
-    solver : {"auto", "exact", "landmark", "sodm", "cascade", "dip", "dc", "newton", "dsvrg", "svrg", "csvrg"}
-        How the problem is solved; "auto" is the default. "exact" is Newton over all rows, to a certified gap.
-        "landmark" is Newton over the span of ``n_landmarks`` rows: much faster, near the optimum. "sodm" solves
-        stratified partitions and merges them in a tree. Its rivals merge others: "cascade" random ones, of which only
-        rows with a coefficient go up, so that it ends near the optimum only; "dip" does so with partitions that have
-        their share of every k-means cluster; "dc" has clusters of the kernel's space for partitions, found anew at
-        every level. The others are for the linear kernel: "newton" minimises the primal in the weights of the
-        features; "svrg" does so by stochastic steps, for rows in memory; "dsvrg" hands them round the workers,
-        partition by partition; "csvrg" takes its snapshots from a coreset, and ends near the optimum only. "auto" is
-        the first of these that fits, by the data and ``memory_limit`` alone, never by the workers:
+    solver : str or solver object, default="auto"
+        How the problem is solved. A word takes the solver's defaults; an object of `dask_odm.solvers` says more, such
+        as ``Landmark(n_landmarks=300, certify=True)``.
 
         ========= ==================================================================================================
-        newton    the kernel is linear
-        sodm      partitions are asked for: ``n_partitions``, ``stop_at`` above 1, ``early_stop``
-        landmark  landmarks are asked for: ``n_landmarks``, ``landmarks``, ``certify``
-        exact     the kernel is precomputed; or rows² · (features + 16) is at most 2³³, and a ``memory_limit`` allows it
-        exact     the pairs of more than two classes have few rows, and are in memory
-        landmark  all else
+        exact     Newton over all rows, to a certified gap
+        landmark  Newton over the span of some rows: much faster, near the optimum
+        newton    Newton in the weights of the features; this and the svrg solvers are for the linear kernel
+        sodm      stratified partitions, merged in a tree, to a certified gap; "cascade", "dip" and "dc" are its rivals
+        dsvrg     stochastic steps, handed round the workers; "svrg" and "csvrg" work in memory
+        auto      newton for the linear kernel; exact where the kernel is precomputed, where rows² · (features + 16) is
+                  at most 2³³ and a ``memory_limit`` allows it, or where the pairs of more than two classes have few
+                  rows and are in memory; else landmark. It depends on the data and ``memory_limit`` alone, never on
+                  the workers
         ========= ==================================================================================================
     tol : float, default=1e-3
         Relative duality gap to reach; of "landmark", over the span. "exact" solves up to 256 rows to rounding,
         "sodm" partitions of up to 1,024.
     max_iter : int, default=200
         Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
-    n_partitions : int or None, default=None
-        Partitions the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
-        256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows of a store in each; of "cascade", "dip" and
-        "dc" always the latter. Of "dsvrg", the partitions its hops go round; None: eight, fewer below 128 rows.
-    fan_in : int, default=4
-        Partitions that are merged into one.
-    n_landmarks : int or None, default=None
-        Rows whose kernel functions span the model of "landmark", else the most landmarks, and so strata, that
-        partitions are balanced by. None: 1,000, and 64. Of "dip", the most k-means clusters; None: 64.
-    landmarks : {"support", "uniform", "rp"}, default="support"
-        How "landmark" draws its landmarks. "support": a quarter of them alike among all rows, the others in proportion
-        to the dual variables that a rough solution over the first gives the rows. "uniform": all alike. "rp": by
-        randomly pivoted Cholesky among twenty times as many rows, each in proportion to what those before leave of its
-        κ(x, x). Machines of many classes share one set of landmarks, unless they are certified; "support" then is
-        "uniform".
-    certify : bool, default=False
-        Find ``dual_gap_`` after "landmark", by a pass over all pairs of rows. It takes the kernel of all active rows in
-        float64, O(n²), and is spread over the workers. Other solvers certify anyway.
     loo : bool, default=False
         Find what the model would say of each training row without having learned from it, and ``loo_score_``, in closed
         form; probabilities need it. Solvers "newton", "landmark" and "exact"; it costs about as much as a few of their
         steps.
-    step_size : {"auto", "bb"} or float, default="auto"
-        Step η of "svrg", "csvrg" and "dsvrg". "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights
-        c̃ scaled to mean 1; "bb" is Barzilai and Borwein's of every epoch, up to 1/L.
-    stage_steps : int or None, default=None
-        Steps of one hop of "dsvrg", before the next worker's turn. None: all rows of a partition.
-    coreset_size : int, default=1024
-        Rows that the snapshots of "csvrg" are made of, drawn from every stratum.
-    stop_at : int, default=1
-        End the tree at the first level of at most so many partitions; their models are averaged.
-    early_stop : bool, default=False
-        End the tree at the first level whose merged starts had all converged.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     fit_intercept : bool, default=True
@@ -168,7 +142,7 @@ class ODMClassifier(ProbabilisticClassifier):
     intercept_ : ndarray of shape (n_machines,)
     dual_gap_ : float
         Relative duality gap (P − D)/P of the whole problem, with P of the model as it predicts and D from the kernel in
-        float64; nan where it is not known: the tree ended above one partition, or the solver was "landmark" without
+        float64; nan where it is not known: the tree ended above one partition, or the solver was "landmark" without its
         ``certify``, and what its landmarks leave of the kernel, which is looked at where that costs little, is no bound
         below 0.1. Of several machines it is the worst's; of exact pairs of float32 rows the largest that twice the
         rounding error of kernel values, as a sample of them has it, allows.
@@ -208,6 +182,7 @@ class ODMClassifier(ProbabilisticClassifier):
     True
     """
 
+    _solvers: ClassVar[SolverClasses] = ODM_SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
@@ -216,20 +191,10 @@ class ODMClassifier(ProbabilisticClassifier):
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-        "solver": [StrOptions({"auto", *RECIPES})],
+        "solver": [SolverOptions(ODM_SOLVERS)],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "n_partitions": [Interval(Integral, 1, None, closed="left"), None],
-        "fan_in": [Interval(Integral, 2, None, closed="left")],
-        "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
-        "landmarks": [StrOptions({"support", *METHODS_OF_CHOICE})],
-        "certify": ["boolean"],
         "loo": ["boolean"],
-        "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")],
-        "stage_steps": [Interval(Integral, 1, None, closed="left"), None],
-        "coreset_size": [Interval(Integral, 1, None, closed="left")],
-        "stop_at": [Interval(Integral, 1, None, closed="left")],
-        "early_stop": ["boolean"],
         "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "multi_class": [StrOptions({"ovr", "ovo"}), None],
@@ -238,6 +203,8 @@ class ODMClassifier(ProbabilisticClassifier):
     }
     _instead: ClassVar[dict[str, str]] = {
         **ProbabilisticClassifier._instead,
+        **moved_parameters(ODM_SOLVERS),
+        "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
         "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
@@ -255,20 +222,10 @@ class ODMClassifier(ProbabilisticClassifier):
         lam: float = 1e4,
         upsilon: float = 0.2,
         theta: float = 0.2,
-        solver: str = "auto",
+        solver: str | SolverObject = "auto",
         tol: float = 1e-3,
         max_iter: int = 200,
-        n_partitions: int | None = None,
-        fan_in: int = 4,
-        n_landmarks: int | None = None,
-        landmarks: str = "support",
-        certify: bool = False,
         loo: bool = False,
-        step_size: float | str = "auto",
-        stage_steps: int | None = None,
-        coreset_size: int = 1024,
-        stop_at: int = 1,
-        early_stop: bool = False,
         scale: str | None = None,
         fit_intercept: bool = True,
         class_weight: dict[Any, float] | str | None = None,
@@ -292,17 +249,7 @@ class ODMClassifier(ProbabilisticClassifier):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
-        self.n_partitions = n_partitions
-        self.fan_in = fan_in
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.certify = certify
         self.loo = loo
-        self.step_size = step_size
-        self.stage_steps = stage_steps
-        self.coreset_size = coreset_size
-        self.stop_at = stop_at
-        self.early_stop = early_stop
         self.scale = scale
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
@@ -346,7 +293,7 @@ class ODMClassifier(ProbabilisticClassifier):
         if values.ndim != 1:
             raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.")
         models = [clone(self).set_params(lam=lam) for lam in values.tolist()]
-        if not models or self.kernel != "linear" or self.solver not in ("auto", "newton"):
+        if not models or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "newton"):
             raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
         for model in models:
             as_input_error(model._validate_params)
@@ -372,7 +319,7 @@ class ODMClassifier(ProbabilisticClassifier):
         """Weights and intercept of every machine to start from."""
         if not self.warm_start:
             return ()
-        if not is_linear(self.solver, self.kernel):
+        if not is_linear(solver_word(self.solver), self.kernel):
             raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
         if not hasattr(self, "coef_"):
             return ()
@@ -390,7 +337,7 @@ class ODMClassifier(ProbabilisticClassifier):
         return super()._trained(choice, data, fit)
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-        return choose_solver(self.solver, fit, rows, features)
+        return choose_solver(solver_word(self.solver), fit, rows, features)
 
     def _refuse_store(self, fit: ODMFit, store: Store) -> None:
         if self.kernel == "precomputed":

@@ -18,14 +18,17 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm.search_recipe import SearchFit, Splitter, train_search
+from dask_odm.estimators.odm.solver_objects import SODM, Exact, Landmark, Newton
 from dask_odm.estimators.odm.trials import Given
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
+from dask_odm.estimators.solver_objects import SolverClasses, SolverObject, SolverOptions, moved_parameters, solver_word
 from dask_odm.typing import Array
 
 SEARCH = Recipe(train_search)
+SEARCHED = (Exact, Landmark, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
 SHARED = (  # parameters that a fit with the settings found has, too
-    "kernel", "degree", "coef0", "solver", "tol", "max_iter", "n_landmarks", "loo", "scale", "fit_intercept",
+    "kernel", "degree", "coef0", "solver", "tol", "max_iter", "loo", "scale", "fit_intercept",
     "class_weight", "multi_class", "dtype", "random_state", "memory_limit", "scratch",
 )  # fmt: skip
 
@@ -59,14 +62,13 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Of the "poly" kernel.
     coef0 : float, default=1.0
         Of the "poly" kernel.
-    solver : {"auto", "exact", "landmark", "newton", "sodm"}, default="auto"
-        Of the last fit.
+    solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
+        Solver of the last fit: "auto", "exact", "landmark", "newton" or "sodm", or an object of `dask_odm.solvers`. Of
+        `Landmark` objects the trials have at most ``n_landmarks``; of several of them the best is chosen.
     tol : float, default=1e-3
         Relative duality gap of the last fit; trials are solved to 1e-2.
     max_iter : int, default=200
         Most steps of the last fit.
-    n_landmarks : int, array-like of int, or None, default=None
-        Landmarks of the last fit, and the most of a trial; or numbers to choose from.
     loo : bool, default=False
         Leave-one-out scores of the last fit, and probabilities, as in `ODMClassifier`.
     scale : {"minmax", "standard"} or None, default="minmax"
@@ -96,7 +98,7 @@ class ODMClassifierCV(ProbabilisticClassifier):
     ----------
     best_params_ : dict
         ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows; ``kernel`` and
-        ``n_landmarks`` where there are several to choose from. "linear" has no ``gamma`` and no ``n_landmarks``.
+        ``solver`` where there are several to choose from. "linear" has no ``gamma`` and no ``solver``.
         `ODMClassifier` scales only if told to: pass ``scale=search.scale`` with them.
     best_score_ : float
         Their score on the larger sample. Chosen as the best of many, it is a little too hopeful.
@@ -118,11 +120,17 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
     True
     """
 
+    _solvers: ClassVar[SolverClasses] = SEARCHED
+    _instead: ClassVar[dict[str, str]] = {
+        **ProbabilisticClassifier._instead,
+        **moved_parameters(SEARCHED),
+        "n_landmarks": "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a list of such objects "
+        "is chosen from.",
+    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **{name: ODMClassifier._parameter_constraints[name] for name in SHARED},
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), "array-like"],
-        "n_landmarks": [*ODMClassifier._parameter_constraints["n_landmarks"], "array-like"],
-        "solver": [StrOptions({"auto", "exact", "landmark", "newton", "sodm"})],
+        "solver": [SolverOptions(SEARCHED), "array-like"],
         **{name: ["array-like", None] for name in AXES},
         "cv": [
             Interval(Integral, 2, None, closed="left"),
@@ -147,10 +155,9 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         cv: Any = None,
         degree: int = 3,
         coef0: float = 1.0,
-        solver: str = "auto",
+        solver: Any = "auto",
         tol: float = 1e-3,
         max_iter: int = 200,
-        n_landmarks: Any = None,
         loo: bool = False,
         scale: str | None = "minmax",
         fit_intercept: bool = True,
@@ -175,7 +182,6 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
-        self.n_landmarks = n_landmarks
         self.loo = loo
         self.scale = scale
         self.fit_intercept = fit_intercept
@@ -195,9 +201,10 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return tags
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
-        kernels, landmarks = self._several("kernel"), self._several("n_landmarks")
-        first = {} if kernels is None else {"kernel": kernels[0]}
-        first |= {} if landmarks is None else {"n_landmarks": None}  # each setting has its own
+        kernels = self._several_kernels()
+        solvers = self._several_solvers()
+        first = {"kernel": self.kernel if kernels is None else kernels[0]}
+        first["solver"] = self.solver if solvers is None else solvers[0]
         shared = {name: getattr(self, name) for name in SHARED}
         plain = ODMClassifier(**shared | first)
 
@@ -207,13 +214,13 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
 
         return SearchFit(
             plain._settings(run),
-            self.solver,
+            solver_word(first["solver"]),
             self._axis("gammas"),
             self._axis("lams"),
             self._axis("upsilons"),
             self._axis("thetas"),
             kernels,
-            landmarks,
+            solvers,
             cv=self._splits(),
             multi_class=self.multi_class,
             machines=machines,
@@ -233,20 +240,38 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
                 f"cv must be a number, a splitter, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
             ) from error
 
-    def _several(self, name: str) -> tuple[Any, ...] | None:
-        """Values to choose from of a parameter that may be one value as well; None where it is."""
-        given = getattr(self, name)
-        if given is None or np.isscalar(given):
+    def _several_kernels(self) -> tuple[str, ...] | None:
+        """Return the kernels to choose from; None if one is given."""
+        if isinstance(self.kernel, str):
             return None
-        values = np.asarray(given, dtype=object)
-        if values.ndim != 1 or not len(values):
-            raise InputError(f"{name} must be one value, or a sequence of one or more. Got {given!r} instead.")
-        for value in values.tolist():
-            if value is None or not np.isscalar(value):
-                raise InputError(f"{name} must be a sequence of values to choose from. Got {given!r} instead.")
-            single: dict[str, Any] = {name: value}
-            as_input_error(type(self)(**single)._validate_params)
-        return tuple(dict.fromkeys(str(value) if name == "kernel" else int(value) for value in values))
+        kernels = self._sequence("kernel")
+        for kernel in kernels:
+            as_input_error(type(self)(kernel=kernel)._validate_params)
+        return tuple(dict.fromkeys(map(str, kernels)))
+
+    def _several_solvers(self) -> tuple[Landmark, ...] | None:
+        """Return the `Landmark` objects to choose from, one for each number of landmarks; None if one is given."""
+        if isinstance(self.solver, str | SolverObject):
+            return None
+        solvers = self._sequence("solver")
+        for solver in solvers:
+            if not isinstance(solver, Landmark):
+                raise InputError(f"solver must be one solver, or a sequence of dask_odm.solvers.Landmark objects to "
+                                 f"choose from. Got {solver!r} among them.")  # fmt: skip
+            as_input_error(solver.check)
+        by_count = {int(solver.n_landmarks): solver for solver in solvers}
+        if len({(solver.choice, solver.certify) for solver in solvers}) > 1:
+            raise InputError("the solvers to choose from may differ in n_landmarks only.")
+        return tuple(by_count.values())
+
+    def _sequence(self, name: str) -> list[Any]:
+        """Return the values of a parameter that holds several."""
+        values = np.asarray(getattr(self, name), dtype=object)
+        if values.ndim != 1 or not len(values) or any(value is None for value in values):
+            raise InputError(
+                f"{name} must be one value, or a sequence of one or more. Got {getattr(self, name)!r} instead."
+            )
+        return values.tolist()
 
     def _axis(self, name: str) -> tuple[float, ...] | None:
         """Values to choose from, each one that `ODMClassifier` takes."""

@@ -33,9 +33,6 @@ from dask_odm.estimators.odm.tree_rules import CASCADE, DC, DIP, SODM, TreeRule
 from dask_odm.solvers.exact import solver_bytes as exact_bytes
 
 logger = logging.getLogger("dask_odm")
-TREE = {"n_partitions", "fan_in", "stop_at", "early_stop"}
-LANDMARK = {"landmarks", "certify"}
-SVRG = {"step_size", "stage_steps", "coreset_size"}
 
 
 def _reads_few_values(shape: StoreShape, fit: ODMFit) -> bool:
@@ -57,47 +54,36 @@ def _spreads_partitions(fit: ODMFit) -> bool:
     return (fit.n_partitions or 1) > 1 and fit.kernel.is_named
 
 
-def _without(*groups: set[str]) -> frozenset[str]:
-    return frozenset[str]().union(*groups)
-
-
-def tree_recipe(rule: TreeRule, *unused: str) -> Recipe[ODMFit]:
+def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
     """The recipe of a tree of partitions."""
     return Recipe(
         partial(train_tree, rule=rule),
         reads=_reads_one_partition(rule),
         spreads=_spreads_partitions,
-        unused=_without(LANDMARK, SVRG, set(unused)),
     )
 
 
 RECIPES: dict[str, Recipe[ODMFit]] = {
     "sodm": tree_recipe(SODM),
-    "cascade": tree_recipe(CASCADE, "n_landmarks"),
+    "cascade": tree_recipe(CASCADE),
     "dip": tree_recipe(DIP),
-    "dc": tree_recipe(DC, "n_landmarks"),
+    "dc": tree_recipe(DC),
     "landmark": Recipe(
         train_landmark,
         reads=_reads_few_values,
-        unused=_without(TREE, SVRG),
         together=AT_LANDMARKS,
         at_once=machines_at_once,
     ),
-    "exact": Recipe(train_exact, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"}), together=PAIRS_AT_ONCE),
-    "newton": Recipe(
-        train_newton, linear=True, unused=_without(TREE, LANDMARK, SVRG, {"n_landmarks"}), together=SPARSE_AT_ONCE
-    ),
+    "exact": Recipe(train_exact, together=PAIRS_AT_ONCE),
+    "newton": Recipe(train_newton, linear=True, together=SPARSE_AT_ONCE),
     "dsvrg": Recipe(
         train_dsvrg,
         reads=_never_read,
         spreads=_spreads_partitions,
         linear=True,
-        unused=_without(LANDMARK, {"fan_in", "stop_at", "early_stop", "coreset_size"}),
     ),
-    "svrg": Recipe(
-        train_svrg, linear=True, unused=_without(TREE, LANDMARK, {"n_landmarks", "stage_steps", "coreset_size"})
-    ),
-    "csvrg": Recipe(train_csvrg, linear=True, unused=_without(TREE, LANDMARK, {"stage_steps"})),
+    "svrg": Recipe(train_svrg, linear=True),
+    "csvrg": Recipe(train_csvrg, linear=True),
 }
 
 LEAVE_OUT = ("newton", "landmark", "exact")  # solvers whose rows can be left out in closed form
@@ -146,9 +132,8 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit,
 
     A pair has few of the rows, so that pairs are learned exactly where the whole is too large for that.
     """
-    asked = fit.n_landmarks is not None or fit.landmarks != "support" or fit.certify
     together = replace(fit, loo=False)  # machines that leave rows out are learned one by one, but as small as all
-    if choice.solver != "landmark" or asked or not pairs_suit(data, together, scheme) or not are_quick(data, fit):
+    if choice.solver != "landmark" or not pairs_suit(data, together, scheme) or not are_quick(data, fit):
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
     logger.info("solver='exact': %s", why)
@@ -160,12 +145,8 @@ def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
     kernel = fit.kernel.kernel
     if kernel == "linear":
         return "newton", "the kernel is linear"
-    if fit.n_partitions is not None or fit.tree.stop_at > 1 or fit.tree.early_stop:
-        return "sodm", "partitions are asked for"
     if kernel == "precomputed":
         return "exact", "the kernel is precomputed"
-    if fit.n_landmarks is not None or fit.landmarks != "support" or fit.certify:
-        return "landmark", "landmarks are asked for"
     work = rows**2 * (features + 16)
     if work > EXACT_WORK:
         return "landmark", f"{rows} rows of {features} features are too many for their whole kernel matrix"

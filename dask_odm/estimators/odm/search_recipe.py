@@ -31,6 +31,7 @@ from dask_odm.estimators.odm.search import (
     Setting,
 )
 from dask_odm.estimators.odm.settings import ODMFit
+from dask_odm.estimators.odm.solver_objects import Landmark
 from dask_odm.estimators.odm.trials import TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.typing import Array
@@ -39,7 +40,7 @@ ROWS = (2000, 8000)  # of the sample of each stage
 LANDMARKS = (150, 300, 500)
 MORE_LANDMARKS = 1000  # of the last stage where it is of the larger sample
 NEEDED = 0.8  # of the landmarks of the larger sample: a kernel that needs more of them may need more than these
-PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "n_landmarks")
+PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
 MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
 T = TypeVar("T", int, float)
 Splitter = Callable[[Array], Given]  # makes splits of the labels of all rows
@@ -61,8 +62,8 @@ class SearchFit:
         What to choose from; None: that of ``fit``.
     gammas, lams, upsilons, thetas : tuple of float, or None
         What to choose from; None: ranges that come from the data.
-    landmarks : tuple of int, or None
-        Numbers to choose from; None: that of ``fit``.
+    solvers : tuple of Landmark, or None
+        What to choose from, one for each number of landmarks; None: that of ``fit``.
     cv : int, float, tuple of splits, what makes such of the rows' labels, or None
     machines : callable
         For a kernel, how more than two classes are learned, and what makes fitted attributes of several machines those
@@ -76,7 +77,7 @@ class SearchFit:
     upsilons: tuple[float, ...] | None
     thetas: tuple[float, ...] | None
     kernels: tuple[str, ...] | None
-    landmarks: tuple[int, ...] | None
+    solvers: tuple[Landmark, ...] | None
     cv: int | float | Given | Splitter | None
     multi_class: str | None
     machines: Callable[[str], tuple[Scheme, Callable[..., dict[str, Any]]]]
@@ -86,15 +87,26 @@ class SearchFit:
         return self.fit.run
 
     def identity(self) -> dict[str, Any]:
-        plain = {name: value for name, value in vars(self).items() if name not in ("fit", "machines")}
-        return plain | {"fit": self.fit.identity()}
+        plain = {name: value for name, value in vars(self).items() if name not in ("fit", "machines", "solvers")}
+        return plain | {"fit": self.fit.identity(), "landmarks": self.landmarks}
+
+    @property
+    def landmarks(self) -> tuple[int, ...] | None:
+        """Numbers of landmarks to choose from; None if one is given."""
+        return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
+
+    def solver_for(self, kernel: str) -> str:
+        """Return the word of the last fit's solver; a linear kernel among others has no landmarks."""
+        several = self.kernels is not None or self.solvers is not None
+        return "newton" if several and kernel == "linear" and self.solver == "landmark" else self.solver
 
 
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     """Search, and train with what was found."""
     axes = _axes(data, fit)
     for kernel in axes.kernels:
-        choose_solver(fit.solver, replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel)), 1, 1)  # or refuse
+        chosen = replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel))
+        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # or refuse
     cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
     _require_rows(cv, data.row_numbers[0])
     fit, splits = replace(fit, cv=cv), Splits(cv, fit.run.seed)
@@ -146,8 +158,12 @@ class _Trials:
     @property
     def searched(self) -> tuple[str, ...]:
         """Parameters that are searched for only where the user names several values."""
-        given = {"kernel": self._fit.kernels, "n_landmarks": self._fit.landmarks}
+        given = {"kernel": self._fit.kernels, "solver": self._fit.solvers}
         return tuple(name for name, values in given.items() if values is not None)
+
+    def solver_of(self, setting: Setting) -> Landmark | None:
+        """Return the solver of a setting; None if it is not searched for."""
+        return next((each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks), None)
 
     def sample(self, stage: int) -> Any:
         """The rows of a stage."""
@@ -190,7 +206,7 @@ class _Trials:
     @property
     def _most(self) -> int:
         """Landmarks that the last fit has at most."""
-        return self._fit.fit.n_landmarks or self._data.labelled_rows
+        return self._fit.fit.n_landmarks
 
     def go_on(self, setting: Setting) -> bool:
         """Whether there is a last stage: many more rows, left out one by one, or landmarks that a kernel needs."""
@@ -212,7 +228,7 @@ class _Trials:
         """The score on all rows; over landmarks, fewer of them and a larger gap tell which setting is better."""
         choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
-            few = min(LANDMARKS[WHOLE], fit.n_landmarks or LANDMARKS[WHOLE])
+            few = min(LANDMARKS[WHOLE], fit.n_landmarks)
             fit = replace(fit, n_landmarks=few, solver=replace(fit.solver, tol=max(TOL, fit.solver.tol)))
         score: float = choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
         return score
@@ -237,7 +253,7 @@ class _Trials:
             odm=ODMSettings(setting.share * data.total_weight, setting.upsilon, setting.theta),
             n_landmarks=setting.n_landmarks or fit.fit.n_landmarks,
         )
-        return choose_solver(fit.solver, chosen, data.rows, data.features), chosen
+        return choose_solver(fit.solver_for(setting.kernel), chosen, data.rows, data.features), chosen
 
 
 def _axes(data: TrainingData, fit: SearchFit) -> Axes:
@@ -272,7 +288,7 @@ def _setting(record: dict[str, Any]) -> Setting:
 def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
     """``cv_results_`` in the manner of scikit-learn's searches by halving: stages are ``iter``."""
     history, means = state.history, state.scores.mean(axis=1)
-    params = [_params(_setting(record), data, trials.searched) for record in history]
+    params = [_params(_setting(record), data, trials) for record in history]
     stages = np.array([record["stage"] for record in history])
     # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses
     k, g, s, u, t, n = state.points.T
@@ -292,12 +308,13 @@ def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[st
     }
 
 
-def _params(setting: Setting, data: TrainingData, searched: tuple[str, ...]) -> dict[str, Any]:
-    """What `ODMClassifier` takes for a setting: the kernel and landmarks where they are ``searched`` for."""
+def _params(setting: Setting, data: TrainingData, trials: _Trials) -> dict[str, Any]:
+    """Return what `ODMClassifier` takes for a setting: the kernel and the solver only if they are searched for."""
     linear = setting.kernel == "linear"
-    values = setting._asdict() | {"lam": setting.share * data.total_weight}
-    left_out = {"gamma", "n_landmarks"} if linear else set()
-    left_out |= {"kernel", "n_landmarks"} - set(searched)
+    solver = trials.solver_of(setting)
+    values = setting._asdict() | {"lam": setting.share * data.total_weight, "solver": solver}
+    left_out = {"gamma", "solver"} if linear else set()
+    left_out |= {"kernel", "solver"} - set(trials.searched)
     return {name: values[name] for name in PARAMS if name not in left_out}
 
 

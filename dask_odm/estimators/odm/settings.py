@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.odm.solver_objects import ODM_SOLVERS
+from dask_odm.estimators.solver_objects import own_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.losses import BandLoss
@@ -19,14 +21,12 @@ from dask_odm.solvers.svrg import SVRGSettings
 from dask_odm.strategies.tree import TreeSettings
 from dask_odm.typing import Array
 
-T = TypeVar("T")
 LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
-STRATA = 64  # most strata that partitions are balanced by
 
 
 @dataclass(frozen=True)
 class ODMFit:
-    """Settings of one fit.
+    """Settings of one fit; of a solver's parameters those that it does not have stay at their defaults.
 
     ``lams`` are those of a path, ``starts`` raw weights and intercept of every machine to start from: both of linear
     solvers only.
@@ -36,12 +36,14 @@ class ODMFit:
     kernel: KernelChoice
     odm: ODMSettings
     solver: SolverSettings
-    tree: TreeSettings
-    n_partitions: int | None = None
-    n_landmarks: int | None = None
-    landmarks: str = "support"
-    certify: bool = False
+    tree: TreeSettings = field(default_factory=TreeSettings)
     svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    n_partitions: int | None = None
+    n_strata: int = 64
+    n_clusters: int = 64
+    n_landmarks: int = 1000
+    choice: str = "support"
+    certify: bool = False
     loo: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
@@ -63,6 +65,7 @@ class ODMFit:
                     f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
                     f"{LEAST_LAM:g} and {MOST_LAM:g}."
                 )
+        own = own_parameters(model.solver, ODM_SOLVERS)
         return cls(
             run=run,
             kernel=KernelChoice(
@@ -75,14 +78,9 @@ class ODMFit:
             ),
             odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
-            tree=TreeSettings(int(model.fan_in), int(model.stop_at), bool(model.early_stop)),
-            n_partitions=_if_any(int, model.n_partitions),
-            n_landmarks=_if_any(int, model.n_landmarks),
-            landmarks=model.landmarks,
-            certify=bool(model.certify),
-            svrg=SVRGSettings(
-                _word_or_float(model.step_size), _if_any(int, model.stage_steps), int(model.coreset_size)
-            ),
+            tree=TreeSettings(**_fields_of(TreeSettings, own)),
+            svrg=SVRGSettings(**_fields_of(SVRGSettings, own)),
+            **_fields_of(cls, own),
             loo=bool(model.loo),
             lams=lams,
             starts=starts,
@@ -116,7 +114,7 @@ class ODMFit:
 
     def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
         """How rows are dealt to partitions: stratified by landmarks of the kernel."""
-        return StratifiedPartitioner(kernel, self.n_landmarks or STRATA, n_partitions, self.run.seed)
+        return StratifiedPartitioner(kernel, self.n_strata, n_partitions, self.run.seed)
 
     def loss(self, data: TrainingData) -> BandLoss:
         """The loss of a row of ``data`` by its score."""
@@ -124,8 +122,9 @@ class ODMFit:
         return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
 
 
-def _if_any(kind: Callable[[Any], T], value: Any) -> T | None:
-    return None if value is None else kind(value)
+def _fields_of(kind: type[Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a solver object that are fields of the dataclass ``kind``."""
+    return {each.name: own[each.name] for each in fields(kind) if each.name in own}
 
 
 def _word_or_float(value: Any) -> float | str:

@@ -23,7 +23,7 @@ from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.odm.as_predicted import weights_as_predicted
 from dask_odm.estimators.odm.finishing import finish_weights
 from dask_odm.estimators.odm.newton_recipe import start_weights
-from dask_odm.estimators.odm.settings import STRATA, ODMFit
+from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.base import Kernel
 from dask_odm.partition.strata import StratifiedPartitioner
 from dask_odm.problems.features import FeatureMap
@@ -48,7 +48,7 @@ def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by CSVRG on rows in memory."""
     held, features, kernel, scaled = _held_rows("csvrg", data, fit)
     size, seed = fit.svrg.coreset_size, fit.run.seed
-    few = min(fit.n_landmarks or STRATA, size)
+    few = min(fit.n_strata, size)
     strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
     chosen, factor = draw_coreset(strata, size, seed)
     problem = CoresetSteps(**_in_memory(held, features, scaled, fit), chosen=chosen, factor=factor)

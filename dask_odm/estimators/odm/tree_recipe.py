@@ -81,7 +81,7 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
     if parts == 1 and fit.n_partitions is None and asked:
         change = "change" if len(asked) > 1 else "changes"
         logger.warning(
-            "%s %s nothing: %d rows make one partition, and no tree. Give n_partitions (--n-partitions), or leave "
+            "%s %s nothing: %d rows make one partition, and no tree. Give solver=SODM(n_partitions=…), or leave "
             "%s out.", " and ".join(asked), change, rows, " and ".join(asked)
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.odm.settings import STRATA, ODMFit
+from dask_odm.estimators.odm.settings import ODMFit
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.given import Precomputed
 from dask_odm.partition.base import Partitioner
@@ -67,7 +67,7 @@ def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Parti
     """k-means clusters of the features, each dealt evenly."""
     if isinstance(kernel, Precomputed):
         raise InputError("solver='dip' groups rows by their features, which kernel='precomputed' has none of.")
-    return MeansPartitioner(fit.n_landmarks or STRATA, n_partitions, seed)
+    return MeansPartitioner(fit.n_clusters, n_partitions, seed)
 
 
 def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:

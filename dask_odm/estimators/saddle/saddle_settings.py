@@ -7,6 +7,8 @@ from typing import Any
 
 from dask_odm.estimators.fitting.kernel_choice import KernelChoice
 from dask_odm.estimators.fitting.run import FitRun
+from dask_odm.estimators.saddle.solver_objects import HULL_SOLVERS
+from dask_odm.estimators.solver_objects import own_parameters
 
 LINEAR = KernelChoice("linear")
 
@@ -20,11 +22,11 @@ class SaddleFit:
     offset: str
     tol: float
     max_iter: int
-    block_size: int | None
+    block_size: int | None = None
     n_clients: int | None = None
     kernel: KernelChoice = LINEAR
-    n_landmarks: int | None = None
-    landmarks: str = "rp"
+    n_landmarks: int = 1000
+    choice: str = "rp"
     alphas: tuple[float | None, ...] = ()
 
     @classmethod
@@ -36,8 +38,6 @@ class SaddleFit:
             offset=model.offset,
             tol=float(model.tol),
             max_iter=int(model.max_iter),
-            block_size=None if model.block_size is None else int(model.block_size),
-            n_clients=None if model.n_clients is None else int(model.n_clients),
             kernel=KernelChoice(
                 model.kernel,
                 model.gamma if isinstance(model.gamma, str) else float(model.gamma),
@@ -45,9 +45,8 @@ class SaddleFit:
                 float(model.coef0),
                 scale=model.scale,
             ),
-            n_landmarks=None if model.n_landmarks is None else int(model.n_landmarks),
-            landmarks=model.landmarks,
             alphas=alphas,
+            **own_parameters(model.solver, HULL_SOLVERS),
         )
 
     def of_machine(self, i: int, count: int, run: FitRun) -> SaddleFit:

@@ -20,7 +20,15 @@ from dask_odm.estimators.fitting.recipe import Choice
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
-from dask_odm.estimators.saddle.solvers_of_saddle import HULL_RECIPES, choose_hull_solver
+from dask_odm.estimators.saddle.solver_objects import HULL_SOLVERS
+from dask_odm.estimators.saddle.solvers_of_saddle import choose_hull_solver
+from dask_odm.estimators.solver_objects import (
+    SolverClasses,
+    SolverObject,
+    SolverOptions,
+    moved_parameters,
+    solver_word,
+)
 
 
 class SaddleSVC(StoreClassifier):
@@ -46,18 +54,14 @@ class SaddleSVC(StoreClassifier):
         Degree of the "poly" kernel.
     coef0 : float, default=1.0
         Constant of the "poly" kernel.
-    n_landmarks : int or None, default=None
-        Rows whose kernel functions span the model of a kernel that is not linear. None: 1,000.
-    landmarks : {"rp", "uniform"}, default="rp"
-        How landmarks are drawn. "rp": by randomly pivoted Cholesky among twenty times as many rows. "uniform": all
-        rows alike.
-    solver : {"auto", "mnp", "saddle", "gilbert"}, default="auto"
-        "mnp" is Wolfe's nearest point, a pass over the rows an iteration. "saddle" is the paper's: random blocks of
-        coordinates and multiplicative weights of the rows; for dense rows, or with clients, to whom the rows of a
-        store are dealt. "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer the
-        hulls are. "auto" is "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to
-        200,000 rows of 3 to 512 features), and for hard margins too but where these are wide: "saddle" then took 0.6
-        times as long at 10,000 rows of 128 features.
+    solver : {"auto", "mnp", "saddle", "gilbert"} or solver object, default="auto"
+        How the nearest points are found. A word takes the solver's defaults; an object of `dask_odm.solvers` says
+        more, such as ``Saddle(n_clients=20)``. "mnp" is Wolfe's nearest point, a pass over the rows an iteration.
+        "saddle" is the paper's. "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer
+        the hulls are.
+        "auto" is "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to 200,000 rows of
+        3 to 512 features), and for hard margins too but where these are wide: "saddle" then took 0.6 times as long at
+        10,000 rows of 128 features.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero, between the two classes. "kkt": half way between the scores at which the caps of the
         classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
@@ -67,12 +71,6 @@ class SaddleSVC(StoreClassifier):
         up to eight iterations more, for the offset's sake, whose error is but the root of the gap's.
     max_iter : int, default=10000
         Most iterations; of "saddle", sweeps over all coordinates.
-    block_size : int or None, default=None
-        Coordinates that a step of "saddle" moves at a time. None: all of them; the paper's steps move 1.
-    n_clients : int or None, default=None
-        Clients that the rows are dealt to, of "saddle" and "gilbert". Rows stay with their clients, on the workers;
-        vectors of features and numbers travel, and ``history_`` counts them. None: "saddle" has 20 over a store that
-        is not read into memory, and none otherwise.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model.
     class_weight : dict, "balanced" or None, default=None
@@ -148,20 +146,22 @@ class SaddleSVC(StoreClassifier):
     True
     """
 
+    _solvers: ClassVar[SolverClasses] = HULL_SOLVERS
+    _instead: ClassVar[dict[str, str]] = {
+        **StoreClassifier._instead,
+        **moved_parameters(HULL_SOLVERS),
+        "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…).",
+    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
         "kernel": [StrOptions({"linear", "rbf", "laplacian", "poly"})],
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
         "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
         "coef0": [Interval(Real, 0.0, None, closed="left")],
-        "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
-        "landmarks": [StrOptions({"rp", "uniform"})],
-        "solver": [StrOptions({"auto", *HULL_RECIPES})],
+        "solver": [SolverOptions(HULL_SOLVERS)],
         "offset": [StrOptions({"kkt", "midpoint"})],
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "block_size": [Interval(Integral, 1, None, closed="left"), None],
-        "n_clients": [Interval(Integral, 1, None, closed="left"), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "multi_class": [StrOptions({"ovr", "ovo"})],
         **RUN_CONSTRAINTS,
@@ -176,14 +176,10 @@ class SaddleSVC(StoreClassifier):
         gamma: float | str = "scale",
         degree: int = 3,
         coef0: float = 1.0,
-        n_landmarks: int | None = None,
-        landmarks: str = "rp",
-        solver: str = "auto",
+        solver: str | SolverObject = "auto",
         offset: str = "kkt",
         tol: float = 1e-3,
         max_iter: int = 10_000,
-        block_size: int | None = None,
-        n_clients: int | None = None,
         scale: str | None = None,
         class_weight: dict[Any, float] | str | None = None,
         multi_class: str = "ovo",
@@ -200,14 +196,10 @@ class SaddleSVC(StoreClassifier):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
         self.solver = solver
         self.offset = offset
         self.tol = tol
         self.max_iter = max_iter
-        self.block_size = block_size
-        self.n_clients = n_clients
         self.scale = scale
         self.class_weight = class_weight
         self.multi_class = multi_class
@@ -221,7 +213,8 @@ class SaddleSVC(StoreClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.solver != "saddle" or self.n_clients is not None
+        by_clients = getattr(self.solver, "n_clients", None) is not None
+        tags.input_tags.sparse = by_clients or solver_word(self.solver) != "saddle"
         return tags
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:
@@ -246,7 +239,7 @@ class SaddleSVC(StoreClassifier):
         """
         values = as_input_error(lambda: [None if alpha is None else float(alpha) for alpha in alphas])
         models = [clone(self).set_params(alpha=alpha) for alpha in values]
-        if not models or self.kernel != "linear" or self.solver not in ("auto", "mnp"):
+        if not models or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
             raise InputError(
                 "alpha_path takes one alpha at least, and needs kernel='linear' with solver='mnp' or 'auto'."
             )
@@ -261,4 +254,4 @@ class SaddleSVC(StoreClassifier):
         return SaddleFit.of(self, run, more.get("alphas", ()))
 
     def _choose(self, fit: SaddleFit, rows: int, features: int) -> Choice[SaddleFit]:
-        return choose_hull_solver(self.solver, fit)
+        return choose_hull_solver(solver_word(self.solver), fit)

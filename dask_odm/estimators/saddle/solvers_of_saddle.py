@@ -10,24 +10,14 @@ from dask_odm.estimators.saddle.nearest_recipe import train_nearest_point
 from dask_odm.estimators.saddle.saddle_settings import SaddleFit
 from dask_odm.estimators.saddle.span_recipe import train_in_span
 
-KERNEL_ONLY = frozenset({"gamma", "degree", "coef0", "n_landmarks", "landmarks"})
-
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
-    "mnp": Recipe(train_nearest_point, linear=True, unused=KERNEL_ONLY | {"block_size", "n_clients"}),
-    "saddle": Recipe(
-        train_saddle_point, reads=reads_for_one, spreads=spreads_to_clients, linear=True, unused=KERNEL_ONLY
-    ),
-    "gilbert": Recipe(
-        train_gilbert,
-        reads=reads_for_one,
-        spreads=spreads_to_clients,
-        linear=True,
-        unused=KERNEL_ONLY | {"block_size"},
-    ),
+    "mnp": Recipe(train_nearest_point, linear=True),
+    "saddle": Recipe(train_saddle_point, reads=reads_for_one, spreads=spreads_to_clients, linear=True),
+    "gilbert": Recipe(train_gilbert, reads=reads_for_one, spreads=spreads_to_clients, linear=True),
 }
 
 
-SPAN_RECIPE: Recipe[SaddleFit] = Recipe(train_in_span, unused=frozenset({"block_size", "n_clients"}))
+SPAN_RECIPE: Recipe[SaddleFit] = Recipe(train_in_span)
 
 
 def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:

@@ -32,7 +32,6 @@ from dask_odm.problems.primal import block_rows, group_count
 from dask_odm.problems.row_passes import ThreadPasses
 from dask_odm.typing import Array
 
-LANDMARKS = 1000
 PIVOT_ROWS = 20  # candidate rows per landmark
 ADVICE = "Use a smaller n_landmarks, more memory, or a store that is not read into memory."
 
@@ -45,12 +44,12 @@ def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
     MemoryLimitError
         Coordinates of rows in memory, or a pass over a store, do not fit.
     """
-    count = min(data.rows, fit.n_landmarks or LANDMARKS)
+    count = min(data.rows, fit.n_landmarks)
     with single_threaded_blas, rescaling_advised():
         _require(data, count)
         seen = data.seen_by(fit.kernel)
-        pool = seen.pivots(count, fit.landmarks)
-        landmarks = choose(seen.kernel, pool, count, method=fit.landmarks, seed=fit.run.seed, rows=PIVOT_ROWS * count)
+        pool = seen.pivots(count, fit.choice)
+        landmarks = choose(seen.kernel, pool, count, method=fit.choice, seed=fit.run.seed, rows=PIVOT_ROWS * count)
         raw, numbers = seen.chosen_pivots(landmarks.index)
         problem = checked(_hulls(seen, landmarks, fit))
         trained = finish(problem, solved(problem, data, fit), data, fit, partial(_model, seen, landmarks, raw))

@@ -9,6 +9,7 @@ from dask_odm import ODMClassifier
 from dask_odm.data.rows import scaled
 from dask_odm.data.rows.scaled import ScaledRows
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.solvers import SODM, Landmark
 
 
 def test_every_way_to_read_gives_the_rows_of_a_scaled_copy():
@@ -34,10 +35,10 @@ def test_every_way_to_read_gives_the_rows_of_a_scaled_copy():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"solver": "landmark", "n_landmarks": 30},
-        {"solver": "landmark", "n_landmarks": 30, "landmarks": "rp"},
+        {"solver": Landmark(30)},
+        {"solver": Landmark(30, choice="rp")},
         {"solver": "exact"},
-        {"solver": "sodm", "n_partitions": 2},
+        {"solver": SODM(2)},
     ],
     ids=str,
 )

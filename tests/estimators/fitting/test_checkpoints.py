@@ -16,6 +16,7 @@ from dask_odm import InputError, ODMClassifier, StoreError
 from dask_odm.estimators.fitting.checkpoints import open_steps, sole_writer
 from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.persistence import load_state, save_state
+from dask_odm.solvers import SODM
 from dask_odm.solvers.step_log import step_record
 
 
@@ -109,14 +110,15 @@ def stop(event):
         sys.stdin.read()
 
 X = np.random.default_rng(0).normal(size=(60, 3))
-odm.ODMClassifier(n_partitions=4, random_state=0, checkpoint=sys.argv[1], callbacks=[stop]).fit(X, X[:, 0] > 0)
+model = odm.ODMClassifier(solver=odm.solvers.SODM(4), random_state=0, checkpoint=sys.argv[1], callbacks=[stop])
+model.fit(X, X[:, 0] > 0)
 """
 
 
 def test_a_second_fit_is_refused_while_the_first_lives(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 3))
     path = tmp_path / "c.zarr"
-    model = ODMClassifier(n_partitions=4, random_state=0, checkpoint=path, resume=True)
+    model = ODMClassifier(solver=SODM(4), random_state=0, checkpoint=path, resume=True)
     command = [sys.executable, "-c", CLIENT, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
@@ -124,7 +126,7 @@ def test_a_second_fit_is_refused_while_the_first_lives(tmp_path):
         for name in (path, tmp_path / "." / "c.zarr"):
             with pytest.raises(InputError, match=r"checkpoint '.*c\.zarr' is written by another fit; wait until"):
                 model.set_params(checkpoint=name).fit(X, X[:, 0] > 0)
-        ODMClassifier(n_partitions=4, checkpoint=tmp_path / "other.zarr").fit(X, X[:, 0] > 0)
+        ODMClassifier(solver=SODM(4), checkpoint=tmp_path / "other.zarr").fit(X, X[:, 0] > 0)
         first.kill()
     model.fit(X, X[:, 0] > 0)
     assert sorted(os.listdir(tmp_path)) == ["c.zarr", "other.zarr"]

@@ -25,7 +25,7 @@ def stop(event):
         print("solving", flush=True)
         sys.stdin.read()
 
-odm.ODMClassifier(n_partitions=4, random_state=0, scratch=sys.argv[2], callbacks=[stop]).fit(sys.argv[1])
+odm.ODMClassifier(solver=odm.solvers.SODM(4), random_state=0, scratch=sys.argv[2], callbacks=[stop]).fit(sys.argv[1])
 """
 LASTING = """
 import sys

@@ -16,6 +16,7 @@ from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.inputs import checks
 from dask_odm.estimators.odm.finishing import unfinished
 from dask_odm.problems.odm import Point
+from dask_odm.solvers import SODM
 from dask_odm.solvers.base import Solution
 from estimators.odm.models import SETTINGS
 from small_problems import blobs
@@ -196,7 +197,7 @@ REFITS = {
     "nan": ({}, lambda X, y: (np.where(X > 2, np.nan, X)[:, :2], y), "missing values"),
     "parameter": ({"gamma": -1.0}, lambda X, y: (X[:, :2], y), "'gamma' parameter"),
     "memory": ({"memory_limit": 1000}, lambda X, y: (X[:, :2], np.where(y > 0, "a", "b")), "kiB"),
-    "partitions": ({"n_partitions": 91}, lambda X, y: (X[:, :2], y), "n_partitions"),
+    "partitions": ({"solver": SODM(91)}, lambda X, y: (X[:, :2], y), "n_partitions"),
     "callbacks": ({"callbacks": [3]}, lambda X, y: (X[:, :2], y), "callbacks"),
     "weights": ({"class_weight": {"x": 1}}, lambda X, y: (X[:, :2], np.where(y > 0, "a", "b")), "class_weight"),
     "overflow": ({"gamma": 0.5}, lambda X, y: ((X * 1e37).astype("f4"), np.where(y > 0, 3, 4)), "overflows float32"),
@@ -229,12 +230,12 @@ def test_a_failed_refit_from_a_store_leaves_the_old_model(rows, tmp_path):
     other = store_of(tmp_path / "a.zarr", X, np.where(y > 0, "yes", "no"), names=["a", "b"])
     model = ODMClassifier(**SETTINGS).fit(*rows)
     before, decisions = state(model), model.decision_function(rows[0])
-    for bad in ({"n_partitions": 41}, {"class_weight": {"none": 1.0}}, {"memory_limit": 1000}):
+    for bad in ({"solver": SODM(41)}, {"class_weight": {"none": 1.0}}, {"memory_limit": 1000}):
         with pytest.raises(DaskODMError, match=r"n_partitions|class_weight|kiB"):
-            model.set_params(n_partitions=2, class_weight=None, memory_limit=None).set_params(**bad).fit(other.path)
+            model.set_params(solver=SODM(2), class_weight=None, memory_limit=None).set_params(**bad).fit(other.path)
         assert all(state(model)[name] is before[name] for name in before)
         np.testing.assert_array_equal(model.decision_function(rows[0]), decisions)
-    model.set_params(n_partitions=2, class_weight=None, memory_limit=None).fit(other.path)
+    model.set_params(solver=SODM(2), class_weight=None, memory_limit=None).fit(other.path)
     assert model.n_features_in_ == 2
     assert model.classes_.tolist() == ["no", "yes"]
 

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from dask_odm import InputError, ODMClassifier, SaddleSVC, ingest, open_store
+from dask_odm.solvers import SODM
 
 GRID = {"lam": [1e2, 1e4]}
 
@@ -70,8 +71,8 @@ def test_predictions_of_a_frame_keep_the_lengths_that_it_knows(rows):
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"stop_at": 4}, r"stop_at=4 changes nothing: 80 rows make one partition.*--n-partitions"),
-        ({"stop_at": 2, "early_stop": True}, r"stop_at=2 and early_stop=True change nothing"),
+        ({"solver": SODM(stop_at=4)}, r"stop_at=4 changes nothing: 80 rows make one partition.*SODM\(n_partitions=…\)"),
+        ({"solver": SODM(stop_at=2, early_stop=True)}, r"stop_at=2 and early_stop=True change nothing"),
         ({"lam": 1e-3}, r"next to nothing was learned with lam=0\.001"),
         ({"kernel": "linear", "lam": 1e-4}, r"next to nothing was learned"),
     ],
@@ -90,6 +91,6 @@ def test_features_that_say_nothing_are_said_to_and_no_larger_lam_is_advised(capl
 
 
 def test_what_was_asked_for_is_not_commented(rows, caplog):
-    ODMClassifier(n_partitions=4, stop_at=2).fit(*rows)
-    ODMClassifier(n_partitions=1, early_stop=True).fit(*rows)
+    ODMClassifier(solver=SODM(4, stop_at=2)).fit(*rows)
+    ODMClassifier(solver=SODM(1, early_stop=True)).fit(*rows)
     assert caplog.messages == []

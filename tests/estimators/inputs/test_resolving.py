@@ -15,6 +15,7 @@ from dask_odm import ODMClassifier, Store, open_store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.inputs import resolving as inputs
+from dask_odm.solvers import SODM
 from estimators.odm.models import SETTINGS
 from small_stores import store_of
 
@@ -85,10 +86,10 @@ FORMS = {
 @pytest.mark.parametrize(
     "form", ["lists", "fortran order", "dask and numpy", "unknown chunks", "sliced store", "store"]
 )
-@pytest.mark.parametrize("parts", [None, 5])
-def test_every_form_gives_the_same_model(rows, path, model, form, parts):
+@pytest.mark.parametrize("solver", ["auto", SODM(5)], ids=str)
+def test_every_form_gives_the_same_model(rows, path, model, form, solver):
     X, y = FORMS[form](*rows, path)
-    other = ODMClassifier(**SETTINGS, n_partitions=parts).fit(X, y)
+    other = ODMClassifier(**SETTINGS, solver=solver).fit(X, y)
     np.testing.assert_allclose(other.decision_function(rows[0]), model.decision_function(rows[0]), atol=1e-8)
     np.testing.assert_array_equal(other.classes_, [-1.0, 1.0])
     assert other.n_features_in_ == 3
@@ -119,22 +120,22 @@ def test_a_slice_of_a_store_keeps_its_feature_names(path):
     assert fitted.feature_names_in_.tolist() == NAMES
 
 
-@pytest.mark.parametrize("parts", [None, 5])
+@pytest.mark.parametrize("solver", ["auto", SODM(5)], ids=str)
 @pytest.mark.parametrize("scale", ["minmax", "standard"])
-def test_weights_of_a_store_count_as_they_do_in_memory(rows, weight, weighted_path, parts, scale):
+def test_weights_of_a_store_count_as_they_do_in_memory(rows, weight, weighted_path, solver, scale):
     """Scaling and gamma included: a row of weight zero is dropped, one of weight two is two."""
-    settings = {"scale": scale, "n_partitions": parts, "random_state": 0}
+    settings = {"scale": scale, "solver": solver, "random_state": 0}
     expected = ODMClassifier(**settings).fit(*rows, weight).decision_function(rows[0])
     for X in (weighted_path, open_store(weighted_path)):
         fitted = ODMClassifier(**settings).fit(X)
         np.testing.assert_allclose(fitted.decision_function(rows[0]), expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("parts", [None, 5])
+@pytest.mark.parametrize("solver", ["auto", SODM(5)], ids=str)
 @pytest.mark.parametrize("class_weight", [None, "balanced", {-1.0: 0.5, 1.0: 2.0}], ids=str)
-def test_weights_count_in_every_form(rows, weight, weighted_path, parts, class_weight):
+def test_weights_count_in_every_form(rows, weight, weighted_path, solver, class_weight):
     X, y = rows
-    settings = {**SETTINGS, "n_partitions": parts, "class_weight": class_weight}
+    settings = {**SETTINGS, "solver": solver, "class_weight": class_weight}
     expected = ODMClassifier(**settings).fit(X, y, weight).decision_function(X)
     lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (X, y, weight)]
     for arguments in (lazy, [weighted_path], [open_store(weighted_path)], [dataset(X, y, weight=("sample", weight))]):
@@ -142,13 +143,13 @@ def test_weights_count_in_every_form(rows, weight, weighted_path, parts, class_w
         np.testing.assert_allclose(fitted.decision_function(X), expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("parts", [None, 4])
-def test_large_dask_arrays_go_through_a_store(rows, monkeypatch, model, parts):
+@pytest.mark.parametrize("solver", ["auto", SODM(4)], ids=str)
+def test_large_dask_arrays_go_through_a_store(rows, monkeypatch, model, solver):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
     X, y = rows
     labels = np.where(y > 0, "yes", "no")
     lazy = [da.from_array(a, chunks=(31, *a.shape[1:])) for a in (X, labels)]
-    fitted = ODMClassifier(**SETTINGS, n_partitions=parts).fit(*lazy)
+    fitted = ODMClassifier(**SETTINGS, solver=solver).fit(*lazy)
     np.testing.assert_allclose(fitted.decision_function(X), model.decision_function(X), atol=1e-8)
     assert fitted.predict(X).tolist() == np.where(model.predict(X) > 0, "yes", "no").tolist()
 
@@ -157,20 +158,20 @@ def test_a_store_of_any_labels(rows, tmp_path):
     X, y = rows
     for i, labels in enumerate(([0.5, 2.5], ["no", "yes"], [False, True], [3, 7])):
         store = store_of(tmp_path / f"{i}.zarr", X, np.array(labels, dtype=object)[(y > 0).astype(int)])
-        for parts in (None, 3):
-            fitted = ODMClassifier(**SETTINGS, n_partitions=parts).fit(store.path)
+        for solver in ("auto", SODM(3)):
+            fitted = ODMClassifier(**SETTINGS, solver=solver).fit(store.path)
             assert fitted.classes_.tolist() == labels
             assert fitted.score(store.path) > 0.8
 
 
-@pytest.mark.parametrize("parts", [None, 3])
-def test_rows_without_a_label_are_left_out(rows, tmp_path, parts):
+@pytest.mark.parametrize("solver", ["auto", SODM(3)], ids=str)
+def test_rows_without_a_label_are_left_out(rows, tmp_path, solver):
     X, y = rows
     labels = y.astype(object)
     labels[::6] = None
     store, known = store_of(tmp_path / "a.zarr", X, labels), labels != None  # noqa: E711
     expected = ODMClassifier(**SETTINGS).fit(X[known], y[known]).decision_function(X)
-    fitted = ODMClassifier(**SETTINGS, n_partitions=parts).fit(store.path)
+    fitted = ODMClassifier(**SETTINGS, solver=solver).fit(store.path)
     np.testing.assert_allclose(fitted.decision_function(X), expected, atol=1e-8)
     assert known[fitted.support_].all()
 
@@ -337,7 +338,7 @@ def test_all_weights_zero_in_every_form(rows, tmp_path, monkeypatch):
         ODMClassifier().fit(*lazy)
     half = (rows[1] > 0).astype(float)
     with pytest.raises(InputError, match=r"all rows of class -1\.0 have weight zero"):
-        ODMClassifier(n_partitions=3).fit(store_of(tmp_path / "b.zarr", *rows, weight=half).path)
+        ODMClassifier(solver=SODM(3)).fit(store_of(tmp_path / "b.zarr", *rows, weight=half).path)
 
 
 def test_features_in_another_order_are_refused(tmp_path):

@@ -12,6 +12,7 @@ from dask_odm import ODMClassifier
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.odm import landmark_recipe as landmark
 from dask_odm.events import Progress
+from dask_odm.solvers import Landmark
 from small_stores import store_of
 
 SETTINGS = {"gamma": 0.5, "random_state": 0}
@@ -41,8 +42,9 @@ def distance(model: ODMClassifier, X: np.ndarray, y: np.ndarray, **settings: obj
 def test_certificates_are_never_less_than_the_distance(lam, upsilon, count, dtype):
     X, y = rings(800, dtype)
     settings = {"lam": lam, "upsilon": upsilon}
-    options = SETTINGS | settings | {"solver": "landmark", "n_landmarks": count, "tol": 1e-4}
-    certified, bound = (ODMClassifier(certify=certify, **options).fit(X, y) for certify in (True, False))
+    options = SETTINGS | settings | {"tol": 1e-4}
+    solvers = Landmark(count, certify=True), Landmark(count)
+    certified, bound = (ODMClassifier(solver=solver, **options).fit(X, y) for solver in solvers)
     np.testing.assert_array_equal(certified.dual_coef_, bound.dual_coef_)
     least = distance(certified, X, y, **settings) - 1e-9
     assert certified.dual_gap_ >= least
@@ -55,15 +57,15 @@ def test_certificates_are_never_less_than_the_distance(lam, upsilon, count, dtyp
 def test_the_bound_means_something_where_landmarks_leave_little():
     X, y = rings(600)
     X = np.round(X, 1)[:, :1]  # few different rows
-    model = ODMClassifier(solver="landmark", n_landmarks=600, lam=100.0, tol=1e-6, **SETTINGS).fit(X, y)
+    model = ODMClassifier(solver=Landmark(600), lam=100.0, tol=1e-6, **SETTINGS).fit(X, y)
     assert 0 <= model.dual_gap_ <= 1e-3
 
 
 def test_it_says_that_it_does_not_know(monkeypatch):
     X, y = rings(600)
-    assert math.isnan(ODMClassifier(solver="landmark", n_landmarks=8, lam=1e5, **SETTINGS).fit(X, y).dual_gap_)
+    assert math.isnan(ODMClassifier(solver=Landmark(8), lam=1e5, **SETTINGS).fit(X, y).dual_gap_)
     monkeypatch.setattr(landmark, "is_cheap", lambda n, r: False)
-    assert math.isnan(ODMClassifier(solver="landmark", n_landmarks=600, lam=10.0, **SETTINGS).fit(X, y).dual_gap_)
+    assert math.isnan(ODMClassifier(solver=Landmark(600), lam=10.0, **SETTINGS).fit(X, y).dual_gap_)
 
 
 def test_of_a_store_it_is_that_of_rows_in_memory(tmp_path, monkeypatch):
@@ -71,7 +73,7 @@ def test_of_a_store_it_is_that_of_rows_in_memory(tmp_path, monkeypatch):
     weight = np.random.default_rng(1).uniform(0.0, 2.0, 1500).round(1)
     labels = np.array([None if i % 40 == 0 else int(v) for i, v in enumerate(y)], dtype=object)
     store = store_of(tmp_path / "a.zarr", X, labels, weight=weight)
-    options = SETTINGS | {"solver": "landmark", "n_landmarks": 1500, "lam": 100.0, "tol": 1e-5, "certify": True}
+    options = SETTINGS | {"solver": Landmark(1500, certify=True), "lam": 100.0, "tol": 1e-5}
     in_memory = ODMClassifier(**options).fit(store)
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
     heard: list = []

@@ -15,12 +15,13 @@ from sklearn.preprocessing import MaxAbsScaler
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError
+from dask_odm.solvers import SODM
 from estimators.odm.models import SETTINGS
 from small_problems import blobs
 from small_stores import store_of
 
 GAMMA = SETTINGS["gamma"]
-PARTS = pytest.mark.parametrize("parts", [None, 4])
+SOLVERS = pytest.mark.parametrize("solver", ["auto", SODM(4)], ids=["auto", "sodm"])
 NAMED = ["rbf", "laplacian", "poly", "linear"]
 
 
@@ -38,13 +39,13 @@ def new() -> np.ndarray:
 # Precomputed values and callables -----------------------------------------------------------------------------
 
 
-@PARTS
+@SOLVERS
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_precomputed_and_callable_are_the_kernel_by_name(rows, new, parts, fit_intercept, weighted):
+def test_precomputed_and_callable_are_the_kernel_by_name(rows, new, solver, fit_intercept, weighted):
     X, y = rows
     weight = np.random.default_rng(0).integers(0, 4, 90).astype(float) if weighted else None
-    settings = {**SETTINGS, "n_partitions": parts, "fit_intercept": fit_intercept, "random_state": 0, "tol": 1e-10}
+    settings = {**SETTINGS, "solver": solver, "fit_intercept": fit_intercept, "random_state": 0, "tol": 1e-10}
     named = ODMClassifier(**settings).fit(X, y, weight)
     called = ODMClassifier(gaussian, **settings).fit(X, y, weight)
     looked_up = ODMClassifier("precomputed", **settings).fit(gaussian(X, X), y, weight)
@@ -169,10 +170,10 @@ def test_kernels_of_this_process_do_not_go_to_workers(rows, tmp_path, monkeypatc
     given = gaussian(X, X) if kernel == "precomputed" else X
     path = store_of(tmp_path / "a.zarr", given, y).path
     with pytest.raises(InputError, match="needs rows in memory, not a store"):
-        ODMClassifier(kernel, n_partitions=4).fit(path)
+        ODMClassifier(kernel, solver=SODM(4)).fit(path)
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
     with pytest.raises(InputError, match=r"kernel.* needs rows in memory"):
-        ODMClassifier(kernel, n_partitions=4).fit(da.from_array(given, chunks=(30, -1)), da.from_array(y, chunks=30))
+        ODMClassifier(kernel, solver=SODM(4)).fit(da.from_array(given, chunks=(30, -1)), da.from_array(y, chunks=30))
     if callable(kernel):
         with pytest.raises(InputError, match="kernel needs rows in memory, not a fit with a checkpoint"):
             ODMClassifier(kernel, checkpoint=tmp_path / "c.zarr").fit(X, y)
@@ -198,13 +199,12 @@ SCALES = (None, "minmax", "standard")  # of which the last shifts no sparse rows
 ALIKE = [(kernel, scale) for kernel in NAMED for scale in SCALES if (kernel, scale) != ("linear", "standard")]
 
 
-@pytest.mark.filterwarnings("ignore:solver=.* has no use for")
-@PARTS
+@SOLVERS
 @pytest.mark.parametrize(("kernel", "scale"), ALIKE)
-def test_sparse_rows_give_the_model_of_dense_rows(rows, new, kernel, scale, parts):
+def test_sparse_rows_give_the_model_of_dense_rows(rows, new, kernel, scale, solver):
     X, y, new = thinned(rows[0]), rows[1], thinned(new)
     weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
-    settings = {**SETTINGS, "scale": scale, "n_partitions": parts, "random_state": 0, "tol": 1e-11}
+    settings = {**SETTINGS, "scale": scale, "solver": solver, "random_state": 0, "tol": 1e-11}
     dense, sparse = (ODMClassifier(kernel, **settings).fit(given, y, weight) for given in (X, csr_array(X)))
     expected = dense.decision_function(new)
     for model, given in ((sparse, new), (sparse, csr_array(new)), (dense, csr_matrix(new)), (sparse, csc_matrix(new))):
@@ -292,7 +292,7 @@ def test_sparse_values_that_are_not_finite_have_a_place(rows, value, what):
 
 def test_sparse_rows_with_checkpoints(rows, tmp_path):
     X = csr_array(thinned(rows[0]))
-    settings = {**SETTINGS, "n_partitions": 4, "random_state": 0, "checkpoint": tmp_path / "c.zarr"}
+    settings = {**SETTINGS, "solver": SODM(4), "random_state": 0, "checkpoint": tmp_path / "c.zarr"}
     model = ODMClassifier(**settings).fit(X, rows[1])
     resumed = ODMClassifier(**settings, resume=True).fit(X, rows[1])
     np.testing.assert_array_equal(resumed.dual_coef_, model.dual_coef_)

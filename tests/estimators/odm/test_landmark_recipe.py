@@ -19,6 +19,7 @@ from dask_odm.problems.losses import BandLoss
 from dask_odm.problems.odm import ODMSettings
 from dask_odm.problems.span import SpanProblem
 from dask_odm.problems.span_query import TILE_BYTES, SpanQuery
+from dask_odm.solvers import Landmark
 from dask_odm.solvers.span_newton import carried_over, rough_solution, solve_landmark, start_rows
 
 SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0}
@@ -43,7 +44,7 @@ def test_all_rows_as_landmarks_give_the_exact_model(kernel, scale):
 
 def test_few_landmarks_predict_nearly_as_well_and_are_the_support():
     X, y = rings(3000)
-    model = ODMClassifier(solver="landmark", n_landmarks=60, **SETTINGS).fit(X[:2000], y[:2000])
+    model = ODMClassifier(solver=Landmark(60), **SETTINGS).fit(X[:2000], y[:2000])
     exact = ODMClassifier(**SETTINGS).fit(X[:2000], y[:2000])
     assert len(model.support_) <= 60
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
@@ -53,7 +54,7 @@ def test_few_landmarks_predict_nearly_as_well_and_are_the_support():
 
 def test_weights_sparse_rows_and_float32():
     X, y = rings()
-    options = {"solver": "landmark", "tol": 1e-10, "n_landmarks": 500} | SETTINGS
+    options = {"solver": Landmark(500), "tol": 1e-10} | SETTINGS
     twice = ODMClassifier(**options).fit(np.vstack([X, X[:100]]), np.concatenate([y, y[:100]]))
     weighted = ODMClassifier(**options).fit(X, y, sample_weight=np.where(np.arange(400) < 100, 2.0, 1.0))
     np.testing.assert_allclose(weighted.decision_function(X), twice.decision_function(X), rtol=0, atol=1e-3)
@@ -79,12 +80,12 @@ def test_refused():
         ODMClassifier(solver="landmark", memory_limit="100kB").fit(X, y)
     ODMClassifier(solver="landmark", memory_limit="1MB").fit(X, y)
     with pytest.raises(MemoryLimitError, match=r"Choosing 60 landmarks needs .* free for it. Use a smaller"):
-        ODMClassifier(solver="landmark", memory_limit="1MB", landmarks="rp").fit(X, y)
+        ODMClassifier(solver=Landmark(choice="rp"), memory_limit="1MB").fit(X, y)
 
 
 def test_more_landmarks_than_rows_are_told_of(caplog):
     caplog.set_level("INFO", logger="dask_odm")
-    ODMClassifier(solver="landmark", n_landmarks=500, **SETTINGS).fit(*rings(60))
+    ODMClassifier(solver=Landmark(500), **SETTINGS).fit(*rings(60))
     assert "n_landmarks=500 is more than the 60 different rows: each may be one" in caplog.messages
 
 
@@ -105,7 +106,7 @@ def test_kernels_that_span_nothing_are_an_error(kernel, X):
 def test_memory_changes_no_bit():
     X, y = rings(3000)
     found = {
-        ODMClassifier(solver="landmark", n_landmarks=100, memory_limit=limit, **SETTINGS).fit(X, y).dual_coef_.tobytes()
+        ODMClassifier(solver=Landmark(100), memory_limit=limit, **SETTINGS).fit(X, y).dual_coef_.tobytes()
         for limit in ("2MB", "1GB")
     }
     assert len(found) == 1
@@ -115,7 +116,7 @@ def test_memory_changes_no_bit():
 def test_merged_rows_are_the_same_problem(choice):
     """Repeated rows are one of their weight; which rows become landmarks is all that may differ."""
     X, y = rings(150)
-    options = SETTINGS | {"solver": "landmark", "landmarks": choice, "n_landmarks": 600, "tol": 1e-12}
+    options = SETTINGS | {"solver": Landmark(600, choice=choice), "tol": 1e-12}
     once = ODMClassifier(**options).fit(X, y, sample_weight=np.full(150, 3.0))
     thrice = ODMClassifier(**options).fit(np.vstack([X, X, X]), np.tile(y, 3))
     np.testing.assert_allclose(thrice.decision_function(X), once.decision_function(X), rtol=0, atol=1e-4)
@@ -124,7 +125,7 @@ def test_merged_rows_are_the_same_problem(choice):
 
 def test_checkpoint_of_rows_in_memory(tmp_path):
     X, y = rings(2000)
-    options = SETTINGS | {"solver": "landmark", "n_landmarks": 40, "tol": 1e-9, "checkpoint": str(tmp_path / "c")}
+    options = SETTINGS | {"solver": Landmark(40), "tol": 1e-9, "checkpoint": str(tmp_path / "c")}
     short = SETTINGS | options | {"max_iter": 2}
     with pytest.warns(ConvergenceWarning):
         ODMClassifier(**short).fit(X, y)
@@ -132,14 +133,13 @@ def test_checkpoint_of_rows_in_memory(tmp_path):
         ODMClassifier(**options).fit(X, y)
 
 
-@pytest.mark.filterwarnings("ignore:solver=.* has no use for")
-@pytest.mark.parametrize("solver", ["landmark", "exact", "sodm"])
+@pytest.mark.parametrize("solver", [Landmark(50, certify=True), "exact", "sodm"], ids=str)
 @pytest.mark.parametrize("n", [200, 1500])
 def test_a_weight_of_next_to_nothing_is_none(solver, n):
     X, y = rings(n)
     weight = np.ones(n)
     weight[7] = 1e-310
-    options = SETTINGS | {"solver": solver, "n_landmarks": 50, "certify": True}
+    options = SETTINGS | {"solver": solver}
     model = ODMClassifier(**options).fit(X, y, sample_weight=weight)
     weight[7] = 0.0
     same = ODMClassifier(**options).fit(X, y, sample_weight=weight)

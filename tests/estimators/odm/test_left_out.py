@@ -8,12 +8,13 @@ import pytest
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError
+from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
 
 N = 60
 EXACT = {"solver": "exact", "gamma": 0.5}
-ALL_ROWS = {"solver": "landmark", "gamma": 0.5, "n_landmarks": N, "landmarks": "uniform"}  # no other, whoever is out
+ALL_ROWS = {"solver": Landmark(N, choice="uniform"), "gamma": 0.5}  # no other, whoever is out
 LINEAR = {"kernel": "linear"}
 WAYS = [LINEAR, EXACT, ALL_ROWS, {**LINEAR, "fit_intercept": False, "upsilon": 0.0}]
 

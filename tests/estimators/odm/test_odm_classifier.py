@@ -13,6 +13,7 @@ import reference
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.events import LevelFinished, PartitionSolved
+from dask_odm.solvers import SODM
 from estimators.odm.models import LABELS, SETTINGS
 from small_problems import blobs
 
@@ -26,17 +27,17 @@ def expected_decision(X, y, Z, weight=None, *, bias=1.0, parameters=ODM):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("parts", [None, 1, 6])
-def test_is_the_papers_optimum(rows, parts, fit_intercept):
+@pytest.mark.parametrize("solver", ["auto", SODM(1), SODM(6)], ids=str)
+def test_is_the_papers_optimum(rows, solver, fit_intercept):
     X, y = rows
     Z = blobs(40, 3, seed=6)[0]
-    model = ODMClassifier(**SETTINGS, n_partitions=parts, fit_intercept=fit_intercept, random_state=0).fit(X, y)
+    model = ODMClassifier(**SETTINGS, solver=solver, fit_intercept=fit_intercept, random_state=0).fit(X, y)
     expected, objective = expected_decision(X, y, Z, bias=float(fit_intercept))
     np.testing.assert_allclose(model.decision_function(Z), expected, atol=1e-8)
     np.testing.assert_array_equal(model.predict(Z), np.where(expected > 0, 1.0, -1.0))
     assert model.history_[-1]["objective"] == pytest.approx(objective, rel=1e-9)
     assert 0 <= model.dual_gap_ < 1e-9
-    assert len(model.history_) == {None: model.n_iter_ + 1, 6: 3}.get(parts, 1)
+    assert len(model.history_) == {"auto": model.n_iter_ + 1, "SODM(n_partitions=6)": 3}.get(str(solver), 1)
     assert model.n_iter_ >= 1
 
 
@@ -54,13 +55,13 @@ def test_attributes_make_the_decision_function(rows):
     json.dumps(model.history_)
 
 
-@pytest.mark.parametrize(("solver", "parts"), [("auto", None), ("newton", None), ("sodm", None), ("sodm", 4)])
+@pytest.mark.parametrize("solver", ["auto", "newton", "sodm", SODM(4)], ids=str)
 @pytest.mark.parametrize("scale", [None, "minmax", "standard"])
-def test_linear_kernel_is_the_primal_optimum(rows, scale, solver, parts):
+def test_linear_kernel_is_the_primal_optimum(rows, scale, solver):
     X, y = rows
     X = X * [1.0, 3.0, 0.5] + [0.0, 5.0, 1.0]
     settings = {"lam": 100.0, "upsilon": 0.3, "theta": 0.1, "tol": 1e-12}
-    model = ODMClassifier("linear", **settings, scale=scale, solver=solver, n_partitions=parts).fit(X, y)
+    model = ODMClassifier("linear", **settings, scale=scale, solver=solver).fit(X, y)
     shift, width = {
         None: (np.zeros(3), np.ones(3)),
         "minmax": (X.min(axis=0), np.ptp(X, axis=0)),
@@ -95,12 +96,12 @@ def test_scaling_is_scaling_by_hand(rows, scale, kernel, gamma):
     np.testing.assert_allclose(inside.decision_function(X), outside.decision_function(by_hand), atol=1e-7)
 
 
-@pytest.mark.parametrize("parts", [None, 3])
-def test_weights(rows, parts):
+@pytest.mark.parametrize("solver", ["auto", SODM(3)], ids=str)
+def test_weights(rows, solver):
     X, y = rows
     weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
     again = np.repeat(np.arange(90), weight.astype(int))
-    settings = {"n_partitions": parts, "random_state": 0, **SETTINGS}
+    settings = {"solver": solver, "random_state": 0, **SETTINGS}
     weighted = ODMClassifier(**settings).fit(X, y, sample_weight=weight)
     repeated = ODMClassifier(**settings).fit(X[again], y[again])
     expected, _ = expected_decision(X, y, X, weight)
@@ -133,10 +134,10 @@ def test_class_weight_is_a_weight_of_rows(rows):
 
 
 @pytest.mark.parametrize("labels", LABELS, ids=lambda a: a.dtype.str)
-@pytest.mark.parametrize("parts", [None, 3])
-def test_labels_come_back_as_they_went_in(rows, labels, parts):
+@pytest.mark.parametrize("solver", ["auto", SODM(3)], ids=str)
+def test_labels_come_back_as_they_went_in(rows, labels, solver):
     X, y = rows
-    model = ODMClassifier(**SETTINGS, n_partitions=parts).fit(X, labels[(y > 0).astype(int)])
+    model = ODMClassifier(**SETTINGS, solver=solver).fit(X, labels[(y > 0).astype(int)])
     assert model.classes_.dtype == labels.dtype
     assert model.classes_.tolist() == labels.tolist()
     predicted = model.predict(X)
@@ -150,12 +151,11 @@ def test_labels_with_a_fraction(rows):
     assert ODMClassifier().fit(X, np.where(y > 0, 2.5, 0.5)).classes_.tolist() == [0.5, 2.5]
 
 
-@pytest.mark.filterwarnings("ignore:solver=.* has no use for")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("parts", [None, 4])
+@pytest.mark.parametrize("solver", ["auto", SODM(4)], ids=str)
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
-def test_rows_far_from_zero_are_no_error(rows, kernel, parts):
-    model = ODMClassifier(kernel, n_partitions=parts).fit(rows[0] + 1000.0, rows[1])
+def test_rows_far_from_zero_are_no_error(rows, kernel, solver):
+    model = ODMClassifier(kernel, solver=solver).fit(rows[0] + 1000.0, rows[1])
     assert np.isfinite(model.decision_function(rows[0] + 1000.0)).all()
 
 
@@ -218,26 +218,6 @@ def test_dtype_is_kept(rows, dtype):
     assert model.support_vectors_.dtype == kept
 
 
-@pytest.mark.parametrize(
-    ("solver", "unused", "used"),
-    [
-        ("exact", {"n_partitions": 4, "certify": True}, {"max_iter": 100}),
-        ("landmark", {"stop_at": 2}, {"n_landmarks": 20, "certify": True}),
-        ("sodm", {"landmarks": "rp"}, {"n_partitions": 2, "n_landmarks": 8}),
-    ],
-)
-def test_parameters_without_a_use_are_named_once(rows, solver, unused, used):
-    """In one warning; the model is the one without them."""
-    options = {**SETTINGS, "solver": solver, "random_state": 0, **used}
-    plain = ODMClassifier(**options).fit(*rows)
-    with pytest.warns(UserWarning, match="has no use for") as heard:
-        model = ODMClassifier(**options, **unused).fit(*rows)
-    assert len(heard) == 1
-    assert all(name in str(heard[0].message) for name in unused)
-    assert heard[0].filename == __file__
-    np.testing.assert_array_equal(model.dual_coef_, plain.dual_coef_)
-
-
 def test_rows_far_from_zero(rows):
     X, y = rows
     near, far = ODMClassifier(**SETTINGS).fit(X, y), ODMClassifier(**SETTINGS).fit(X + 1e6, y)
@@ -245,14 +225,14 @@ def test_rows_far_from_zero(rows):
 
 
 def test_seed_decides_the_bits(rows):
-    first, same = (ODMClassifier(**SETTINGS, n_partitions=4, stop_at=4, random_state=7).fit(*rows) for _ in range(2))
+    first, same = (ODMClassifier(**SETTINGS, solver=SODM(4, stop_at=4), random_state=7).fit(*rows) for _ in range(2))
     np.testing.assert_array_equal(first.dual_coef_, same.dual_coef_)
-    other = ODMClassifier(**SETTINGS, n_partitions=4, stop_at=4, random_state=8).fit(*rows)
+    other = ODMClassifier(**SETTINGS, solver=SODM(4, stop_at=4), random_state=8).fit(*rows)
     assert first.dual_coef_.shape != other.dual_coef_.shape or (first.dual_coef_ != other.dual_coef_).any()
 
 
 def test_ending_above_the_root_has_no_gap(rows):
-    model = ODMClassifier(**SETTINGS, n_partitions=8, stop_at=2, fan_in=2).fit(*rows)
+    model = ODMClassifier(**SETTINGS, solver=SODM(8, stop_at=2, fan_in=2)).fit(*rows)
     assert math.isnan(model.dual_gap_)
     assert [entry["partitions"] for entry in model.history_] == [8, 4, 2]
     assert model.score(*rows) > 0.8
@@ -267,7 +247,7 @@ def test_not_converging_warns():
 
 def test_more_partitions_than_rows(rows):
     with pytest.raises(InputError, match=r"n_partitions must be at most the number of rows, 90\. Got 91"):
-        ODMClassifier(n_partitions=91).fit(*rows)
+        ODMClassifier(solver=SODM(91)).fit(*rows)
 
 
 @pytest.mark.parametrize("limit", ["many", "-1 GB", "2 GBB"])
@@ -278,7 +258,7 @@ def test_a_memory_limit_that_is_none(rows, limit):
 
 def test_callbacks_hear_the_tree(rows):
     heard: list = []
-    ODMClassifier(**SETTINGS, n_partitions=4, callbacks=[heard.append]).fit(*rows)
+    ODMClassifier(**SETTINGS, solver=SODM(4), callbacks=[heard.append]).fit(*rows)
     kinds = [type(event) for event in heard]
     assert kinds == [*[PartitionSolved] * 4, LevelFinished, PartitionSolved, LevelFinished]
     before = len(heard)

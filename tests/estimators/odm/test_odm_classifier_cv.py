@@ -14,6 +14,7 @@ from dask_odm.data.rows.targets import fold_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.odm import search_recipe
 from dask_odm.events import Progress
+from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
 
@@ -162,22 +163,22 @@ def test_the_kernel_that_suits_the_data_is_found(tmp_path):
 
 
 def test_the_number_of_landmarks_that_suits_the_data_is_found():
-    alone = {count: search_of(n_landmarks=count).fit(X, Y).best_score_ for count in (3, 60)}
-    found = search_of(n_landmarks=[3, 60]).fit(X, Y)
+    alone = {count: search_of(solver=Landmark(count)).fit(X, Y).best_score_ for count in (3, 60)}
+    found = search_of(solver=[Landmark(3), Landmark(60)]).fit(X, Y)
     assert found.best_score_ >= alone[60] > alone[3] + 0.02
-    assert found.best_params_["n_landmarks"] == 60
-    assert set(found.cv_results_["param_n_landmarks"]) == {3, 60}
+    assert found.best_params_["solver"].n_landmarks == 60
+    assert {solver.n_landmarks for solver in found.cv_results_["param_solver"]} == {3, 60}
     plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(X, Y)
     np.testing.assert_array_equal(found.decision_function(X), plain.decision_function(X))
-    few = search_of(kernel=["linear", "rbf"], n_landmarks=(3, 60), lams=[1e3]).fit(X, Y).cv_results_
-    np.testing.assert_array_equal(few["param_n_landmarks"].mask, few["param_kernel"] == "linear")
+    few = search_of(kernel=["linear", "rbf"], solver=(Landmark(3), Landmark(60)), lams=[1e3]).fit(X, Y).cv_results_
+    np.testing.assert_array_equal(few["param_solver"].mask, few["param_kernel"] == "linear")
 
 
 class StoppedError(Exception):
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize("more", [{}, {"kernel": ["linear", "rbf"], "n_landmarks": [20, 60]}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"kernel": ["linear", "rbf"], "solver": [Landmark(20), Landmark(60)]}], ids=str)
 def test_goes_on_after_a_kill(more, model, tmp_path):
     model = search_of(**more).fit(X, Y) if more else model
     path, heard = tmp_path / "search.zarr", []
@@ -212,7 +213,7 @@ def test_large_data_are_tried_whole(monkeypatch):
 def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):
     monkeypatch.setattr(search_recipe, "LANDMARKS", (8, 8, 500))
     assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
-    assert set(search_of(n_landmarks=8).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
+    assert set(search_of(solver=Landmark(8)).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
 
 
 def test_what_few_errors_cannot_tell_is_not_tried():
@@ -259,8 +260,10 @@ def test_many_classes_are_searched_for_together():
         ({"kernel": ["rbf", "cosine"]}, "'kernel' parameter of ODMClassifierCV must be a str among .* Got 'cosine'"),
         ({"kernel": []}, "kernel must be one value, or a sequence"),
         ({"kernel": ["linear", "rbf"], "solver": "newton"}, "solver='newton' is for kernel='linear'. Got kernel='rbf'"),
-        ({"n_landmarks": [20, 0]}, "'n_landmarks' parameter of ODMClassifierCV must be an int .* Got 0"),
-        ({"n_landmarks": [None, 20]}, "n_landmarks must be a sequence of values"),
+        ({"solver": [Landmark(20), Landmark(0)]}, "'n_landmarks' parameter of Landmark must be an int .* Got 0"),
+        ({"solver": [None, Landmark(20)]}, "solver must be one value, or a sequence of one or more"),
+        ({"solver": [Landmark(20), "exact"]}, "solver must be one solver, or a sequence of .*Landmark.* Got 'exact'"),
+        ({"solver": [Landmark(20), Landmark(30, choice="rp")]}, "may differ in n_landmarks only"),
     ],
 )
 def test_refuses(settings, message):
@@ -271,7 +274,7 @@ def test_refuses(settings, message):
 def test_from_the_shell(tmp_path):
     store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
     grid = [f"--{name}={','.join(map(str, values))}" for name, values in GRID.items()]
-    grid += ["--kernel=linear,rbf", "--n-landmarks=20"]
+    grid += ["--kernel=linear,rbf", "--solver=landmark", "--n-landmarks=20,60"]
     asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
@@ -279,7 +282,7 @@ def test_from_the_shell(tmp_path):
     assert "kernel=rbf, gamma=" in result.stdout
     model = load_model(tmp_path / "model.zarr")
     assert model.best_params_["gamma"] in GRID["gammas"]
-    assert (model.kernel, model.n_landmarks) == (["linear", "rbf"], 20)
+    assert (model.kernel, str(model.solver)) == (["linear", "rbf"], str([Landmark(20), Landmark(60)]))
     result = CliRunner().invoke(main, [*asked, "--overwrite", "--kernel=rbf,cosine"])
     assert result.exit_code == 2
     assert "'cosine' is not one of" in result.stderr

@@ -15,15 +15,16 @@ from dask_odm.estimators.fitting.run import FitRun
 from dask_odm.estimators.odm import tree_recipe
 from dask_odm.kernels import RBF, Linear
 from dask_odm.partition.random import RandomPartitioner
+from dask_odm.solvers import DC, SODM, Cascade, DiP
 from dask_odm.strategies.shuffle import partition_arrays
 from small_problems import SmallProblem, blobs
 from small_stores import store_of
 
 # cascades and DiP end above tol on such rows, and say so: `test_what_is_left_behind_is_told` has it
 pytestmark = pytest.mark.filterwarnings("ignore:solver='(cascade|dip)' ended:sklearn.exceptions.ConvergenceWarning")
-RIVALS = ("cascade", "dip", "dc")
+RIVALS = {"cascade": Cascade, "dip": DiP, "dc": DC}
 N = 300
-SETTINGS = {"gamma": 0.5, "lam": 1e3, "upsilon": 0.3, "theta": 0.4, "n_partitions": 8, "fan_in": 2, "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e3, "upsilon": 0.3, "theta": 0.4, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,9 @@ def problem(rows, kernel) -> SmallProblem:
     return SmallProblem(kernel, *rows, np.ones(len(rows[1])), 1e3, 0.3, 0.4)
 
 
-def fit(solver, source, *more, **settings) -> ODMClassifier:
-    return ODMClassifier(**{**SETTINGS, "solver": solver, **settings}).fit(source, *more)
+def fit(solver, source, *more, n_partitions=8, stop_at=1, **settings) -> ODMClassifier:
+    tree = (RIVALS | {"sodm": SODM})[solver](n_partitions, fan_in=2, stop_at=stop_at)
+    return ODMClassifier(**{**SETTINGS, **settings}, solver=tree).fit(source, *more)
 
 
 @pytest.mark.parametrize("solver", RIVALS)

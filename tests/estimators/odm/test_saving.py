@@ -11,6 +11,7 @@ import pytest
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError, StoreError
+from dask_odm.solvers import SODM
 from estimators.odm.models import LABELS, SETTINGS
 
 
@@ -22,7 +23,7 @@ def other_rows(X, y):
     ("change", "data"),
     [
         ({"lam": 50.0}, None),
-        ({"n_partitions": 16}, None),
+        ({"solver": SODM(16, fan_in=2)}, None),
         ({"gamma": 0.4}, None),
         ({"random_state": 1}, None),
         ({}, other_rows),
@@ -30,7 +31,7 @@ def other_rows(X, y):
     ids=["lam", "n_partitions", "gamma", "seed", "other order"],
 )
 def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change, data):
-    settings = {**SETTINGS, "n_partitions": 8, "fan_in": 2, "random_state": 0, "checkpoint": str(tmp_path / "c.zarr")}
+    settings = {**SETTINGS, "solver": SODM(8, fan_in=2), "random_state": 0, "checkpoint": str(tmp_path / "c.zarr")}
     ODMClassifier(**settings).fit(*rows)
     with pytest.raises(StoreError, match="is of another fit"):
         ODMClassifier(**{**settings, **change, "resume": True}).fit(*(data(*rows) if data else rows))
@@ -38,7 +39,7 @@ def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change, data):
 
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["none", "generator"])
 def test_resume_without_a_fixed_seed(rows, tmp_path, random_state):
-    settings = {**SETTINGS, "n_partitions": 4, "random_state": random_state, "checkpoint": str(tmp_path / "c.zarr")}
+    settings = {**SETTINGS, "solver": SODM(4), "random_state": random_state, "checkpoint": str(tmp_path / "c.zarr")}
     first = ODMClassifier(**settings).fit(*rows)
     again = ODMClassifier(**settings, resume=True).fit(*rows)
     np.testing.assert_array_equal(again.dual_coef_, first.dual_coef_)
@@ -47,7 +48,7 @@ def test_resume_without_a_fixed_seed(rows, tmp_path, random_state):
 
 def test_resume_without_a_checkpoint_starts(rows, tmp_path):
     path = tmp_path / "c.zarr"
-    ODMClassifier(**SETTINGS, n_partitions=4, checkpoint=path, resume=True).fit(*rows)
+    ODMClassifier(**SETTINGS, solver=SODM(4), checkpoint=path, resume=True).fit(*rows)
     assert path.is_dir()
 
 
@@ -55,7 +56,7 @@ MODELS = {
     "rbf": {"gamma": 0.5, "scale": "minmax"},
     "linear": {"kernel": "linear", "scale": "standard"},
     "poly": {"kernel": "poly", "degree": 2, "coef0": 0.5},
-    "averaged": {"n_partitions": 4, "stop_at": 4, "random_state": 1},
+    "averaged": {"solver": SODM(4, stop_at=4), "random_state": 1},
 }
 
 
@@ -144,6 +145,6 @@ def test_a_foreign_folder_is_no_model(tmp_path):
 
 
 def test_a_checkpoint_is_no_model(rows, tmp_path):
-    ODMClassifier(n_partitions=2, checkpoint=tmp_path / "c.zarr").fit(*rows)
+    ODMClassifier(solver=SODM(2), checkpoint=tmp_path / "c.zarr").fit(*rows)
     with pytest.raises(StoreError, match="checkpoint"):
         load_model(tmp_path / "c.zarr")

@@ -12,11 +12,12 @@ from dask_odm import MemoryLimitError, ODMClassifier
 from dask_odm.estimators.odm import tree_recipe as sodm
 from dask_odm.events import CheckpointOpened, IterationFinished, LevelFinished, listen
 from dask_odm.kernels import RBF
+from dask_odm.solvers import SODM
 from dask_odm.solvers.active_set import solve_dense
 from small_problems import SmallProblem, blobs
 from small_stores import store_of
 
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "upsilon": 0.3, "theta": 0.1, "solver": "sodm", "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "upsilon": 0.3, "theta": 0.1, "random_state": 0}
 ROWS = 1300
 LEVEL = ("level", "partitions", "rows", "sweeps", "converged", "start_gap", "gap", "objective", "seconds")
 
@@ -39,8 +40,8 @@ def on_disk(monkeypatch):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
 
 
-def fit(source, *more, **settings) -> ODMClassifier:
-    return ODMClassifier(**{**SETTINGS, **settings}).fit(source, *more)
+def fit(solver, source, *more, **settings) -> ODMClassifier:
+    return ODMClassifier(solver=solver, **{**SETTINGS, **settings}).fit(source, *more)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_is_the_optimum_with_a_gap_that_holds(rows, problem, best, tmp_path, sou
     given = rows if source == "memory" else (store_of(tmp_path / "a.zarr", X, y, chunk_rows=300),)
     heard: list = []
     with listen(heard.append):
-        model = fit(*given, n_partitions=parts, fan_in=4)
+        model = fit(SODM(parts, fan_in=4), *given)
     found = problem.primal(dual_of(model, y))
     assert best * (1 - 1e-6) <= found <= best / (1 - model.dual_gap_) + 1e-6 * best
     assert model.dual_gap_ <= 1e-3
@@ -90,20 +91,20 @@ def test_is_the_optimum_with_a_gap_that_holds(rows, problem, best, tmp_path, sou
 
 
 def test_other_ends_keep_their_meaning(rows):
-    model = fit(*rows, n_partitions=8, fan_in=2, stop_at=2)
+    model = fit(SODM(8, fan_in=2, stop_at=2), *rows)
     assert [record["partitions"] for record in model.history_] == [8, 4, 2]
     assert math.isnan(model.dual_gap_)
-    model = fit(*rows, n_partitions=8, fan_in=2, early_stop=True, lam=1e-3, tol=0.1)
+    model = fit(SODM(8, fan_in=2, early_stop=True), *rows, lam=1e-3, tol=0.1)
     assert [record["partitions"] for record in model.history_] == [8, 4]
     assert math.isnan(model.dual_gap_)
-    linear = fit(*rows, n_partitions=2, fan_in=2, kernel="linear", tol=1e-9)
+    linear = fit(SODM(2, fan_in=2), *rows, kernel="linear", tol=1e-9)
     assert linear.dual_gap_ < 1e-9, "to rounding, as any node"
 
 
 def test_fits_of_small_roots_are_nodes(rows):
     heard: list = []
     with listen(heard.append):
-        fit(rows[0][:1100], rows[1][:1100], n_partitions=2)
+        fit(SODM(2), rows[0][:1100], rows[1][:1100])
     assert not any(isinstance(event, IterationFinished) for event in heard)
 
 
@@ -130,22 +131,22 @@ def bits(model: ODMClassifier) -> list:
 @pytest.mark.parametrize(("kind", "count"), [(LevelFinished, 2), (IterationFinished, 2)])
 def test_going_on_from_a_checkpoint_gives_the_same_bits(rows, tmp_path, kind, count):
     path = str(tmp_path / "c.zarr")
-    whole = bits(fit(*rows, n_partitions=4))
+    whole = bits(fit(SODM(4), *rows))
     with pytest.raises(StoppedError):
-        fit(*rows, n_partitions=4, checkpoint=path, callbacks=[stop_when(kind, count)])
-    assert bits(fit(*rows, n_partitions=4, checkpoint=path, resume=True)) == whole
+        fit(SODM(4), *rows, checkpoint=path, callbacks=[stop_when(kind, count)])
+    assert bits(fit(SODM(4), *rows, checkpoint=path, resume=True)) == whole
     heard: list = []
-    again = fit(*rows, n_partitions=4, checkpoint=path, resume=True, callbacks=[heard.append])
+    again = fit(SODM(4), *rows, checkpoint=path, resume=True, callbacks=[heard.append])
     assert bits(again) == whole
     (opened,) = heard
     assert (type(opened), opened.steps) == (CheckpointOpened, 2), "a root that is there is not solved again"
 
 
-@pytest.mark.parametrize(("parts", "way_out"), [(1, "n_partitions= and stop_at="), (16, "stop_at=4")])
+@pytest.mark.parametrize(("parts", "way_out"), [(1, r"solver=SODM\(n_partitions=…, stop_at=…\)"), (16, "stop_at=4")])
 def test_too_little_memory_for_the_root_is_found_first(rows, parts, way_out):
     heard: list = []
     with listen(heard.append), pytest.raises(MemoryLimitError, match=rf"root of the tree over 1300 rows.*{way_out}"):
-        fit(*rows, n_partitions=parts, memory_limit="2MB")
+        fit(SODM(parts), *rows, memory_limit="2MB")
     assert heard == []
 
 
@@ -153,11 +154,11 @@ def test_too_little_memory_for_the_root_is_found_first(rows, parts, way_out):
 def test_equal_rows_are_one(rows, parts):
     X, y = (each[:500] for each in rows)
     times = np.random.default_rng(0).integers(1, 4, 500)
-    weighted = fit(X, y, times.astype(float), n_partitions=parts)
-    repeated = fit(np.repeat(X, times, axis=0), np.repeat(y, times), n_partitions=parts)
+    weighted = fit(SODM(parts), X, y, times.astype(float))
+    repeated = fit(SODM(parts), np.repeat(X, times, axis=0), np.repeat(y, times))
     assert repeated.history_[-1]["rows"] == 500
     np.testing.assert_array_equal(repeated.support_, (np.cumsum(times) - times)[weighted.support_])
     np.testing.assert_allclose(repeated.dual_coef_, weighted.dual_coef_, rtol=1e-9)
     # as many partitions as were rows given, though few differ
-    many = fit(np.repeat(X[:20], 3, axis=0), np.repeat(y[:20], 3), n_partitions=30)
+    many = fit(SODM(30), np.repeat(X[:20], 3, axis=0), np.repeat(y[:20], 3))
     assert many.history_[0]["partitions"] == 30

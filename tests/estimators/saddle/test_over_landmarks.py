@@ -11,6 +11,7 @@ from sklearn.svm import NuSVC
 
 from dask_odm import SaddleSVC, load_model
 from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.solvers import MNP
 from small_problems import blobs
 from small_stores import store_of
 
@@ -26,7 +27,7 @@ def rows():
 def test_with_every_row_a_landmark_it_is_the_nu_svm(rows, form, kernel):
     X, y = rows
     settings = {"kernel": kernel, "gamma": 0.3, "degree": 2, "coef0": 1.0}
-    model = SaddleSVC(0.5, tol=1e-8, n_landmarks=160, **settings).fit(form(X), y)
+    model = SaddleSVC(0.5, tol=1e-8, solver=MNP(160), **settings).fit(form(X), y)
     other = NuSVC(nu=model.nu_, tol=1e-9, **settings).fit(X, y)
     scores, expected = model.decision_function(form(X)), other.decision_function(X)
     np.testing.assert_allclose(scores / np.abs(scores).max(), expected / np.abs(expected).max(), atol=2e-4)
@@ -36,16 +37,16 @@ def test_with_every_row_a_landmark_it_is_the_nu_svm(rows, form, kernel):
 
 def test_few_landmarks_bound_the_margin_from_below(rows):
     X, y = rows
-    margins = [SaddleSVC(0.6, kernel="rbf", tol=1e-6, n_landmarks=r).fit(X, y).margin_ for r in (10, 30, 160)]
+    margins = [SaddleSVC(0.6, kernel="rbf", tol=1e-6, solver=MNP(r)).fit(X, y).margin_ for r in (10, 30, 160)]
     assert 0 < margins[0] < margins[1] < margins[2]
-    model = SaddleSVC(0.6, kernel="rbf", n_landmarks=30, landmarks="uniform").fit(X, y)
+    model = SaddleSVC(0.6, kernel="rbf", solver=MNP(30, choice="uniform")).fit(X, y)
     assert len(model.support_) == model.dual_coef_.shape[1] == 30
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
 
 
 def test_a_store_gives_the_model_of_its_rows(rows, tmp_path, monkeypatch):
     X, y = rows
-    settings = {"kernel": "rbf", "scale": "minmax", "n_landmarks": 25, "tol": 1e-6, "random_state": 0}
+    settings = {"kernel": "rbf", "scale": "minmax", "solver": MNP(25), "tol": 1e-6, "random_state": 0}
     path = str(tmp_path / "a.zarr")
     store_of(path, X, y, chunk_rows=45)
     in_memory = SaddleSVC(0.6, **settings).fit(path)
@@ -63,7 +64,7 @@ def test_a_store_gives_the_model_of_its_rows(rows, tmp_path, monkeypatch):
 def test_hulls_that_overlap_in_the_span_are_told(rows):
     X, y = rows
     with pytest.warns(ConvergenceWarning, match="overlap"):
-        model = SaddleSVC(0.05, kernel="rbf", n_landmarks=3).fit(X, y)
+        model = SaddleSVC(0.05, kernel="rbf", solver=MNP(3)).fit(X, y)
     assert np.isfinite(model.decision_function(X)).all()
     assert model.margin_ == 0
 
@@ -74,5 +75,3 @@ def test_what_does_not_go_together_is_refused(rows):
         SaddleSVC(kernel="rbf", solver="saddle").fit(X, y)
     with pytest.raises(MemoryLimitError, match="160 rows at 160 landmarks"):
         SaddleSVC(kernel="rbf", memory_limit=100_000).fit(X, y)
-    with pytest.warns(UserWarning, match="no use for gamma"):
-        SaddleSVC(gamma=0.5).fit(X + 3 * y[:, None], y)

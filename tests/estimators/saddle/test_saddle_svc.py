@@ -17,6 +17,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.estimators.saddle.solvers_of_saddle import HULL_RECIPES
 from dask_odm.events import IterationFinished
+from dask_odm.solvers import Gilbert, Saddle
 from small_problems import blobs
 from small_stores import store_of
 
@@ -183,11 +184,6 @@ def test_rows_that_cannot_be_learned_from_are_refused(rows):
         SaddleSVC().fit(X * 1e200, y)
 
 
-def test_what_a_solver_has_no_use_for_is_told(rows):
-    with pytest.warns(UserWarning, match="solver='mnp' has no use for block_size"):
-        SaddleSVC(block_size=3).fit(*rows)
-
-
 # Sources, files, checkpoints ---------------------------------------------------------------------------------------
 
 
@@ -284,26 +280,26 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path, form):
         SaddleSVC(0.5, tol=1e-9, checkpoint=path, resume=True).fit(X, y)
 
 
-@pytest.mark.parametrize("way", [{}, {"block_size": 2}, {"n_clients": 3}, {"n_clients": 3, "block_size": 2}], ids=str)
-def test_steps_of_saddle_go_on_whatever_they_move_and_who_has_the_rows(rows, tmp_path, way):
-    _, again = gone_on(tmp_path / "c.zarr", *rows, solver="saddle", tol=1e-4, random_state=0, **way)
+@pytest.mark.parametrize("solver", [Saddle(), Saddle(2), Saddle(n_clients=3), Saddle(2, n_clients=3)], ids=str)
+def test_steps_of_saddle_go_on_whatever_they_move_and_who_has_the_rows(rows, tmp_path, solver):
+    _, again = gone_on(tmp_path / "c.zarr", *rows, solver=solver, tol=1e-4, random_state=0)
     assert again.dual_gap_ <= 1e-4
 
 
 # Clients -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", ["saddle", "gilbert"])
+@pytest.mark.parametrize("solver", [Saddle, Gilbert])
 @pytest.mark.parametrize("scale", [None, "minmax"])
 def test_clients_come_to_the_model_of_one_process(rows, solver, scale):
     X, y = rows[0] + 5.0, rows[1]
     weight = np.random.default_rng(0).integers(0, 3, 90).astype(float)
-    settings = {"solver": solver, "tol": 1e-5, "scale": scale, "random_state": 0}
-    alone = SaddleSVC(0.8, **settings).fit(X, y, weight)
+    settings = {"tol": 1e-5, "scale": scale, "random_state": 0}
+    alone = SaddleSVC(0.8, solver=solver(), **settings).fit(X, y, weight)
     # Gilbert's steps are the same; those of "saddle" are as long to a few per cent, and the gap bounds how far ends are
-    off, from_gap = (1e-9, 1e-9) if solver == "gilbert" else (1e-2, 1e-5)
+    off, from_gap = (1e-9, 1e-9) if solver is Gilbert else (1e-2, 1e-5)
     for n_clients in (1, 20):
-        found = SaddleSVC(0.8, n_clients=n_clients, **settings).fit(X, y, weight)
+        found = SaddleSVC(0.8, solver=solver(n_clients=n_clients), **settings).fit(X, y, weight)
         np.testing.assert_allclose(found.coef_, alone.coef_, rtol=off)
         np.testing.assert_allclose(found.intercept_, alone.intercept_, rtol=off)
         last = found.history_[-1]
@@ -311,10 +307,12 @@ def test_clients_come_to_the_model_of_one_process(rows, solver, scale):
         assert last["objective"] == pytest.approx(alone.history_[-1]["objective"], rel=from_gap)
 
 
-@pytest.mark.parametrize("way", [{}, {"scale": "standard"}, {"block_size": 2}, {"solver": "gilbert"}], ids=str)
+@pytest.mark.parametrize(
+    "way", [{}, {"scale": "standard"}, {"solver": Saddle(2, n_clients=4)}, {"solver": Gilbert(n_clients=4)}], ids=str
+)
 def test_clients_take_sparse_rows(rows, way):
     X = np.where(np.abs(rows[0]) < 0.3, 0.0, rows[0])
-    settings = {"solver": "saddle", "n_clients": 4, "max_iter": 16, "random_state": 0} | way
+    settings = {"solver": Saddle(n_clients=4), "max_iter": 16, "random_state": 0} | way
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         dense, sparse = (SaddleSVC(0.8, **settings).fit(form(X), rows[1]) for form in (np.asarray, csr_array))
@@ -322,12 +320,12 @@ def test_clients_take_sparse_rows(rows, way):
     assert sparse.history_[-1]["floats"] == dense.history_[-1]["floats"]
 
 
-@pytest.mark.parametrize("solver", ["saddle", "gilbert"])
+@pytest.mark.parametrize("solver", [Saddle, Gilbert])
 def test_clients_are_told_at_once_that_hulls_overlap(rows, solver):
     X, y = rows
     mixed = np.where(np.random.default_rng(0).uniform(size=len(y)) < 0.3, -y, y)
     with pytest.warns(UserWarning, match="overlap"):
-        model = SaddleSVC(0.3, solver=solver, n_clients=3, max_iter=5000).fit(X, mixed)
+        model = SaddleSVC(0.3, solver=solver(n_clients=3), max_iter=5000).fit(X, mixed)
     assert model.n_iter_ <= 16
     assert np.isfinite(model.decision_function(X)).all()
 
@@ -335,14 +333,12 @@ def test_clients_are_told_at_once_that_hulls_overlap(rows, solver):
 def test_clients_that_cannot_be_are_refused(rows):
     X, y = rows
     with pytest.raises(InputError, match=r"n_clients must be at most the number of rows, 90\. Got 91"):
-        SaddleSVC(solver="saddle", n_clients=91).fit(X, y)
+        SaddleSVC(solver=Saddle(n_clients=91)).fit(X, y)
     with pytest.raises(InputError, match="'n_clients'"):
-        SaddleSVC(solver="saddle", n_clients=0).fit(X, y)
-    with pytest.warns(UserWarning, match="solver='mnp' has no use for n_clients"):
-        SaddleSVC(n_clients=3).fit(X, y)
+        SaddleSVC(solver=Saddle(n_clients=0)).fit(X, y)
     many, labels = np.tile(X, (200, 27)), np.tile(y, 200)
     with pytest.raises(MemoryLimitError, match=r"Holding 18000 rows as 3 clients .* solver='mnp', which holds no rows"):
-        SaddleSVC(solver="saddle", n_clients=3, memory_limit="45MB").fit(many, labels)
+        SaddleSVC(solver=Saddle(n_clients=3), memory_limit="45MB").fit(many, labels)
 
 
 def test_hulls_that_overlap_are_told_by_clients_too():
@@ -350,5 +346,5 @@ def test_hulls_that_overlap_are_told_by_clients_too():
     X = rng.standard_normal((300, 5))
     y = X[:, 0] + rng.standard_normal(300) > 0.5
     with pytest.warns(ConvergenceWarning, match=r"overlap.* They are apart for alpha=0\.\d\d\."):
-        model = SaddleSVC(0.3, solver="saddle", n_clients=4, max_iter=64).fit(X, y)
+        model = SaddleSVC(0.3, solver=Saddle(n_clients=4), max_iter=64).fit(X, y)
     assert model.score(X, y) > 0.7

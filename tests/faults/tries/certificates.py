@@ -99,9 +99,9 @@ class Problem:
     def model(self) -> odm.ODMClassifier:
         """The model, not yet fitted."""
         named = {"callable": self.function, "landmark": "rbf", "pairs": "rbf", "tree": "rbf"}
-        solver = {"landmark": "landmark", "linear": "newton", "tree": "sodm"}.get(self.kernel, "exact")
-        more: dict[str, Any] = {"n_landmarks": 15, "certify": True} if self.kernel == "landmark" else {}
-        more |= {"multi_class": "ovo"} if self.kernel == "pairs" else {}
+        solvers = {"landmark": odm.solvers.Landmark(15, certify=True), "linear": "newton", "tree": "sodm"}
+        solver = solvers.get(self.kernel, "exact")
+        more = {"multi_class": "ovo"} if self.kernel == "pairs" else {}
         parameters = dict(self.parameters)
         if self.kernel in ("linear", "precomputed"):
             del parameters["gamma"]

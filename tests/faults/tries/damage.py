@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.store.layout import MANIFEST, crc32c, with_digest
+from dask_odm.solvers import SODM
 from tries.base import Kind, parts, pick
 from tries.outcomes import Outcome, digest_of, digest_store, judge, left_in, with_leftovers
 from tries.processes import run
@@ -47,7 +48,7 @@ class Readings:
 
     def _resume(self, path: Path) -> str:
         """Of the model that a fit makes which goes on from a checkpoint."""
-        more = {"stop_at": 2, "checkpoint": str(path), "resume": True}
+        more = {"solver": SODM(8, fan_in=2, stop_at=2), "checkpoint": str(path), "resume": True}
         family = checkpointed()
         model = family.make(**family.parameters | more).fit(str(self.things.store))
         fresh(self.folder / "out")

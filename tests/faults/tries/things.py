@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
+from dask_odm.estimators.solver_objects import SolverObject
+from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, DiP, Exact, Landmark, Newton, Saddle
 from dask_odm.solvers.dual import warm_up
 from small_stores import store_of
 from tries.outcomes import digest_arrays, digest_of
@@ -62,13 +65,16 @@ class Family:
 
 
 def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, SolverObject):
+        own = [_flag(k, v) for k, v in value.get_params().items() if v is not None and v is not False]
+        return ["--solver", value.word, *chain.from_iterable(own)]
     option = f"--{name.replace('_', '-')}"
     return [option] if value is True else [option, str(value)]
 
 
-def _odm(solver: str, in_memory: bool = False, name: str | None = None, **parameters: Any) -> Family:
+def _odm(solver: SolverObject, in_memory: bool = False, name: str | None = None, **parameters: Any) -> Family:
     parameters = {"solver": solver, "random_state": 0, "lam": 100.0, **parameters}
-    return Family(name or solver, odm.ODMClassifier, parameters, in_memory)
+    return Family(name or solver.word, odm.ODMClassifier, parameters, in_memory)
 
 
 def _saddle(solver: str, in_memory: bool = False, **parameters: Any) -> Family:
@@ -77,22 +83,22 @@ def _saddle(solver: str, in_memory: bool = False, **parameters: Any) -> Family:
 
 
 FAMILIES = [
-    _odm("exact", gamma=0.5),
-    _odm("landmark", gamma=0.5, n_landmarks=40),
-    _odm("landmark", gamma=0.5, n_landmarks=40, certify=True, name="certified landmark"),
-    _odm("sodm", gamma=0.5, n_partitions=8, fan_in=2),
-    _odm("newton", kernel="linear"),
-    _odm("dsvrg", kernel="linear", n_partitions=4, max_iter=6, tol=1e-12),
-    _odm("svrg", in_memory=True, kernel="linear", max_iter=6, tol=1e-12),
-    _odm("csvrg", in_memory=True, kernel="linear", max_iter=6, tol=1e-12, coreset_size=100),
+    _odm(Exact(), gamma=0.5),
+    _odm(Landmark(40), gamma=0.5),
+    _odm(Landmark(40, certify=True), gamma=0.5, name="certified landmark"),
+    _odm(SODM(8, fan_in=2), gamma=0.5),
+    _odm(Newton(), kernel="linear"),
+    _odm(DSVRG(n_partitions=4), kernel="linear", max_iter=6, tol=1e-12),
+    _odm(SVRG(), in_memory=True, kernel="linear", max_iter=6, tol=1e-12),
+    _odm(CSVRG(coreset_size=100), in_memory=True, kernel="linear", max_iter=6, tol=1e-12),
     _saddle("mnp"),
     _saddle("gilbert"),
     _saddle("saddle", in_memory=True, max_iter=60, tol=0.1),
-    _odm("cascade", gamma=0.5, n_partitions=4),
-    _odm("dip", gamma=0.5, n_partitions=4),
-    _odm("dc", gamma=0.5, n_partitions=4),
-    Family("hulls of landmarks", odm.SaddleSVC, {"kernel": "rbf", "n_landmarks": 30, "alpha": 0.95, "random_state": 0}),
-    Family("clients of hulls", odm.SaddleSVC, {"solver": "saddle", "n_clients": 3, "max_iter": 20, "random_state": 0}),
+    _odm(Cascade(4), gamma=0.5),
+    _odm(DiP(4), gamma=0.5),
+    _odm(DC(4), gamma=0.5),
+    Family("hulls of landmarks", odm.SaddleSVC, {"kernel": "rbf", "solver": MNP(30), "alpha": 0.95, "random_state": 0}),
+    Family("clients of hulls", odm.SaddleSVC, {"solver": Saddle(n_clients=3), "max_iter": 20, "random_state": 0}),
     Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),
     Family("ridge of partitions", odm.MDDRidge, {"n_partitions": 3, "random_state": 0}, store="real.zarr"),
     Family("kernel ridge", odm.MDDKernelRidge, {"n_landmarks": 30, "random_state": 0}, store="real.zarr"),
@@ -183,9 +189,9 @@ def _make(folder: Path, seed: int) -> str:
         writer.finish()
     store_of(folder / "real.zarr", X, X[:, 0] * X[:, 1] + np.sin(X[:, 2]), chunk_rows=CHUNK_ROWS, real=True)
     family = checkpointed()
-    more = {"stop_at": 2, "checkpoint": str(folder / "checkpoint.zarr")}
+    more = {"solver": SODM(8, fan_in=2, stop_at=2), "checkpoint": str(folder / "checkpoint.zarr")}
     family.make(**family.parameters | more).fit(str(folder / "store.zarr"))
-    family.make(**family.parameters | {"n_partitions": 1}).fit(str(folder / "store.zarr")).save(folder / "model.zarr")
+    family.make(**family.parameters | {"solver": SODM(1)}).fit(str(folder / "store.zarr")).save(folder / "model.zarr")
     write_predictions(
         load_model(folder / "model.zarr"), Store.open(folder / "store.zarr"), folder / "prediction.zarr", what="scores"
     )
