@@ -118,20 +118,26 @@ class Disturbed(OnWorkers):
         super().__init__(folder)
         self._cluster: SeparateCluster | None = None
         self._calls: dict[str, int] = {}
+        self._stale = False
 
     def cluster(self) -> SeparateCluster:
         """The workers that tries share, all of them there."""
         if self._cluster is None:
             self._cluster = SeparateCluster(self.folder, 2)
+        if self._stale:  # workers that were restarted or retired take a while to end
+            for worker in self._cluster.workers:
+                worker.kill()
+                worker.wait()
+        self._stale = False
         self._cluster.wait()
         return self._cluster
 
     def run(self, family: Family, at: int, disturb: Disturb, *, before: bool, away: float) -> tuple[Answer, Answer]:
         """What a fit answers whose client is disturbed at a call, and how many calls it made and which was struck."""
-        cluster = self.cluster()
+        cluster, self._stale = self.cluster(), at > 0 and disturb not in (cancel, Client.close)
 
         def fit(tell: Tell) -> None:
-            faulthandler.dump_traceback_later(HANG_SECONDS - 20)
+            faulthandler.dump_traceback_later(HANG_SECONDS - 20)  # in fit.txt: where a fit hangs
             with DisturbedClient(cluster.address, at=at, disturb=disturb, before=before, timeout=30) as client:
                 client.begin()
                 paths = {"scratch": str(self.scratch)}
