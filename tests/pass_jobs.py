@@ -20,7 +20,7 @@ class DeadlySums:
 
     def __call__(self, store, groups, query, method, arguments, *more):
         total = passes.sum_groups(store, groups, query, method, arguments, *more)
-        if groups[0].start == self.first and np.any(query.w if isinstance(query, Query) else arguments[0]):
+        if groups[0].start == self.first and np.any(query.w if isinstance(query, Query) else arguments[:1]):
             marker = Path(self.folder) / "died"
             if not marker.exists():
                 marker.touch()

@@ -173,9 +173,8 @@ def test_opening_finds_files_that_are_missing_or_of_another_size(store, key, how
 @pytest.mark.parametrize("name", ["feature", *(f"statistics/{n}" for n in ("minimum", "maximum", "mean", "variance"))])
 def test_damaged_statistics_and_names_are_not_used(store, name):
     _damage(Path(store.path, name, "c/0"), "bit")
-    reopened = Store.open(store.path)
     with pytest.raises(StoreError, match=f"array '{name}', chunk 0: checksum mismatch"):
-        _ = reopened.feature_names if name == "feature" else reopened.statistics
+        Store.open(store.path)
 
 
 def test_verify_passes_an_undamaged_store(store):
