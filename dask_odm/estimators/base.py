@@ -254,7 +254,8 @@ class StoreEstimator(BaseEstimator):
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
         """Set every fitted attribute; nothing that can fail comes after the first of them."""
-        require_finite_values(trained.model)
+        if not trained.was_finite:
+            require_finite_values(trained.model)
         self._take(schema)
         self._show(trained.model, trained.attributes)
         self._adopt(trained.model)

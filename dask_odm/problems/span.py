@@ -96,7 +96,7 @@ class SpanProblem:
 
     def in_float64(self) -> SpanProblem:
         """The same problem with kernel values that are computed in float64, from the same rows."""
-        query = replace(self.query, double=True)
+        query = self.query.in_float64
         if self.rows is None:
             return replace(self, query=query)
         assert self.y is not None

@@ -130,7 +130,7 @@ class SpanQuery:
     double: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_right"}
+        return {name: value for name, value in vars(self).items() if name not in ("_right", "in_float64")}
 
     @property
     def r(self) -> int:
@@ -140,6 +140,11 @@ class SpanQuery:
     @cached_property
     def _right(self) -> Any:
         return self.kernel.pack_right(self.landmarks.astype(self.dtype, copy=False))
+
+    @cached_property
+    def in_float64(self) -> SpanQuery:
+        """The same query with kernel values in float64."""
+        return replace(self, double=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -177,11 +182,11 @@ class SpanQuery:
 
     def rounding(self, blocks: Iterable[RowBlock], a: Array) -> SpanRounding:
         """What the query's kernel values hide at ``a``, of rows drawn by their curvature and weighed as drawn."""
-        total, exact = SpanRounding(np.zeros(self.r), 0.0, 0.0), replace(self, double=True)
+        total = SpanRounding(np.zeros(self.r), 0.0, 0.0)
         buffer = np.empty((self.tile_rows, self.r))
         for block in blocks:
             for rows, K in self._tiles(block):
-                exact_K = exact._tile(self._read(block, rows), buffer)
+                exact_K = self.in_float64._tile(self._read(block, rows), buffer)
                 total += self._hidden(K, exact_K, block.y[rows], block.weight[rows], a)
         return total
 

@@ -71,6 +71,7 @@ def solve_landmark(
     max_iter: int,
     seed: int,
     threads: int = 1,
+    confirm: bool = True,
     began: float | None = None,
     resume: LandmarkState | None = None,
     on_step: OnStep = lambda record: None,
@@ -91,6 +92,8 @@ def solve_landmark(
         Of the samples that preconditioners are made of.
     threads : int
         For making them; no bit depends on it.
+    confirm : bool
+        Hold the gap against float64; a solution that is only a start needs no such look.
     began : float, optional
         What `time.perf_counter` said when the seconds of the records began; now without.
     resume : LandmarkState, optional
@@ -100,7 +103,7 @@ def solve_landmark(
     on_state : callable
         Given the state after every step.
     """
-    newton = _SpanNewton(span, landmarks, tol, seed, threads, StepLog(on_step, began), on_state)
+    newton = _SpanNewton(span, landmarks, tol, seed, threads, confirm, StepLog(on_step, began), on_state)
     if resume is not None:
         newton.resume(resume)
         a = resume.a
@@ -115,12 +118,14 @@ class _SpanNewton(Newton[SpanSums]):
         tol: float,
         seed: int,
         threads: int,
+        confirm: bool,
         log: StepLog,
         on_state: Callable[[LandmarkState], object],
     ) -> None:
         super().__init__(tol, log)
         self._span, self._landmarks, self._seed, self._on_state = span, landmarks, seed, on_state
         self._tired, self._sketched, self._drawn = True, np.empty(0), 0
+        self._confirm = confirm
         self._sample: PrioritySample | None = None  # that the preconditioner was made of
         self._sketch = SketchedHessian(landmarks, threads)
 
@@ -220,7 +225,7 @@ class _SpanNewton(Newton[SpanSums]):
         room for, all passes are in float64 from here on.
         """
         sample = self._sample if at.sums.sample is None else at.sums.sample
-        if self._double or sample is None:
+        if not self._confirm or self._double or sample is None:
             return at
         gap = self._enlarged(at, sample)
         if at.gap <= self.tol and not gap <= self.tol:
@@ -273,7 +278,10 @@ def rough_solution(
         rows, y, weight = sample.weighted()
         query = replace(span.query, loss=span.query.loss.of_stiff_rows())  # the weights are stiffnesses already
         some = SpanProblem.over_rows(query, rows, y, weight, memory, threads)
-    return solve_landmark(some, landmarks, zero, tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads).x
+    found = solve_landmark(
+        some, landmarks, zero, tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads, confirm=False
+    )
+    return found.x
 
 
 def with_support(span: SpanProblem, landmarks: Landmarks, a: Array, count: int, seed: int) -> Landmarks:

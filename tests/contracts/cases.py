@@ -241,8 +241,8 @@ DRAWN = {
 UNEVEN = {f"check_sample_weight_equivalence_on_{rows}_data": "Comparing the output" for rows in ("dense", "sparse")}
 CHECKED: list[tuple[Any, dict[str, str]]] = [
     (CentroidClassifier(), {}),
-    (MixingClassifier(max_iter=10), UNEVEN),
-    (MixingClassifier("odm", mixing="kl", scale="minmax", max_iter=10), UNEVEN),
+    (MixingClassifier(max_iter=10, random_state=0), UNEVEN),
+    (MixingClassifier("odm", mixing="kl", scale="minmax", max_iter=10, random_state=0), UNEVEN),
     (SaddleSVC(), HULLS),
     (MDDRidge(), {}),
     (MDDRidge("loo", scale="standard"), {}),

@@ -26,12 +26,15 @@ class Trained:
         What to warn of, where the solver stopped short of the tolerance.
     path : tuple of Trained
         One for every value of a path, where a path was asked for.
+    was_finite : bool
+        Whether the model has predicted all training rows, to finite values.
     """
 
     model: Model
     attributes: dict[str, Any] = field(default_factory=dict)
     warning: str | None = None
     path: tuple[Trained, ...] = ()
+    was_finite: bool = False
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def held_as_predicted(
         again = _predicted(wide, claim, data, fit)
         if again.gap <= enough or again.primal < 0.5 * found.primal:
             model, found = wide, again
-    return _settled(replace(trained, model=model), solved, replace(found, bound=claim.bound), enough, tol, figures)
+    trained = replace(trained, model=model, was_finite=math.isfinite(found.primal))
+    return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
 def weights_as_predicted(
