@@ -154,17 +154,23 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
                 pass
             raise
 
+    team = _Team()
     helpers: list[Future[None]] = []
     try:
-        with _team() as team:
-            helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
-            take()
-            begun = _begun(helpers)
-            wait(begun)
+        helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
+        take()
+        helpers = _begun(helpers)
+        while helpers:
+            helpers[-1].result()
+            helpers.pop()
+    except Exception:
+        raise
+    except BaseException:
+        team.stop()
+        raise
     finally:
-        wait(_begun(helpers))
-    for helper in begun:
-        helper.result()
+        if helpers:  # after an error or an interrupt: nobody may be at work on what the caller gives up
+            wait(_begun(helpers))
     return results
 
 
