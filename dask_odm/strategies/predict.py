@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.store.storage import storage_of
@@ -16,26 +14,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.models.base import Model
 from dask_odm.models.saved import ModelFile
-from dask_odm.problems.losses import Loss
-from dask_odm.problems.row_passes import RowBlock
 from dask_odm.typing import Array
-
-
-@dataclass(frozen=True, eq=False)
-class LossAsPredicted:
-    """What is asked of all rows of a store: their losses at the values that ``model``, of one output, predicts."""
-
-    model: Model
-    loss: Loss
-
-    def total(self, blocks: Iterable[RowBlock]) -> float:
-        """The losses of the blocks, summed."""
-        total = 0.0
-        for block in blocks:
-            X = block.X if issparse(block.X) else np.ascontiguousarray(block.X)
-            scores = self.model.values(X)[:, 0].astype(np.float64)
-            total += self.loss.evaluate(scores, block.y, block.weight)[0]
-        return total
 
 
 def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:

@@ -33,12 +33,12 @@ from dask_odm.models.base import Model
 from dask_odm.models.linear import LinearModel
 from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.predicted_loss import PredictedLoss
 from dask_odm.problems.primal import block_rows, group_count, groups_of_sums
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes, ThreadPasses
 from dask_odm.problems.span import SpanProblem
 from dask_odm.problems.span_query import SpanQuery
-from dask_odm.strategies.predict import LossAsPredicted
 from dask_odm.strategies.shuffle import partition_arrays
 from dask_odm.typing import Array
 
@@ -173,7 +173,7 @@ class MemoryData:
 
     def predicted_loss(self, model: Model, loss: BandLoss) -> float:
         if isinstance(model, LinearModel):
-            return float(self.passes(0).run(LossAsPredicted(model, loss), LossAsPredicted.total))
+            return float(self.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
         scores = model.values(self.held.X, CPU_COUNT)[:, 0].astype(np.float64)
         return loss.evaluate(scores, self.held.codes, self.held.block_weights)[0]
 

@@ -31,13 +31,13 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.models.base import Model
 from dask_odm.partition.base import Partitioner
 from dask_odm.problems.losses import BandLoss
+from dask_odm.problems.predicted_loss import PredictedLoss
 from dask_odm.problems.products import Products
 from dask_odm.problems.row_passes import PassBytes
 from dask_odm.problems.span import SpanProblem
 from dask_odm.problems.span_query import SpanQuery
 from dask_odm.strategies.gram import write_rows
 from dask_odm.strategies.pivot_passes import StorePivots
-from dask_odm.strategies.predict import LossAsPredicted
 from dask_odm.strategies.shuffle import landmarks_path, partition_store
 from dask_odm.typing import Array
 
@@ -188,7 +188,7 @@ class StoredData:
         return np.dtype(self.store.dtype)
 
     def predicted_loss(self, model: Model, loss: BandLoss) -> float:
-        return float(self.passes(0).run(LossAsPredicted(model, loss), LossAsPredicted.total))
+        return float(self.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
         self.passes(0).require(needed, what)
