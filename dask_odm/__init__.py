@@ -13,7 +13,7 @@ from dask_odm.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     import dask_odm.datasets  # noqa: F401 (the public name of a module)
-    from dask_odm.data.readers.ingest import ingest
+    from dask_odm.data.ingest import ingest
     from dask_odm.data.store.interchange import open_store
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.plotting import (
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     )
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
-    from dask_odm.estimators.mdd.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
-    from dask_odm.estimators.mdd.mdd_ridge import MDDRidge as MDDRidge
-    from dask_odm.estimators.mixing.mixing_classifier import MixingClassifier as MixingClassifier
-    from dask_odm.estimators.odm.odm_classifier import ODMClassifier as ODMClassifier
-    from dask_odm.estimators.odm.odm_classifier_cv import ODMClassifierCV as ODMClassifierCV
-    from dask_odm.estimators.saddle.saddle_svc import SaddleSVC as SaddleSVC
+    from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
+    from dask_odm.estimators.mdd_ridge import MDDRidge as MDDRidge
+    from dask_odm.estimators.mixing_classifier import MixingClassifier as MixingClassifier
+    from dask_odm.estimators.odm_classifier import ODMClassifier as ODMClassifier
+    from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV as ODMClassifierCV
+    from dask_odm.estimators.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model
     from dask_odm.events import listen
 
@@ -67,7 +67,7 @@ _HOME = {
     "ProgressBars": "dask_odm.diagnostics.progress",
     "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
-    "ingest": "dask_odm.data.readers.ingest",
+    "ingest": "dask_odm.data.ingest",
     "listen": "dask_odm.events",
     "load_model": "dask_odm.estimators.saving",
     "open_store": "dask_odm.data.store.interchange",

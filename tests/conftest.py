@@ -17,6 +17,7 @@ import pytest
 from clusters import client, killer, scale_workers, start_workers, without_workers  # noqa: F401
 from object_server import object_server, place, started_server  # noqa: F401
 from quick_workers import quick_settings
+from small_problems import blobs
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells have it for what they start in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -124,3 +125,11 @@ def make_rings() -> Callable[..., Rows]:
         return (radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])).astype(dtype), y
 
     return make
+
+
+@pytest.fixture(scope="session")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    """Ninety rows of three features and labels ±1, read-only."""
+    X, y = blobs(90, 3, seed=5)
+    X.flags.writeable = y.flags.writeable = False
+    return X, y

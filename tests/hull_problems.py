@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from dask_odm.problems.client_hulls import ClientHulls
-from dask_odm.problems.client_rows import begin, floats_of
-from dask_odm.problems.features import Affine, FeatureMap
-from dask_odm.problems.hull_query import HullQuery
-from dask_odm.problems.hulls import HullProblem
-from dask_odm.problems.row_passes import ThreadPasses
-from dask_odm.strategies.clients import ArrayRange, Preparation, prepared_for, row_ranges
+from dask_odm.learning.problem.features import Affine, FeatureMap
+from dask_odm.linalg.row_passes import ThreadPasses
+from dask_odm.methods.hulls.clients.problem import ClientHulls
+from dask_odm.methods.hulls.clients.rows import begin, floats_of
+from dask_odm.methods.hulls.clients.workers import ArrayRange, Preparation, prepared_for, row_ranges
+from dask_odm.methods.hulls.problem.hulls import HullProblem
+from dask_odm.methods.hulls.problem.query import HullQuery
 
 
 class StreamedPasses(ThreadPasses):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dask_odm.engine import passes
-from dask_odm.problems.primal import Query
+from dask_odm.learning.problem.linear import Query
 
 
 class DeadlySums:

@@ -14,13 +14,15 @@ import numba
 import pandas  # noqa: F401
 
 import dask_odm.kernels
-import dask_odm.problems
-import dask_odm.solvers
-import dask_odm.strategies
+import dask_odm.learning.problem
+import dask_odm.learning.shared_pass
+import dask_odm.linalg
+import dask_odm.methods
 
-for package in (dask_odm.kernels, dask_odm.problems, dask_odm.solvers, dask_odm.strategies):
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+for package in (dask_odm.linalg, dask_odm.kernels, dask_odm.learning.problem, dask_odm.methods):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if package is not dask_odm.methods or module.name.endswith("workers"):
+            importlib.import_module(module.name)
 
 numba.njit(lambda: 0)()  # fills the compiler's tables
 gc.freeze()  # a collection in a fork would write to, and so copy, every page of it

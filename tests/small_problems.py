@@ -15,7 +15,7 @@ import reference
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import ArrayRows, Gram
-from dask_odm.problems.odm import KernelProblem, ODMSettings, RowLosses
+from dask_odm.learning.problem.odm import KernelProblem, ODMSettings, RowLosses
 
 # (lam, upsilon, theta): both sides of the band, no upper side, no band, nearly no loss, nearly nothing but loss.
 SETTINGS = [(100.0, 0.5, 0.2), (1e4, 0.3, 0.1), (32.0, 1.0, 0.0), (1e3, 0.0, 0.4), (1e-3, 0.2, 0.3)]

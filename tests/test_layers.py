@@ -62,7 +62,7 @@ LEAN = (
     "dask_odm.typing",
     "dask_odm.errors",
     "dask_odm.events",
-    "dask_odm.jit",
+    "dask_odm.linalg.jit",
     "dask_odm.data.store",
     "dask_odm.data.rows",
     "dask_odm.kernels",
@@ -70,7 +70,7 @@ LEAN = (
     "dask_odm.solvers",
     "dask_odm.partition",
     "dask_odm.models",
-    "dask_odm.persistence",
+    "dask_odm.learning.solution_records",
     "dask_odm.engine",
     "dask_odm.strategies",
 )
@@ -365,61 +365,62 @@ def test_module_opens_with_what_it_is_for(module: str) -> None:
 
 
 FORBIDDEN_LAYERS = [
-    ("dask_odm.kernels.base", "from dask_odm.problems.odm import ODM"),
+    ("dask_odm.kernels.base", "from dask_odm.learning.problem.odm import ODM"),
     ("dask_odm.kernels.base", "from dask_odm.data import store"),
-    ("dask_odm.data.readers.ingest", "import dask_odm.kernels.base"),
-    ("dask_odm.problems.odm", "from ..data.store import Store"),
-    ("dask_odm.solvers.dual_cd", "def f():\n    from dask_odm.partition import strata"),
-    ("dask_odm.partition.strata", "from dask_odm.solvers.base import Solution"),
-    ("dask_odm.strategies.tree", "from dask_odm.estimators import odm"),
-    ("dask_odm.strategies.tree", "from dask_odm.strategies.ring import run"),
-    ("dask_odm.strategies.tree", "from . import ring"),
-    ("dask_odm.engine.cluster", "from dask_odm.strategies.tree import run"),
-    ("dask_odm.estimators.odm.odm_classifier", "from dask_odm import open_store"),
+    ("dask_odm.data.ingest", "import dask_odm.kernels.base"),
+    ("dask_odm.learning.problem.odm", "from ..data.store import Store"),
+    ("dask_odm.methods.exact.dual_cd", "def f():\n    from dask_odm.partition import strata"),
+    ("dask_odm.engine.partition.strata", "from dask_odm.learning.solution import Solution"),
+    ("dask_odm.methods.tree.workers", "from dask_odm.estimators import odm"),
+    ("dask_odm.methods.tree.workers", "from dask_odm.methods.svrg.workers import run"),
+    ("dask_odm.methods.tree.workers", "from . import ring"),
+    ("dask_odm.engine.cluster", "from dask_odm.methods.tree.workers import run"),
+    ("dask_odm.estimators.odm_classifier", "from dask_odm import open_store"),
     (
-        "dask_odm.estimators.odm.odm_classifier",
+        "dask_odm.estimators.odm_classifier",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import dask_odm.cli",
     ),
     ("dask_odm.errors", "import importlib\nimportlib.import_module('dask_odm.events')"),
-    ("dask_odm", "from dask_odm.estimators.odm.odm_classifier import ODMClassifier"),
+    ("dask_odm", "from dask_odm.estimators.odm_classifier import ODMClassifier"),
 ]
 FORBIDDEN_LIBRARIES = [
     ("dask_odm.kernels.base", "import dask"),
-    ("dask_odm.solvers.active_set", "def f():\n    import zarr"),
-    ("dask_odm.problems.odm", "from sklearn.utils import check_array"),
-    ("dask_odm.strategies.tree", "from distributed import Client"),
-    ("dask_odm.estimators.odm.odm_classifier", "from dask.distributed import get_client"),
-    ("dask_odm.estimators.odm.odm_classifier", "from dask import distributed"),
-    ("dask_odm.estimators.odm.odm_classifier", "from tqdm.auto import tqdm"),
+    ("dask_odm.methods.exact.active_set", "def f():\n    import zarr"),
+    ("dask_odm.learning.problem.odm", "from sklearn.utils import check_array"),
+    ("dask_odm.methods.tree.workers", "from distributed import Client"),
+    ("dask_odm.estimators.odm_classifier", "from dask.distributed import get_client"),
+    ("dask_odm.estimators.odm_classifier", "from dask import distributed"),
+    ("dask_odm.estimators.odm_classifier", "from tqdm.auto import tqdm"),
     ("dask_odm", "import numpy"),
 ]
 FORBIDDEN_LEAN = [
     {"dask_odm.data.store.store": "import pandas as pd"},
-    {"dask_odm.strategies.tree": "import dask.array as da"},
-    {"dask_odm.strategies.tree": "def f():\n    from dask import array"},
+    {"dask_odm.methods.tree.workers": "import dask.array as da"},
+    {"dask_odm.methods.tree.workers": "def f():\n    from dask import array"},
     {"dask_odm.data.store.store": "", "dask_odm.data": "from dask_odm.data.store.interchange import open_store"},
     {"dask_odm.data.rows.memory": "from dask_odm.data.readers.formats import read"},
 ]
 HELPERS = {
     "dask_odm.data.store.interchange": "import xarray",
     "dask_odm.data.readers.formats": "from sklearn.datasets import load_svmlight_file",
-    **dict.fromkeys(["dask_odm.data.store.store", "dask_odm.strategies.ring", "dask_odm.engine.cluster"], ""),
+    **dict.fromkeys(["dask_odm.data.store.store", "dask_odm.methods.svrg.workers", "dask_odm.engine.cluster"], ""),
 }
 TYPES_ONLY = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 ALLOWED = {
     "dask_odm": "from dask_odm.estimators.registry import ESTIMATORS\n"
     + TYPES_ONLY
-    + "from dask_odm.estimators.odm.odm_classifier import ODMClassifier",
+    + "from dask_odm.estimators.odm_classifier import ODMClassifier",
     "dask_odm.data": "",
     "dask_odm.data.rows.stored": "from dask_odm.events import report\nfrom .store import Store",
     "dask_odm.solvers": "",
-    "dask_odm.solvers.newton": "import threading\nimport numpy\nfrom scipy import linalg\nfrom ..problems import odm",
+    "dask_odm.learning.newton": "import threading\nimport numpy\nfrom scipy import linalg\nfrom ..problems import odm",
     "dask_odm.strategies": "",
-    "dask_odm.strategies.tree": "from dask import delayed\nfrom dask_odm.engine.cluster import run",
-    "dask_odm.strategies.ring": "from ..engine import cluster",
+    "dask_odm.methods.tree.workers": "from dask import delayed\nfrom dask_odm.engine.cluster import run",
+    "dask_odm.methods.svrg.workers": "from ..engine import cluster",
     "dask_odm.engine.watch": "from distributed import as_completed",
-    "dask_odm.engine.cluster": "from distributed import Client\nfrom dask_odm.persistence import save",
-    "dask_odm.persistence": TYPES_ONLY + "import xarray\nelse:\n    import zarr\nfrom dask_odm import __version__",
+    "dask_odm.engine.cluster": "from distributed import Client\nfrom dask_odm.learning.solution_records import save",
+    "dask_odm.learning.solution_records": TYPES_ONLY
+    + "import xarray\nelse:\n    import zarr\nfrom dask_odm import __version__",
     "dask_odm.cli": "import click\nimport dask_odm\nfrom dask_odm import open_store\nprint('a')",
 }
 
@@ -449,7 +450,7 @@ def test_checker_flags_an_undeclared_library() -> None:
 
 
 def test_checker_flags_print() -> None:
-    assert len(print_violations({"dask_odm.solvers.active_set": "def f():\n    print('gap')"})) == 1
+    assert len(print_violations({"dask_odm.methods.exact.active_set": "def f():\n    print('gap')"})) == 1
 
 
 @pytest.mark.parametrize("rule", [layer_violations, library_violations, print_violations, lean_violations])

@@ -21,14 +21,14 @@ from dask_odm.data.rows import scaled
 from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.engine.shuffle import partition_store
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
-from dask_odm.partition.strata import StratifiedPartitioner
-from dask_odm.problems.odm import ODMSettings
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.tree.workers import TreeJob, projected_bytes, solve_node
 from dask_odm.solvers import Landmark
-from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.shuffle import partition_store
-from dask_odm.strategies.tree import TreeJob, projected_bytes, solve_node
 from small_problems import blobs
 from small_stores import store_of
 from tree_jobs import HERE

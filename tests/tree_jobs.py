@@ -9,11 +9,11 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.cluster import Cluster
-from dask_odm.partition.strata import StratifiedPartitioner
-from dask_odm.problems.odm import ODMSettings
-from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.shuffle import partition_arrays
-from dask_odm.strategies.tree import TreeJob, TreeResult, TreeSettings, grow_tree
+from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.engine.shuffle import partition_arrays
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.tree.workers import TreeJob, TreeResult, TreeSettings, grow_tree
 from small_problems import SmallProblem
 
 IDENTITY = Scaling(np.zeros(1), np.ones(1))

@@ -16,12 +16,12 @@ from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
 from dask_odm.diagnostics.regression import Errors
 from dask_odm.engine.cluster import computed
+from dask_odm.engine.predict import label_block
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.kinds import is_dataset
+from dask_odm.estimators.inputs.input_types import is_dataset
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.events import Progress, report
-from dask_odm.solvers.log_odds import probabilities
-from dask_odm.strategies.predict import label_block
+from dask_odm.models.log_odds import probabilities
 from dask_odm.typing import Array
 
 _SHOWN = 8  # labels in a table that the model does not know

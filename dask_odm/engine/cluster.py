@@ -29,8 +29,8 @@ from dask.utils import format_bytes, parse_bytes
 import dask_odm.data.rows.stored  # noqa: F401  (part of what tasks import, and so of the baseline)
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
-from dask_odm.kernels.threads import run_threads, single_threaded_blas
-from dask_odm.solvers.dual import warm_up
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.methods.tree.partition_solver import warm_up
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, return_free_memory, while_wanted
-from dask_odm.engine.turns import current_turn
+from dask_odm.engine.lockstep import current_turn
 from dask_odm.events import Meter
-from dask_odm.kernels.sums import tree_sum
-from dask_odm.kernels.threads import run_threads, single_threaded_blas
-from dask_odm.problems.row_passes import PASS, PassBytes, RowBlock, rows_of
+from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of
+from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 MOST_GROUPS = 64  # of chunks, whose sums are added up
@@ -106,7 +106,7 @@ class StorePasses:
     ) -> Any:
         """As `Passes.run`: answers that are large are added up on the workers, by the same tree.
 
-        Works that take turns have their passes made one; see `dask_odm.engine.joint_passes`.
+        Works that take turns have their passes made one; see `dask_odm.learning.shared_pass`.
         """
         turn = current_turn()
         if turn is not None:

@@ -26,10 +26,10 @@ from uuid import uuid4
 import numpy as np
 from dask.sizeof import sizeof
 
-from dask_odm.data.store.whole_files import open_whole
+from dask_odm.data.storage.checked_writes import open_whole
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import ClusterError
-from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
 
 EMBEDDED_BYTES = 10_000  # of a message that travels within each task; a larger one is the result of a task of its own
 CHECKPOINT_EVERY = 16
@@ -150,7 +150,7 @@ class Rounds:
         return self._each(_look, [(question, held, state, said) for held, state in pairs])
 
     def _summed(self, parts: list[Any], add: Add) -> list[Any]:
-        """One sum, by the tree of `dask_odm.kernels.sums.tree_sum`, where an odd one out goes up as it is."""
+        """One sum, by the tree of `dask_odm.linalg.sums.tree_sum`, where an odd one out goes up as it is."""
         while len(parts) > 1:
             pairs, odd = list(zip(parts[::2], parts[1::2], strict=False)), parts[len(parts) // 2 * 2 :]
             stride = len(self._places) // len(pairs)  # about where the left one is

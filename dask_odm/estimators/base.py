@@ -29,16 +29,8 @@ from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
+from dask_odm.engine.predict import finite_values
 from dask_odm.errors import InputError
-from dask_odm.estimators.fitting.checkpoints import sole_writer
-from dask_odm.estimators.fitting.memory_data import MemoryData
-from dask_odm.estimators.fitting.recipe import Choice, StoreShape
-from dask_odm.estimators.fitting.run import FitRun, read_limit
-from dask_odm.estimators.fitting.schema import Schema
-from dask_odm.estimators.fitting.scratch import lasting_folder, scratch_folder
-from dask_odm.estimators.fitting.stored_data import StoredData
-from dask_odm.estimators.fitting.trained import Trained
-from dask_odm.estimators.fitting.training_data import TrainingData
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -47,19 +39,27 @@ from dask_odm.estimators.inputs.checks import (
     require_finite_values,
 )
 from dask_odm.estimators.inputs.expected import ExpectedFeatures
-from dask_odm.estimators.inputs.habits import refuse_rows_picked_by_number, refuse_strangers
-from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_xarray
+from dask_odm.estimators.inputs.input_types import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
+from dask_odm.estimators.inputs.sklearn_hints import refuse_rows_picked_by_number, refuse_strangers
 from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
-from dask_odm.estimators.solver_objects import SolverClasses, SolverObject, with_object
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
-from dask_odm.jit import frozen
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject, with_object
+from dask_odm.learning.training.checkpoints import sole_writer
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.recipe import Choice, StoreShape
+from dask_odm.learning.training.run import FitRun, read_limit
+from dask_odm.learning.training.schema import Schema
+from dask_odm.learning.training.scratch import lasting_folder, scratch_folder
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.jit import frozen
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.models.saved import ModelFile
-from dask_odm.strategies.predict import finite_values
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
@@ -80,7 +80,7 @@ OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that a mo
 class StoreEstimator(BaseEstimator):
     """An estimator that learns from rows in memory, lazy arrays or a store, and predicts on any of them.
 
-    A family subclasses one of `dask_odm.estimators.faces` and adds its parameters with their constraints,
+    A family subclasses one of `dask_odm.estimators.mixins` and adds its parameters with their constraints,
     `_settings`, `_choose`, and the names of its fitted attributes in ``_saved``.
     """
 
@@ -321,7 +321,7 @@ class StoreEstimator(BaseEstimator):
     def _like(self, X: Any, values: Any, name: str) -> Any:
         if not is_xarray(X):
             return values
-        from dask_odm.estimators.inputs.labelled import like
+        from dask_odm.estimators.inputs.xarray_inputs import like
 
         return like(X, values, name, self._features())
 

@@ -10,11 +10,11 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_odm.data.store.store import Store
+from dask_odm.engine.predict import values_of_chunk, values_of_rows
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.kinds import LazyArrays
+from dask_odm.estimators.inputs.input_types import LazyArrays
 from dask_odm.models.base import Model
 from dask_odm.models.saved import ModelFile
-from dask_odm.strategies.predict import values_of_chunk, values_of_rows
 from dask_odm.typing import Array
 
 

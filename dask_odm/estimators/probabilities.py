@@ -11,11 +11,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.faces import StoreClassifier
-from dask_odm.estimators.inputs.kinds import is_xarray
+from dask_odm.estimators.inputs.input_types import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
+from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.models.log_odds import log_probabilities, probabilities
 from dask_odm.models.pairs import coupled, log_coupled
-from dask_odm.solvers.log_odds import log_probabilities, probabilities
 from dask_odm.typing import Array
 
 
@@ -91,7 +91,7 @@ class ProbabilisticClassifier(StoreClassifier):
             found = map_blocks(function, scores, np.float64, *more, columns=columns)
         if not is_xarray(X):
             return found
-        from dask_odm.estimators.inputs.labelled import like_classes
+        from dask_odm.estimators.inputs.xarray_inputs import like_classes
 
         return like_classes(X, found, name, self.classes_, self._features())
 

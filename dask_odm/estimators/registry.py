@@ -38,12 +38,12 @@ def register(name: str, module: str, word: str) -> None:
     ESTIMATORS[name] = Entry(name, module, word)
 
 
-register("ODMClassifier", "dask_odm.estimators.odm.odm_classifier", "odm")
-register("ODMClassifierCV", "dask_odm.estimators.odm.odm_classifier_cv", "odm-cv")
-register("SaddleSVC", "dask_odm.estimators.saddle.saddle_svc", "saddle")
-register("MDDRidge", "dask_odm.estimators.mdd.mdd_ridge", "mdd-ridge")
-register("MDDKernelRidge", "dask_odm.estimators.mdd.mdd_kernel_ridge", "mdd-kernel-ridge")
-register("MixingClassifier", "dask_odm.estimators.mixing.mixing_classifier", "mixing")
+register("ODMClassifier", "dask_odm.estimators.odm_classifier", "odm")
+register("ODMClassifierCV", "dask_odm.estimators.odm_classifier_cv", "odm-cv")
+register("SaddleSVC", "dask_odm.estimators.saddle_svc", "saddle")
+register("MDDRidge", "dask_odm.estimators.mdd_ridge", "mdd-ridge")
+register("MDDKernelRidge", "dask_odm.estimators.mdd_kernel_ridge", "mdd-kernel-ridge")
+register("MixingClassifier", "dask_odm.estimators.mixing_classifier", "mixing")
 
 
 SOLVERS: dict[str, str] = {}  # the module of every solver object
@@ -55,8 +55,8 @@ def register_solvers(module: str, *names: str) -> None:
 
 
 _ODM = ("Exact", "Landmark", "Newton", "SODM", "Cascade", "DiP", "DC", "DSVRG", "SVRG", "CSVRG")
-register_solvers("dask_odm.estimators.odm.solver_objects", *_ODM)
-register_solvers("dask_odm.estimators.saddle.solver_objects", "MNP", "Saddle", "Gilbert")
+register_solvers("dask_odm.methods.solver_objects", *_ODM)
+register_solvers("dask_odm.methods.hulls.solver_objects", "MNP", "Saddle", "Gilbert")
 
 
 def solver_class(name: str) -> Any:

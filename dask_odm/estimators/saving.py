@@ -13,14 +13,14 @@ from sklearn.base import is_classifier
 from dask_odm.data.store.records import Record, read_record, write_record
 from dask_odm.data.store.schemas import Check, anything, each, mapping, real, scalar, whole
 from dask_odm.errors import StoreError
-from dask_odm.estimators.fitting.schema import Schema
 from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
-from dask_odm.estimators.solver_objects import SolverObject
+from dask_odm.learning.solver_objects import SolverObject
+from dask_odm.learning.training.schema import Schema
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
+from dask_odm.models.log_odds import is_link
 from dask_odm.models.saved import ModelFile, model_from
-from dask_odm.solvers.log_odds import is_link
 from dask_odm.typing import Array
 
 LABEL_BYTES = 64 << 20  # of all labels of a model: a type may claim any width for each

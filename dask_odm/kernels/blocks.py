@@ -20,8 +20,8 @@ import numpy as np
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK, Kernel, Packed
 from dask_odm.kernels.loops import COLUMNS
-from dask_odm.kernels.sums import tree_sum
-from dask_odm.kernels.threads import run_threads, stream_threads
+from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.threads import run_threads, stream_threads
 from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK

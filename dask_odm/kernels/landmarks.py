@@ -17,7 +17,7 @@ from scipy.linalg import lapack
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows whose kernel values are held at a time

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.jit import Pointed, compiled, emitted, inlined, pointed
+from dask_odm.linalg.jit import Pointed, compiled, emitted, inlined, pointed
 
 COLUMNS = 512  # columns of a panel
 RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64

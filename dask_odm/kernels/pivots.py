@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
-from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
 CHUNK_ROWS = 1 << 14

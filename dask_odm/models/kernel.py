@@ -14,8 +14,8 @@ from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.skipping import Tiles, tiles_of
-from dask_odm.kernels.threads import run_threads, single_threaded_blas
+from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.base import require_finite_parts
 from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array

@@ -15,7 +15,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dask_odm.solvers.log_odds import log_odds
+from dask_odm.models.log_odds import log_odds
 from dask_odm.typing import Array
 
 SYSTEM_BYTES = 8 << 20  # of systems that are solved at a time
@@ -41,7 +41,7 @@ def class_scores(scores: Array, classes: int) -> Array:
 def coupled(scores: Array, link: Array, classes: int) -> Array:
     """Probabilities of the classes (n, classes), float64, from machines' ``scores`` (n, machines).
 
-    ``link`` says how probable the positive class of any machine is, see `dask_odm.solvers.log_odds`.
+    ``link`` says how probable the positive class of any machine is, see `dask_odm.models.log_odds`.
     """
     step = max(1, SYSTEM_BYTES // (8 * (classes + 1) ** 2))
     blocks = [scores[start : start + step] for start in range(0, max(1, len(scores)), step)]

@@ -14,18 +14,18 @@ import pytest
 
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.losses import BandLoss
-from dask_odm.problems.primal import PrimalProblem
-from dask_odm.problems.products import RowProducts
-from dask_odm.problems.span import SpanProblem
-from dask_odm.problems.span_query import SpanQuery
-from dask_odm.solvers.base import SolverSettings
-from dask_odm.solvers.exact import ExactLimits, solve_exact
-from dask_odm.solvers.linear_newton import solve_newton
-from dask_odm.solvers.span_newton import solve_landmark
-from dask_odm.solvers.svrg import SVRG, SVRGSettings, SVRGState
-from dask_odm.solvers.svrg_steps import ArraySteps, CoresetSteps
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import PrimalProblem
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.products import RowProducts
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.exact.solver import ExactLimits, solve_exact
+from dask_odm.methods.landmark.problem import SpanProblem
+from dask_odm.methods.landmark.query import SpanQuery
+from dask_odm.methods.landmark.solver import solve_landmark
+from dask_odm.methods.linear.solver import solve_newton
+from dask_odm.methods.svrg.solver import SVRG, SVRGSettings, SVRGState
+from dask_odm.methods.svrg.steps import ArraySteps, CoresetSteps
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 N = 60

@@ -22,8 +22,8 @@ import zarr
 from pyarrow import feather, parquet
 from scipy.sparse import coo_array, csr_array
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source, read_blocks
-from dask_odm.data.readers.ingest import ingest
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError

@@ -19,8 +19,8 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import Evaluation, blocks, evaluate
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.odm.odm_classifier import ODMClassifier
-from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, listen
 
 ROWS = 100

@@ -27,10 +27,10 @@ from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
-from dask_odm.problems.odm import ODMSettings
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.tree.workers import TreeJob, _check_memory, projected_bytes
 from dask_odm.solvers import SODM
-from dask_odm.solvers.base import SolverSettings
-from dask_odm.strategies.tree import TreeJob, _check_memory, projected_bytes
 from small_problems import blobs
 from small_stores import store_of
 

@@ -23,14 +23,14 @@ from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses, chunk_groups, task_count
 from dask_odm.events import IterationFinished
-from dask_odm.problems import moments
-from dask_odm.problems.features import FeatureMap
-from dask_odm.problems.losses import BandLoss, SquaredLoss
-from dask_odm.problems.moments import FromOrigin, MomentQuery
-from dask_odm.problems.odm import ODMSettings
-from dask_odm.problems.primal import PrimalProblem, Query
-from dask_odm.problems.row_passes import RowBlock
-from dask_odm.solvers.linear_newton import solve_newton
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import PrimalProblem, Query
+from dask_odm.learning.problem.losses import BandLoss, SquaredLoss
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.methods.linear.solver import solve_newton
+from dask_odm.methods.ridge import moments
+from dask_odm.methods.ridge.moments import FromOrigin, MomentQuery
 from small_stores import store_of
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)

@@ -117,8 +117,8 @@ def test_of_two_fits_with_one_checkpoint_one_ends(place):
     def meddle(event: object) -> None:
         """Write it as a process elsewhere would, that knows nothing of what this one claims."""
         if isinstance(event, IterationFinished) and event.iteration == 2:
-            from dask_odm.data.store import new_objects
-            from dask_odm.persistence import save_state
+            from dask_odm.data.storage import new_objects
+            from dask_odm.learning.solution_records import save_state
 
             claims = dict(new_objects._CLAIMED)
             new_objects._CLAIMED.clear()

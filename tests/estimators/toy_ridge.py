@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.estimators.base import RUN_CONSTRAINTS
-from dask_odm.estimators.faces import StoreRegressor
-from dask_odm.estimators.fitting.recipe import Choice, Recipe
-from dask_odm.estimators.fitting.run import FitRun
-from dask_odm.estimators.fitting.trained import Trained
-from dask_odm.estimators.fitting.training_data import TrainingData
+from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.models.linear import LinearModel
-from dask_odm.problems.row_passes import RowBlock
 
 
 @dataclass(frozen=True)

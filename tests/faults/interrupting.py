@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 import dask_odm.cli
-import dask_odm.data.readers.ingest
+import dask_odm.data.ingest
 import dask_odm.diagnostics.evaluation
-import dask_odm.diagnostics.facts
-import dask_odm.estimators.odm.odm_classifier
-from dask_odm.solvers.dual import warm_up
+import dask_odm.diagnostics.summaries
+import dask_odm.estimators.odm_classifier
+from dask_odm.methods.tree.partition_solver import warm_up
 
 TOUCHES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "mmap.__new__", "shutil.rmtree"}
 SECONDS = 60.0

@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.rows.scaling import load_scaling
 from dask_odm.data.rows.stored import StoredPartitions, seal
-from dask_odm.data.store.files import make_folders
-from dask_odm.data.store.storage import storage_of
+from dask_odm.data.storage.files import make_folders
+from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.store import Store
 from dask_odm.engine.rounds import _load
 from dask_odm.errors import DaskODMError
-from dask_odm.strategies.gram import ROWS, read_rows
+from dask_odm.learning.distributed_products import ROWS, read_rows
 from small_stores import store_of
 
 READ = 1  # of the calls that the library knows

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from dask_odm.data.store import object_client
-from dask_odm.data.store.new_objects import NewObjects
+from dask_odm.data.storage import object_client
+from dask_odm.data.storage.new_objects import NewObjects
 from dask_odm.data.store.records import write_record
 from dask_odm.data.store.store import Store
 from faults.table import check, raises, run

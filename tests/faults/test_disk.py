@@ -14,9 +14,9 @@ import dask
 import numpy as np
 import pytest
 
-from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.ingest import ingest
 from dask_odm.data.store.store import Store
-from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import SODM
 from faults.table import raises, refused, run, tree

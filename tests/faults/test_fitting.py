@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.odm.odm_classifier import ODMClassifier
-from dask_odm.estimators.saddle.saddle_svc import SaddleSVC
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import MNP, SODM
 from faults.table import Fault, check_fault, each_way, raises

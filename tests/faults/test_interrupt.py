@@ -14,7 +14,7 @@ import pytest
 
 from dask_odm.data.store.records import read_kind, read_record
 from dask_odm.data.store.store import Store
-from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm_classifier import ODMClassifier
 from faults.table import check
 from small_stores import store_of
 

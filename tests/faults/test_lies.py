@@ -12,7 +12,7 @@ import pytest
 
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.odm.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import SODM, Landmark
 from faults.table import raises, refused, tree

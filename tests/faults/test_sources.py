@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers import lines
-from dask_odm.data.readers.ingest import ingest
 from faults.table import Fault, check_fault, each_way, raises, refused, tree
 
 GOOD = {

@@ -17,7 +17,7 @@ from dask_odm.kernels.blocks import (
     Gram,
     Tiling,
 )
-from dask_odm.kernels.threads import single_threaded_blas
+from dask_odm.linalg.threads import single_threaded_blas
 from small_problems import matrix
 
 SIZES = [1, 2, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 1300]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_odm.data.datasets.download import Patience, download
-from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.ingest import ingest
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 

@@ -19,8 +19,8 @@ from dask_odm.data.readers.columns import choose_columns
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.sources import BLOCK_BYTES, block_rows, describe
 from dask_odm.data.readers.tables import Batch, TableSource, beside_name, beside_rows, label_values, numbered
-from dask_odm.data.store.locations import is_address
-from dask_odm.data.store.object_files import open_source
+from dask_odm.data.storage.locations import is_address
+from dask_odm.data.storage.object_files import open_source
 from dask_odm.errors import InputError
 
 _MAX_BATCH = 1 << 16  # rows

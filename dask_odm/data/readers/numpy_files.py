@@ -38,8 +38,8 @@ from dask_odm.data.readers.sources import (
     narrow,
 )
 from dask_odm.data.readers.tables import label_values
-from dask_odm.data.store.locations import is_address
-from dask_odm.data.store.whole_files import map_array, open_whole, read_array_header
+from dask_odm.data.storage.checked_writes import map_array, open_whole, read_array_header
+from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from dask_odm.data.storage.checked_writes import load_arrays
 from dask_odm.data.store.statistics import Statistics
-from dask_odm.data.store.whole_files import load_arrays
 from dask_odm.errors import InputError
-from dask_odm.jit import compiled_in_order, frozen
+from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")

@@ -24,12 +24,12 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryRows, PartitionRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import Targets
+from dask_odm.data.storage.checked_writes import load_array, update_whole
+from dask_odm.data.storage.files import make_folders, reserve
 from dask_odm.data.store.chunks import read_plain_chunk
-from dask_odm.data.store.files import make_folders, reserve
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.data.store.whole_files import load_array, update_whole
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 

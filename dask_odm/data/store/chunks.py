@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.store.files import reason
+from dask_odm.data.storage.files import reason
+from dask_odm.data.storage.storage import LocalStorage, fill, storage_of
 from dask_odm.data.store.layout import CHECKSUM_BYTES, STORE, ArrayLayout, Wording, crc32c
-from dask_odm.data.store.storage import LocalStorage, fill, storage_of
 from dask_odm.data.store.zstd import unpack_zstd
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from dask_odm.data.store.files import reason
+from dask_odm.data.storage.files import reason
+from dask_odm.data.storage.storage import Storage, storage_of
 from dask_odm.data.store.layout import MANIFEST, STORE, Wording, crc32c, parse_body
-from dask_odm.data.store.storage import Storage, storage_of
 from dask_odm.errors import StoreError
 
 MAX_BYTES = 1 << 28

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.storage.files import reason
+from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.chunks import damage, read_sealed
 from dask_odm.data.store.documents import other_zarr, read_document, read_manifest
-from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import REAL_TYPE, Label, Layout, Manifest, group_document, manifest_of
-from dask_odm.data.store.storage import storage_of
 from dask_odm.errors import StoreError
 
 _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}

@@ -19,9 +19,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.storage.files import reason
+from dask_odm.data.storage.locations import location_of
+from dask_odm.data.storage.storage import Storage, new_storage, resolved, storage_of
 from dask_odm.data.store.chunks import damage, read_plain_chunk
 from dask_odm.data.store.documents import MAX_BYTES, ROOT, parse_object, read_document, read_manifest, whole
-from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
@@ -38,9 +40,7 @@ from dask_odm.data.store.layout import (
     seal,
     with_digest,
 )
-from dask_odm.data.store.locations import location_of
 from dask_odm.data.store.schemas import SCHEMAS, anything
-from dask_odm.data.store.storage import Storage, new_storage, resolved, storage_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 

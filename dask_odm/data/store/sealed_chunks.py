@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.chunks import read_packed_chunk, read_plain_chunk, read_plain_pieces, read_sealed
 from dask_odm.data.store.entries import entries_of
 from dask_odm.data.store.layout import ArrayLayout, Manifest
 from dask_odm.data.store.opening import read_store_manifest
-from dask_odm.data.store.storage import storage_of
 from dask_odm.errors import StoreError
 from dask_odm.events import Progress, report
 from dask_odm.typing import Array

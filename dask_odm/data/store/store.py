@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.storage.locations import is_address, location_of
+from dask_odm.data.storage.storage import resolved
 from dask_odm.data.store.chunks import damage
 from dask_odm.data.store.classes import class_sums
 from dask_odm.data.store.documents import whole
@@ -29,7 +31,6 @@ from dask_odm.data.store.layout import (
     Layout,
     decode_strings,
 )
-from dask_odm.data.store.locations import is_address, location_of
 from dask_odm.data.store.opening import (
     TargetFacts,
     check_features,
@@ -40,7 +41,6 @@ from dask_odm.data.store.opening import (
 )
 from dask_odm.data.store.sealed_chunks import SealedChunks
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
-from dask_odm.data.store.storage import resolved
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 

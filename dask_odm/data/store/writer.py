@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.storage.files import reason
+from dask_odm.data.storage.locations import location_of
+from dask_odm.data.storage.storage import new_storage
 from dask_odm.data.store.classes import class_sums, sort_classes
-from dask_odm.data.store.files import reason
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CODE_TYPES,
@@ -38,10 +40,8 @@ from dask_odm.data.store.layout import (
     group_document,
     seal,
 )
-from dask_odm.data.store.locations import location_of
 from dask_odm.data.store.open_chunk import OpenChunk, sealed_bytes
 from dask_odm.data.store.statistics import StatisticsAccumulator
-from dask_odm.data.store.storage import new_storage
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.zstd import pack_zstd
 from dask_odm.errors import InputError, StoreError

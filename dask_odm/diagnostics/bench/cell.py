@@ -21,9 +21,9 @@ import numpy as np
 
 from dask_odm.diagnostics.bench.methods import ALL_METHODS, TUNED_ROWS, Settings, bands, candidates, tuner
 from dask_odm.diagnostics.bench.sets import Split, split_of
-from dask_odm.diagnostics.facts import plain
+from dask_odm.diagnostics.summaries import plain
 from dask_odm.events import Event, IterationFinished, LevelFinished, PartitionSolved, Progress
-from dask_odm.strategies.tree import TreeSettings
+from dask_odm.methods.tree.workers import TreeSettings
 
 WARM_ROWS = 200
 PREDICTED_ROWS = 8192  # at a time

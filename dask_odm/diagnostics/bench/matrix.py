@@ -22,7 +22,7 @@ from dask_odm.diagnostics.bench.cell import Cell
 from dask_odm.diagnostics.bench.machine import code_digest, describe_machine
 from dask_odm.diagnostics.bench.methods import ALL_METHODS
 from dask_odm.diagnostics.bench.sets import check_name, split_of
-from dask_odm.diagnostics.facts import plain
+from dask_odm.diagnostics.summaries import plain
 from dask_odm.errors import InputError
 
 RESULTS = "results.jsonl"

@@ -18,16 +18,16 @@ from typing import Any
 
 from sklearn.base import clone
 
-from dask_odm.estimators.fitting.recipe import Choice
-from dask_odm.estimators.odm import solver_objects as solvers
-from dask_odm.estimators.odm.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm.recipes import tree_recipe
-from dask_odm.estimators.odm.settings import ODMFit
-from dask_odm.estimators.odm.tree_rules import TreeRule, at_random, by_clusters, by_means, by_strata
+from dask_odm.engine.partition.base import Partitioner
+from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.kernels.base import Kernel
-from dask_odm.partition.base import Partitioner
-from dask_odm.partition.strata import StratifiedPartitioner
-from dask_odm.solvers.handing_up import cold_start, plain_start, scaled_start
+from dask_odm.learning.training.recipe import Choice
+from dask_odm.methods import solver_objects as solvers
+from dask_odm.methods.recipes import tree_recipe
+from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.tree.merge_rule import cold_start, plain_start, scaled_start
+from dask_odm.methods.tree.rules import TreeRule, at_random, by_clusters, by_means, by_strata
 
 Settings = dict[str, float]
 GAMMAS = (0.03, 0.12, 0.5, 2.0, 8.0, 32.0, 128.0)

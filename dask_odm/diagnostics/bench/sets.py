@@ -18,7 +18,7 @@ import numpy as np
 
 from dask_odm.data.datasets.fetch import LIBSVM_SETS, fetch_libsvm
 from dask_odm.data.datasets.generators import make_overlapping, make_separable, make_shells, make_susy
-from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.ingest import ingest
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.typing import Array

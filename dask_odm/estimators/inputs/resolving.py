@@ -27,7 +27,15 @@ from dask_odm.estimators.inputs.frames import (
     refuse_labels_inside,
     warn_column,
 )
-from dask_odm.estimators.inputs.kinds import Features, Given, LazyArrays, Resolved, is_dask_array, is_dataset, is_xarray
+from dask_odm.estimators.inputs.input_types import (
+    Features,
+    Given,
+    LazyArrays,
+    Resolved,
+    is_dask_array,
+    is_dataset,
+    is_xarray,
+)
 from dask_odm.events import Meter
 from dask_odm.typing import Array
 
@@ -86,14 +94,14 @@ def dimension_of_features(X: Any, y: Any, sample_weight: Any) -> str | None:
     """Name of the dimension of the features if ``X``, which `fit` took, is an xarray object."""
     if not is_xarray(X):
         return None
-    from dask_odm.estimators.inputs.labelled import feature_dimension
+    from dask_odm.estimators.inputs.xarray_inputs import feature_dimension
 
     return feature_dimension(X, y, sample_weight)
 
 
 def _of_xarray(X: Any, y: Any, weight: Any, features: Features | None) -> Resolved:
     from dask_odm.data.store.interchange import as_store
-    from dask_odm.estimators.inputs.labelled import columns_of, feature_names, in_memory, is_lazy, oriented
+    from dask_odm.estimators.inputs.xarray_inputs import columns_of, feature_names, in_memory, is_lazy, oriented
 
     store = as_store(X) if is_dataset(X) else None
     if store is not None:

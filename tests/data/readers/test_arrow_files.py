@@ -10,8 +10,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source, read_blocks
-from dask_odm.data.readers.ingest import ingest
 from dask_odm.errors import InputError
 from data.reading import read_all, stored, write_file
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source, read_blocks
-from dask_odm.data.readers.ingest import ingest
 from dask_odm.errors import InputError
 from data.reading import read_all, sparse_rows, stored
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.ingest import ingest
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
 from data.reading import read_all, stored, write_file

@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 import zarr
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.ingest import ingest
 from dask_odm.data.readers.lines import PipedText
 from dask_odm.data.readers.paths import detect_format, find_files
 from dask_odm.data.store.store import Store

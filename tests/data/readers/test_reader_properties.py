@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_svmlight_file
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source, read_blocks
-from dask_odm.data.readers.ingest import ingest
 from data.reading import COMPRESS, read_all, write_file
 
 quick = settings(

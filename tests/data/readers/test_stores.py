@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.ingest import ingest
 from dask_odm.data.readers.stores import StoreSource
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store

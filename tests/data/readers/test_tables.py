@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source, read_blocks
-from dask_odm.data.readers.ingest import ingest
 from dask_odm.data.readers.tables import frame_rows
 from dask_odm.errors import InputError
 from data.reading import read_all, stored

@@ -11,9 +11,9 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.engine.partition.random import RandomPartitioner
+from dask_odm.engine.shuffle import partition_store
 from dask_odm.errors import InputError
-from dask_odm.partition.random import RandomPartitioner
-from dask_odm.strategies.shuffle import partition_store
 from small_problems import blobs
 from small_stores import store_of
 from tree_jobs import HERE

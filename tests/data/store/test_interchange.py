@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dask_odm.data.readers.ingest import ingest
+from dask_odm.data.ingest import ingest
 from dask_odm.data.store.interchange import as_store, open_store
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter

@@ -16,9 +16,9 @@ import pytest
 import xarray as xr
 import zarr
 
+from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store import entries
 from dask_odm.data.store.layout import crc32c, seal
-from dask_odm.data.store.storage import LocalStorage
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError

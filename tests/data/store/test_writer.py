@@ -16,6 +16,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store.layout import (
     CHUNK_BYTES,
     MAX_CHUNK_BYTES,
@@ -24,7 +25,6 @@ from dask_odm.data.store.layout import (
     default_chunk_rows,
     encode_strings,
 )
-from dask_odm.data.store.storage import LocalStorage
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError

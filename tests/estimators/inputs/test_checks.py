@@ -14,11 +14,11 @@ from sklearn.svm import LinearSVC
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.inputs import checks
-from dask_odm.estimators.odm.finishing import unfinished
-from dask_odm.problems.odm import Point
+from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.solution import Solution
+from dask_odm.learning.training.model_building import unfinished
 from dask_odm.solvers import SODM
-from dask_odm.solvers.base import Solution
-from estimators.odm.models import SETTINGS
+from estimators.odm_models import SETTINGS
 from small_problems import blobs
 from small_stores import store_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from dask_odm import ODMClassifier
 from dask_odm.errors import InputError
-from estimators.odm.models import SETTINGS
+from estimators.odm_models import SETTINGS
 
 NAMES = ["length", "width", "depth"]
 BACKENDS = {"pandas": lambda values: values, "dask": lambda values: dd.from_pandas(values, npartitions=3)}

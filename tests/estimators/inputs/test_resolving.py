@@ -16,7 +16,7 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.inputs import resolving as inputs
 from dask_odm.solvers import SODM
-from estimators.odm.models import SETTINGS
+from estimators.odm_models import SETTINGS
 from small_stores import store_of
 
 NAMES = ["length", "width", "depth"]

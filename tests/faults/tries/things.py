@@ -21,9 +21,9 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
-from dask_odm.estimators.solver_objects import SolverObject
+from dask_odm.learning.solver_objects import SolverObject
+from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, DiP, Exact, Landmark, Newton, Saddle
-from dask_odm.solvers.dual import warm_up
 from small_stores import store_of
 from tries.outcomes import digest_arrays, digest_of
 from tries.processes import run

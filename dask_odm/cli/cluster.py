@@ -1,0 +1,182 @@
+"""The command line's part about clusters: where ``fit`` runs, and the commands that look after a cluster.
+
+What is not given as an option is taken from Dask's configuration: encryption, and for the commands that only look after
+a cluster its address as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import click
+
+from dask_odm.cli.output import emit, json_option
+
+WAIT = "15s"
+_OPTIONS = (
+    click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster there, such as tcp://host:8786."),
+    click.option("--tls-ca", metavar="FILE", help="Certificate authority of an encrypted scheduler, tls://host:8786."),
+    click.option("--tls-cert", metavar="FILE", help="Certificate to show it."),
+    click.option("--tls-key", metavar="FILE", help="Key of the certificate."),
+    click.option("--min-workers", type=click.IntRange(0), help="Begin once the scheduler has so many workers."),
+    click.option(
+        "--wait", metavar="TIME", help=f"How long scheduler and workers may take to be there, as 5m.  [default: {WAIT}]"
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Joining:
+    """The scheduler that options name, and how it is joined.
+
+    Parameters
+    ----------
+    scheduler : str or None
+    tls_ca, tls_cert, tls_key : str or None
+        PEM files; without them Dask's configuration says whether and how to encrypt.
+    min_workers : int or None
+        Workers to wait for.
+    wait : str or None
+        For how long at most.
+    """
+
+    scheduler: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    min_workers: int | None = None
+    wait: str | None = None
+
+    def joined(self) -> AbstractContextManager[Any]:
+        """The scheduler, joined while the context lasts; the client is what it yields."""
+        from dask_odm.engine.workers import joined, security_of
+
+        security = security_of(self.tls_ca, self.tls_cert, self.tls_key)
+        return joined(self.scheduler or "", security=security, wait=self.wait or WAIT, workers=self.min_workers or 0)
+
+    def or_configured(self) -> Joining:
+        """These, with the scheduler of Dask's configuration where none is named."""
+        import dask
+
+        address = self.scheduler or dask.config.get("scheduler-address", None)
+        if not address:
+            raise click.UsageError("Name the --scheduler, or set DASK_SCHEDULER_ADDRESS.")
+        return Joining(**{**vars(self), "scheduler": address})
+
+
+def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that name a scheduler; the command gets them as one argument, ``joining``."""
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        joining = Joining(**{name: given.pop(name) for name in vars(Joining())})
+        return command(*args, joining=joining, **given)
+
+    found: Any = run
+    for option in reversed(_OPTIONS):
+        found = option(found)
+    return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command's work runs: workers of this machine, those of a scheduler, or this process.
+
+    Parameters
+    ----------
+    joining : Joining
+    workers, threads : int or None
+        Workers of this machine, and threads of each.
+    worker_memory : str or None
+        Memory of each.
+    """
+
+    joining: Joining = Joining()
+    workers: int | None = None
+    threads: int | None = None
+    worker_memory: str | None = None
+
+    def opened(self) -> AbstractContextManager[Any]:
+        """The place while the context lasts; options that exclude each other end the command."""
+        if self.joining.scheduler is not None and self.workers is not None:
+            raise click.UsageError("--scheduler and --workers exclude each other.")
+        if self.workers is None and (self.threads is not None or self.worker_memory is not None):
+            raise click.UsageError("--threads and --worker-memory go with --workers.")
+        if self.joining.scheduler is not None:
+            return self.joining.joined()
+        if self.joining != Joining():
+            raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
+        if self.workers is None:
+            return nullcontext()
+        from dask_odm.engine.workers import local_workers
+
+        return local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
+
+
+_PLACE_OPTIONS = (
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        help="Work on so many worker processes of this machine; a fit of small data is solved in this one all the "
+        "same: up to 65536 rows and 256 MB, in one partition.",
+    ),
+    click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]"),
+    click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced."),
+)
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say where a command works; it gets them as one argument, ``runs_on``."""
+
+    @wraps(command)
+    def run(*args: Any, joining: Joining, **given: Any) -> Any:
+        place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory")))
+        return command(*args, runs_on=place, **given)
+
+    found: Any = run
+    for option in reversed(_PLACE_OPTIONS):
+        found = option(found)
+    return join_options(found)
+
+
+@click.command()
+@join_options
+@json_option
+def cluster(joining: Joining, as_json: bool) -> None:
+    """Say which workers a Dask cluster has, once it has --min-workers."""
+    from dask_odm.diagnostics.summaries import size_text
+    from dask_odm.engine.workers import members
+
+    with joining.or_configured().joined() as client:
+        found = members(client)
+    lines = [f"{each.name}: {each.threads} threads, {size_text(each.memory)}" for each in found]
+    emit(as_json, {"workers": [vars(each) for each in found]}, "\n".join(lines) or "no workers")
+
+
+@click.command()
+@click.option("--name", "names", multiple=True, required=True, envvar="DASK_ODM_WORKER",
+              help="The --name a worker was started with; may be repeated.  [default: DASK_ODM_WORKER]")  # fmt: skip
+@click.option(
+    "--finish", metavar="TIME", default="90s", show_default=True, help="How long tasks it runs may take to end."
+)
+@join_options
+@json_option
+def retire(names: tuple[str, ...], finish: str, joining: Joining, as_json: bool) -> None:
+    """Have a worker hand over what it holds before it is stopped.
+
+    It finishes what it runs and gets no more. Its process stays, and is to be stopped then; where no worker has the
+    name, there is nothing to do.
+    """
+    from dask_odm.engine.workers import retire as hand_over
+
+    started = time.perf_counter()
+    with joining.or_configured().joined() as client:
+        done = hand_over(client, names, finish)
+    seconds = time.perf_counter() - started
+    text = f"{', '.join(done)}: handed over, {seconds:.2f} s" if done else f"no worker is called {', '.join(names)}"
+    emit(as_json, {"retired": done, "seconds": seconds}, text)

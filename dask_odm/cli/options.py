@@ -1,0 +1,331 @@
+"""The options of ``dask-odm fit``, made from an estimator's own constraints, signature and docstring.
+
+A parameter is written once, in its estimator. `_parameter_constraints` says which values its option takes, the
+signature its default, the first sentence of its entry under "Parameters" the help. What a shell cannot give, such as a
+function, has no option. Whether a value is in its range is judged by the estimator, in its own words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from inspect import getdoc, signature
+from numbers import Integral
+from typing import Any
+
+import click
+
+from dask_odm.cli.words import option, shell_words
+from dask_odm.estimators.registry import ESTIMATORS, by_word
+
+NO_OPTION = {"warm_start": "a command has no fit before it"}
+DEFAULT = "odm"
+SEARCHER = "odm-cv"
+_OPTIONS = "dask_odm.estimator_options"
+
+
+class EstimatorCommand(click.Command):
+    """A command with an option ``--estimator``, and with those of the parameters of the estimator that it names."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        chosen = _estimator_option()
+        entry = by_word(chosen.type_cast_value(ctx, _named(args)))
+        estimator = entry.load()
+        ctx.meta[_OPTIONS] = [chosen, *options_of(estimator)]
+        return self._parsed(ctx, args, estimator)
+
+    def _parsed(self, ctx: click.Context, args: list[str], estimator: type[Any]) -> list[str]:
+        """As click does it; of an option that only others have it is told what takes its place."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flag, known = error.option_name, getattr(estimator, "_instead", {})
+            instead = known.get(flag.lstrip("-"), known.get(flag.lstrip("-").upper()))
+            if instead is None:
+                raise
+            raise click.NoSuchOption(flag, f"No option {flag}: {shell_words(instead, ())}", ctx=ctx) from error
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        arguments = [each for each in params if isinstance(each, click.Argument)]
+        return [*arguments, *ctx.meta.get(_OPTIONS, ()), *(each for each in params if each not in arguments)]
+
+
+class SearchCommand(EstimatorCommand):
+    """A command with the options of the estimator that searches for settings."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        estimator = by_word(SEARCHER).load()
+        ctx.meta[_OPTIONS] = options_of(estimator)
+        return self._parsed(ctx, args, estimator)
+
+
+def _estimator_option() -> click.Option:
+    words = [entry.word for entry in ESTIMATORS.values()]
+    return click.Option(
+        ["--estimator"],
+        type=click.Choice(words),
+        default=DEFAULT,
+        show_default=True,
+        help="What is learned; the options of its parameters follow.",
+    )
+
+
+def _named(args: Sequence[str]) -> str:
+    """The last word that arguments give for ``--estimator``."""
+    found = DEFAULT
+    for i, each in enumerate(args):
+        if each == "--":
+            break
+        if each.startswith("--estimator="):
+            found = each.partition("=")[2]
+        elif each == "--estimator":
+            found = "".join(args[i + 1 : i + 2])
+    return found
+
+
+def options_of(estimator: type[Any]) -> list[click.Option]:
+    """An option for every parameter of an estimator's class that a shell can give, in the order of the signature."""
+    helps = help_texts(getdoc(estimator) or "")
+    found = []
+    for name, parameter in signature(estimator).parameters.items():
+        kind = kind_of(estimator, name)
+        if kind is not None:
+            found.append(_option(name, kind, parameter.default, helps.get(name)))
+        if name == "solver":
+            found += _solver_options(estimator)
+    return found
+
+
+def _solver_options(estimator: type[Any]) -> list[click.Option]:
+    """Return an option for every parameter of the solvers of an estimator, each of all solvers that have it."""
+    found: dict[str, click.Option] = {}
+    classes = estimator._solvers
+    several = "array-like" in estimator._parameter_constraints["solver"]
+    for each in classes:
+        helps = help_texts(getdoc(each) or "")
+        for name, parameter in signature(each).parameters.items():
+            kind = kind_of(each, name)
+            if name not in found and kind is not None:
+                words = ", ".join(_solvers_with(name, classes))
+                default = "" if parameter.default is None else f"; default {parameter.default}"
+                text = f"{helps.get(name, '')} (--solver {words}{default}.)"
+                found[name] = _option(name, OneOrMore(kind) if several and kind is click.INT else kind, None, text)
+    return list(found.values())
+
+
+def _solvers_with(name: str, classes: Sequence[Any]) -> list[str]:
+    """Return the words of the solvers that have a parameter of this name."""
+    return [each.word for each in classes if name in signature(each).parameters]
+
+
+def _option(name: str, kind: click.ParamType, default: Any, text: str | None) -> click.Option:
+    flag = f"--{name.replace('_', '-')}"
+    shown: dict[str, Any] = {"default": default, "show_default": default is not None, "help": text}
+    if kind is click.BOOL:
+        return click.Option([f"{flag}/--no-{flag[2:]}", name], **shown)
+    if isinstance(kind, WordOrPair):
+        return click.Option([flag, name], type=kind, multiple=True, help=f"{text or ''} Repeatable.".strip())
+    return click.Option([flag, name], type=kind, **shown)
+
+
+def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
+    """What an option takes for a parameter, by the parameter's constraints; None where a shell can give nothing."""
+    constraints = estimator._parameter_constraints.get(name, [])
+    if name in NO_OPTION:
+        return None
+    if "boolean" in constraints:
+        return click.BOOL
+    if "random_state" in constraints:
+        return click.INT  # a seed; a generator is an object
+    needs_memory = getattr(estimator, "_needs_memory", {}).get(name, ())
+    words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
+    numbers = [each.type for each in constraints if hasattr(each, "closed")]
+    several = "array-like" in constraints and name != "solver"  # several values of its parameters make several
+    if dict in constraints:
+        return WordOrPair(words)
+    if os.PathLike in constraints:
+        return click.Path()
+    if numbers and (words or str in constraints):
+        return WordOrNumber(words, whole=all(each is Integral for each in numbers))
+    if len({each is Integral for each in numbers}) == 2:
+        return AnyNumber()
+    if numbers and all(each is Integral for each in numbers):
+        return OneOrMore(click.INT) if several else click.INT
+    if numbers:
+        return click.FLOAT
+    if str in constraints:
+        return click.STRING
+    if words:
+        return OneOrMore(click.Choice(words)) if several else click.Choice(words)
+    return NumberList() if several else None
+
+
+class AnyNumber(click.ParamType):
+    """A whole number where the text is one, else any other."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return value if not isinstance(value, str) else int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number.", param, ctx)
+
+
+class NumberList(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "number,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return [float(each) for each in value.split(",")] if isinstance(value, str) else value
+        except ValueError:
+            self.fail(f"{value!r} is not numbers with commas between them.", param, ctx)
+
+
+class OneOrMore(click.ParamType):
+    """One value, or a list of several with commas between them.
+
+    Parameters
+    ----------
+    kind : click.ParamType
+        Of a value.
+    """
+
+    def __init__(self, kind: click.ParamType) -> None:
+        self.kind, self.name = kind, f"{kind.name},…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        found = [self.kind.convert(each, param, ctx) for each in value.split(",")]
+        return found if len(found) > 1 else found[0]
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        words = getattr(self.kind, "choices", ())
+        return f"[{'|'.join(words)}],…" if words else f"{self.name.upper()}"
+
+
+class WordOrNumber(click.ParamType):
+    """A number where the text is one, else the text itself, which the estimator knows as a word or refuses.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The words it knows; none where it reads any text.
+    whole : bool
+        Only whole numbers are numbers.
+    """
+
+    name = "text"
+
+    def __init__(self, words: Sequence[str], *, whole: bool) -> None:
+        self.words, self.whole = words, whole
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return int(value) if self.whole else float(value)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        return f"[{'|'.join([*self.words, 'INTEGER' if self.whole else 'FLOAT'])}]" if self.words else "TEXT"
+
+
+class WordOrPair(click.ParamType):
+    """A word, or ``LABEL=NUMBER`` as often as there are labels; `pairs_of` makes one value of them."""
+
+    name = "text"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        return "|".join([*self.words, "LABEL=NUMBER"])
+
+
+def parameters_of(
+    estimator: type[Any], given: Mapping[str, Any], labels: Callable[[], Sequence[Any]]
+) -> dict[str, Any]:
+    """The parameters of an estimator, of what its options were given.
+
+    Parameters
+    ----------
+    estimator : class
+    given : mapping of str to value
+        What click read, by the parameter's name.
+    labels : callable
+        The labels of the training data, to tell the number 1 from the word "1".
+    """
+    defaults = {name: each.default for name, each in signature(estimator).parameters.items()}
+    found = {
+        name: value if not isinstance(value, tuple) else pairs_of(value, labels) if value else defaults[name]
+        for name, value in given.items()
+        if name in defaults
+    }
+    of_solver = {name: value for name, value in given.items() if name not in defaults and value is not None}
+    return found | ({"solver": _solver_of(estimator, found["solver"], of_solver)} if of_solver else {})
+
+
+def _solver_of(estimator: type[Any], word: Any, given: dict[str, Any]) -> Any:
+    """Return the solver object of a word and its parameters; a list of objects if a parameter has several values.
+
+    Raises
+    ------
+    click.UsageError
+        A parameter that the solver does not have.
+    """
+    classes = {each.word: each for each in estimator._solvers}
+    for name in given:
+        words = _solvers_with(name, estimator._solvers)
+        if word not in words:
+            instead = " or ".join(f"--solver {each}" for each in words)
+            raise click.UsageError(f"{option(name)} is an option of {instead}, not of --solver {word}.")
+    several = [name for name, value in given.items() if isinstance(value, list)]
+    if not several:
+        return classes[word](**given)
+    return [classes[word](**given | {several[0]: value}) for value in given[several[0]]]
+
+
+def pairs_of(texts: Sequence[str], labels: Callable[[], Sequence[Any]]) -> dict[Any, Any] | str:
+    """Numbers by label of texts ``LABEL=NUMBER``; one text that is no pair is itself."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    known, found = labels(), {}
+    for text in texts:
+        label, _, number = text.rpartition("=")
+        found[label_of(label, known)] = WordOrNumber((), whole=False).convert(number, None, None)
+    return found
+
+
+def label_of(text: str, labels: Sequence[Any]) -> Any:
+    """The one of ``labels`` that a text stands for, by its text or its value; the text itself if none does."""
+    for label in labels:
+        if text == str(label):
+            return label
+    with suppress(ValueError):
+        return next((label for label in labels if not isinstance(label, str) and label == float(text)), text)
+    return text
+
+
+def help_texts(docstring: str) -> dict[str, str]:
+    """First sentence of every parameter of a numpydoc docstring."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", docstring, re.M | re.S)
+    return dict(_entries(section[1] if section else ""))
+
+
+def _entries(section: str) -> Iterator[tuple[str, str]]:
+    for names, text in re.findall(r"^(\S[^:\n]*?)(?: *:[^\n]*)?\n((?:[ \t]+[^\n]*\n|\n)*)", section + "\n", re.M):
+        sentence = _first_sentence(" ".join(text.split()))
+        if sentence:
+            yield from ((name.strip(), sentence) for name in names.split(","))
+
+
+def _first_sentence(text: str) -> str:
+    """The text up to the first full stop before a new sentence, without marks of markup."""
+    found = re.match(r'.*?[.!?](?=\s+["`(]*[A-Z]|$|\s+["`]+\w)', text)
+    return (found[0] if found else text).replace("`", "")

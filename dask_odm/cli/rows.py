@@ -1,0 +1,210 @@
+"""The rows that ``predict`` and ``evaluate`` read: a store, or files, which become a store in a scratch folder first.
+
+Which column of a file holds the labels is told by the model where it can: they are in the one that is no feature of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from glob import has_magic
+from typing import Any
+
+import click
+
+from dask_odm.data.storage.locations import is_address
+from dask_odm.errors import InputError, StoreError
+
+FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
+_SHOWN = 5  # columns in a message
+_GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these is no folder of data files
+_OPTIONS = (
+    click.option("--format", type=click.Choice(FORMATS), help="Format of files; by default told by the file."),
+    click.option(
+        "--label",
+        metavar="COLUMN",
+        help="Label column of files, by name or number, or array of an archive.  [default: the one that is no feature "
+        "of the model]",
+    ),
+    click.option("--no-label", is_flag=True, help="Files have no labels."),
+    click.option(
+        "--drop",
+        multiple=True,
+        metavar="COLUMN",
+        help="Column of files to leave out; those that are no features are, where files and model name theirs.",
+    ),
+    click.option("--weight", metavar="COLUMN", help="Column of row weights of files, or array of an archive."),
+    click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told."),
+    click.option("--scratch", type=click.Path(), help="Folder for the rows of files meanwhile; workers must see it."),
+)
+
+
+def row_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say how files are read; the command gets them as one argument, ``rows``."""
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        options = {
+            name: given.pop(name) for name in ("format", "label", "no_label", "drop", "weight", "header", "scratch")
+        }
+        if options["no_label"] and options["label"] is not None:
+            raise click.UsageError("--label and --no-label exclude each other.")
+        return command(*args, rows=RowOptions(**options), **given)
+
+    found: Any = run
+    for option in reversed(_OPTIONS):
+        found = option(found)
+    return found
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """How files are read where no store is given.
+
+    Parameters
+    ----------
+    format, label, weight, scratch : str or None
+    no_label : bool
+    drop : tuple of str
+    header : bool or None
+        As `dask_odm.data.ingest.ingest` takes them; None tells by the file.
+    """
+
+    format: str | None = None
+    label: str | None = None
+    no_label: bool = False
+    drop: tuple[str, ...] = ()
+    weight: str | None = None
+    header: bool | None = None
+    scratch: str | None = None
+
+    @contextmanager
+    def store_of(self, source: str, model: Any, *, labels: bool) -> Iterator[Any]:
+        """The rows of a source as a store while the context lasts.
+
+        Parameters
+        ----------
+        source : str
+        model : fitted estimator
+        labels : bool
+            Whether labels are read, or left out.
+
+        Raises
+        ------
+        InputError, StoreError
+            As `dask_odm.data.ingest.ingest` and `dask_odm.data.store.store.Store.open` do.
+        """
+        from dask_odm.data.store.store import Store
+
+        if not is_files(source):
+            if self != RowOptions(scratch=self.scratch):
+                raise click.UsageError(
+                    "--format, --label, --no-label, --drop, --weight and --header are for files, not stores."
+                )
+            if not is_address(source) and not os.path.exists(source):
+                raise StoreError(f"'{source}' does not exist; check the path.")
+            yield Store.open(source)
+            return
+        from dask_odm.data.readers.missing import MissingValuesError
+        from dask_odm.learning.training.scratch import scratch_folder
+
+        with scratch_folder(self.scratch) as folder:
+            try:
+                store = self._ingested(source, os.path.join(folder, "rows.zarr"), model, labels)
+            except MissingValuesError as error:  # the commands lack --drop-missing
+                raise InputError(f"{error.found}; fill them in, or leave those rows out.") from error
+            yield replace(store, title="standard input" if source == "-" else f"'{source}'")
+
+    def _ingested(self, source: str, store: str, model: Any, labels: bool) -> Any:
+        from dask_odm.data.ingest import ingest
+        from dask_odm.data.readers.paths import detect_format, find_files
+
+        files: Any = find_files(source)
+        kind = self.format or detect_format(files[0])
+        column, dropped = self._columns(files, kind, model, labels)
+        return ingest(
+            files, store, **self._reading(kind), label=column, drop=dropped, dtype=_dtype_of(model),
+            n_features=model.n_features_in_ if kind == "libsvm" else None,
+            target="classes" if hasattr(model, "classes_") else "real", allow_large=True,
+        )  # fmt: skip
+
+    def _reading(self, kind: str) -> dict[str, Any]:
+        return {"format": kind, "header": self.header, "weight": self.weight}
+
+    def _columns(self, files: Any, kind: str, model: Any, wanted: bool) -> tuple[Any, list[str]]:
+        """The column of the labels, False for none, and columns that are left out; of labels not ``wanted`` theirs.
+
+        The model tells by the names of its features, where it and the file have names.
+        """
+        named = False if self.no_label else self.label
+        known = set(map(str, getattr(model, "feature_names_in_", ())))
+        if kind == "libsvm":
+            return (named if wanted else False), list(self.drop)
+        from dask_odm.data.readers.formats import open_source
+
+        whole = open_source(files, **self._reading(kind), label=named or False, drop=self.drop)
+        others = [name for name in whole.feature_names or () if known and name not in known]
+        if wanted and named is None and others:
+            named = _label_among(others, whole.description)
+            others.remove(named)
+        _say_what_is_left_out(whole.description, others)
+        if named is None and wanted and whole.n_features != model.n_features_in_:
+            return None, [*self.drop, *others]  # the one that `ingest` takes by itself
+        return named or False, [*self.drop, *others]
+
+
+def _label_among(columns: list[str], where: str) -> str:
+    """Which of the columns that are no features has the labels: the one of such a name, else the only one."""
+    from dask_odm.data.readers.columns import LABEL_NAMES
+
+    found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)
+    if found is None and len(columns) > 1:
+        raise InputError(
+            f"{where} has several columns that are no features of the model: {_some(columns)}; name that of the labels "
+            "by --label."
+        )
+    if found is None:
+        _say(
+            where,
+            f"column {columns[0]!r} is taken for the labels: the model knows no such feature; --label names another",
+        )
+    return found or columns[0]
+
+
+def _say_what_is_left_out(where: str, columns: list[str]) -> None:
+    from dask_odm.data.readers.columns import LABEL_NAMES
+
+    told = [name for name in columns if name.lower() not in LABEL_NAMES]
+    if told:
+        what = "column {} is" if len(told) == 1 else "columns {} are"
+        _say(where, f"{what.format(_some(told))} left out: the model knows no such feature")
+
+
+def _say(where: str, what: str) -> None:
+    click.echo(f"dask-odm: {where}: {what}.", err=True)
+
+
+def _some(columns: list[str]) -> str:
+    return ", ".join(map(repr, columns[:_SHOWN])) + (" …" if len(columns) > _SHOWN else "")
+
+
+def is_files(source: str) -> bool:
+    """Whether a source stands for files to ingest: standard input, a file, a folder of such, or a pattern."""
+    if is_address(source):
+        from dask_odm.data.store.records import read_kind
+
+        return not source.rstrip("/").endswith(".zarr") and read_kind(source) is None
+    if source == "-" or os.path.isfile(source):
+        return True
+    if os.path.isdir(source):
+        return not any(os.path.exists(os.path.join(source, name)) for name in _GROUPS) and bool(os.listdir(source))
+    return has_magic(source) and not os.path.exists(source)
+
+
+def _dtype_of(model: Any) -> str:
+    """Number type of the rows of files: float64 for a kernel model of such rows, else that of `ingest`."""
+    support = getattr(model._model, "support", None)
+    return "float64" if support is not None and support.dtype.name == "float64" else "float32"

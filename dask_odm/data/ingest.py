@@ -1,0 +1,275 @@
+"""One pass from a source to a store, or to a training and a test store, in bounded memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, TypedDict, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder
+from dask_odm.data.readers.missing import CompleteRows
+from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
+from dask_odm.data.storage.locations import location_of
+from dask_odm.data.store.layout import Label
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter, publish_all
+from dask_odm.errors import InputError
+from dask_odm.events import Ingested, Progress, report
+
+logger = logging.getLogger("dask_odm")
+_SPLIT_GROUP = 100  # of so many rows in a row the split takes its share exactly
+_SPLIT_BATCH = 64
+
+Path = str | os.PathLike[str]
+
+
+class IngestOptions(TypedDict, total=False):
+    """The options of `ingest` that do not change what it returns."""
+
+    format: str | None
+    n_features: int | None
+    label: str | int | bool | None
+    weight: Any
+    target: str
+    header: bool | None
+    drop: str | int | Sequence[str | int]
+    drop_missing: bool
+    dtype: str
+    test_store: Path | None
+    seed: int
+    chunk_rows: int | None
+    compression: str | None
+    block_bytes: int
+    allow_large: bool
+    overwrite: bool
+
+
+@overload
+def ingest(source: Any, store: Path, *, test_size: None = None, **options: Unpack[IngestOptions]) -> Store: ...
+@overload
+def ingest(source: Any, store: Path, *, test_size: float, **options: Unpack[IngestOptions]) -> tuple[Store, Store]: ...
+def ingest(
+    source: Any,
+    store: Path,
+    *,
+    format: str | None = None,
+    n_features: int | None = None,
+    label: str | int | bool | None = None,
+    weight: Any = None,
+    target: str = "auto",
+    header: bool | None = None,
+    drop: str | int | Sequence[str | int] = (),
+    drop_missing: bool = False,
+    dtype: str = "float32",
+    test_size: float | None = None,
+    test_store: Path | None = None,
+    seed: int = 0,
+    chunk_rows: int | None = None,
+    compression: str | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    allow_large: bool = False,
+    overwrite: bool = False,
+) -> Store | tuple[Store, Store]:
+    """Read a data set once and write it as a store.
+
+    Memory does not grow with the data: a block of the source and one chunk of each store are held. Features are
+    numbers: strings, categories, booleans and dates are refused with a word on how to encode them.
+
+    Parameters
+    ----------
+    source : what holds the rows; feature names are kept where it has them
+
+        - a path, a list of paths of one format, a folder, a glob pattern (files in the order of their names;
+          hidden ones, ``_SUCCESS`` and the like are left out), or ``-`` for text on standard input.
+          LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC (Feather). All but
+          NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those right below a name
+        - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
+          dask array, zarr array (chunk by chunk)
+        - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or whatever offers
+          an Arrow stream
+        - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
+          the dimension y has, else the one named ``sample``, else the first
+        - a store, by path or open
+
+        Of what is lazy one partition is computed at a time, on the active client if there is one
+    store : folder to write, or an address such as ``s3://BUCKET/NAME``; nothing is there until everything is
+    format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
+    n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index,
+        and is needed where another file (a test set) reaches further, and for standard input
+    label : column of a table (CSV, Parquet, a frame) by name or number (default: label, y, target or class,
+        else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
+    weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
+        weights
+    target : ``classes`` makes classes of the labels; ``real`` keeps them as numbers to regress on; ``auto`` makes
+        classes of them unless there are more than 100 different ones, all numbers and some not whole. A store's
+        own y stays what it is
+    header : whether CSV text begins with column names; by default told by its first line
+    drop : names or numbers of columns of CSV, Parquet or Arrow files that are left out, such as an identifier
+    drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
+        is an error, which counts them
+    dtype : ``float32`` or ``float64``
+    test_size : share of the rows, in (0, 1), drawn at random into a second store. Of any 100 rows that
+        follow each other (from the first, the 101st, …) exactly that share is drawn, so the whole is exact
+        to a few rows. The draw depends on ``seed`` and the order of rows, and on nothing else
+    test_store : folder of the second store; by default ``store`` with ``-test`` before its suffix
+    seed : of the split
+    chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
+    compression : None, or ``zstd``
+    block_bytes : bytes of the source held at a time
+    allow_large : write a store also where it takes more than 256 MiB and 200 times the LIBSVM text it is made of (one
+        wrong index is enough; or give ``n_features``), or where a compressed file unpacks to as much
+    overwrite : replace existing stores, once the new ones are complete
+
+    Returns
+    -------
+    Store, or with ``test_size`` a pair (training, test)
+
+    Raises
+    ------
+    InputError
+        The source cannot be learned from (the message names file and line), an option does not fit, or the
+        output exists.
+    StoreError
+        The output cannot be written.
+    """
+    if not isinstance(store, str | os.PathLike):
+        kind = type(store).__name__
+        raise InputError(f"store must be a path. Got {kind} instead; rows and labels go together, as (X, y).")
+    targets = [location_of(store)]
+    if test_size is not None:
+        targets.append(location_of(_test_path(targets[0]) if test_store is None else test_store))
+        if targets[0] == targets[1]:
+            raise InputError("store and test_store are the same folder.")
+    elif test_store is not None:
+        raise InputError("test_store is given without test_size.")
+    split = None if test_size is None else RandomSplit(test_size, seed)
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(
+                StoreWriter(path, dtype=dtype, chunk_rows=chunk_rows, compression=compression, overwrite=overwrite)
+            )
+            for path in targets
+        ]
+        rows = open_source(
+            source, format=format, n_features=n_features, label=label, weight=weight,
+            header=header, drop=drop, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
+        )  # fmt: skip
+        complete = CompleteRows(rows, drop=drop_missing)
+        kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
+        encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
+        report(Progress("ingest", 0, rows.size or None, "bytes"))
+        for block in complete.blocks():
+            _append(block, encoder, writers, split)
+            report(Progress("ingest", block.position, rows.size or None, "bytes"))
+        _check_rows(rows.description, [writer.rows for writer in writers], complete.dropped)
+        _say_what_y_is(rows, encoder, target)
+        for writer in writers:
+            writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
+        stores = publish_all(writers)
+    report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
+    return stores[0] if test_size is None else (stores[0], stores[1])
+
+
+class RandomSplit:
+    """Draws test rows from a stream of rows of unknown length.
+
+    Parameters
+    ----------
+    test_size : share of the test rows, in (0, 1)
+    seed : the draw is the same for the same seed, however the stream is cut into blocks
+    """
+
+    def __init__(self, test_size: float, seed: int) -> None:
+        if not 0.0 < test_size < 1.0:
+            raise InputError(f"test_size must be a float in the range (0.0, 1.0). Got {test_size} instead.")
+        self._size = test_size
+        self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
+        self._group = 0
+        self._ready = np.zeros(0, dtype=bool)
+
+    def take(self, rows: int) -> npt.NDArray[np.bool_]:
+        """Return for the next ``rows`` rows whether each is a test row."""
+        parts = [self._ready]
+        while sum(map(len, parts)) < rows:
+            parts.append(self._draw())
+        mask = np.concatenate(parts)
+        self._ready = mask[rows:]
+        return mask[:rows]
+
+    def _draw(self) -> npt.NDArray[np.bool_]:
+        """Decide the next groups: each takes its share, rounded so that the sum stays exact."""
+        order = self._random.random((_SPLIT_BATCH, _SPLIT_GROUP)).argsort(axis=1, kind="stable").argsort(axis=1)
+        bounds = np.rint(np.arange(self._group, self._group + _SPLIT_BATCH + 1) * _SPLIT_GROUP * self._size)
+        self._group += _SPLIT_BATCH
+        mask: npt.NDArray[np.bool_] = order < np.diff(bounds)[:, None]
+        return mask.ravel()
+
+
+def _test_path(path: str) -> str:
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}-test{suffix}"
+
+
+def _append(
+    block: SourceBlock, encoder: LabelEncoder, writers: Sequence[StoreWriter], split: RandomSplit | None
+) -> None:
+    """Hand a block to the writers."""
+    if len(block.X) == 0:
+        return
+    were_codes = not encoder.is_real
+    y = None if block.y is None else encoder.encode(block.y, block.place)
+    if were_codes and encoder.is_real:
+        for writer in writers:
+            writer.make_real(encoder.values)
+    if split is None:
+        writers[0].append(block.X, y, block.weight)
+    else:
+        test = split.take(len(block.X))
+        _append_rows(writers[0], block, y, ~test)
+        _append_rows(writers[1], block, y, test)
+
+
+def _append_rows(
+    writer: StoreWriter, block: SourceBlock, y: npt.NDArray[Any] | None, rows: npt.NDArray[np.bool_]
+) -> None:
+    weight = None if block.weight is None else block.weight[rows]
+    writer.append(block.X[rows], None if y is None else y[rows], weight)
+
+
+def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
+    """Log what was decided of the labels without being asked: that they are real, or the last column."""
+    if encoder.is_real and target == "auto" and source.y_kind is None:
+        logger.info(
+            "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
+            "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
+        )  # fmt: skip
+    if source.label_is_guessed and encoder.is_real:
+        logger.warning(
+            "%s: the targets are the last column, %s; name another by label= (--label).",
+            source.description, source.label_name
+        )  # fmt: skip
+    elif source.label_is_guessed:
+        _warn_of_classes(source, encoder.classes())
+
+
+def _warn_of_classes(source: Source, classes: Sequence[Label]) -> None:
+    """Say of labels that were taken from the last column, for want of a better, that they are not two."""
+    found = len(set(classes))
+    if found != 2:
+        logger.warning(
+            "%s: the labels are the last column, %s, which holds %d different value%s; is it that of the labels? Name "
+            "another by label= (--label).", source.description, source.label_name, found, "s" * (found > 1)
+        )  # fmt: skip
+
+
+def _check_rows(description: str, rows: Sequence[int], dropped: int) -> None:
+    if not any(rows):
+        raise InputError(f"{description}: no rows{f' left; all {dropped} miss a value' if dropped else ''}.")
+    if not all(rows):
+        raise InputError(f"the split of {sum(rows)} rows leaves one side without any; change test_size.")

@@ -1,0 +1,88 @@
+"""Files of an object store that rows are ingested from: read as a file is, a few megabytes at a time.
+
+Nothing is copied to this machine. An object that is replaced while it is read is an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from typing import IO, Any
+
+from dask_odm.data.storage.checked_writes import open_whole
+from dask_odm.data.storage.locations import is_address
+from dask_odm.data.storage.object_client import NotAsExpectedError, client_of, explained
+from dask_odm.data.storage.objects import ObjectStorage
+
+BUFFER_BYTES = 4 << 20  # of a request
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a file without a buffer.
+
+    Parameters
+    ----------
+    location : str
+        Its address. FileNotFoundError where there is none.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location, self._at = location, 0
+        self._name = location.partition("://")[2].partition("/")[2]
+        with explained(location, "read") as _:
+            found = client_of(location).head(self._name)
+        self.size, self._tag = int(found["size"]), found["e_tag"]
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to a place, counted from the beginning, from here or from the end."""
+        self._at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence])
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a buffer, and return how many bytes there were."""
+        target = memoryview(buffer).cast("B")
+        stop = min(self._at + len(target), self.size)
+        if stop <= self._at:
+            return 0
+        options = {"range": (self._at, stop), "if_match": self._tag}
+        try:
+            with explained(self._location, "read"):
+                data = memoryview(client_of(self._location).get(self._name, options=options).bytes())
+        except NotAsExpectedError:
+            raise OSError(errno.ESTALE, "it was replaced while it was read", self._location) from None
+        target[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def open_source(path: str) -> IO[bytes]:
+    """Open a file of this machine, or an object, for reading, with a buffer."""
+    return io.BufferedReader(ObjectFile(path), BUFFER_BYTES) if is_address(path) else open_whole(path)
+
+
+def source_size(path: str) -> int:
+    """Bytes of a file or an object."""
+    return ObjectFile(path).size if is_address(path) else os.path.getsize(path)
+
+
+def objects_at(location: str) -> list[str]:
+    """The object at an address, or those right below it, as the files of a folder; empty where there are none."""
+    with explained(location, "list"):
+        name = location.partition("://")[2].partition("/")[2]
+        root = location.removesuffix(name)
+        try:
+            client_of(location).head(name)
+            return [location]
+        except FileNotFoundError:
+            pass
+    return [f"{root}{name}/{key}" for key in ObjectStorage(location).sizes() if "/" not in key]

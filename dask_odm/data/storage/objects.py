@@ -1,0 +1,199 @@
+"""The objects below an address, as a `Storage`: keys and bytes, and which generation of them is current.
+
+A store or record at ``s3://bucket/x.zarr`` lies below ``s3://bucket/x.zarr/GENERATION/``, 32 random hex digits that are
+its writer's alone; the object ``current.json`` names the one that readers are to take (`new_objects` has how it comes
+to be). A folder of this machine that was copied to ``s3://bucket/x.zarr`` as it is, its manifest at the top, is read
+as well. Objects of a generation are never replaced, so that what a reader resolved once stays what it is, or goes.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dask_odm.data.storage.object_client import client_of, explained, status_of
+from dask_odm.data.store.layout import MANIFEST
+from dask_odm.errors import StoreError
+
+CURRENT = "current.json"
+PART_BYTES = 8 << 20  # of a request: a chunk is read by several at once, since a connection gives some 90 MB/s
+PIECE_BYTES = 1 << 20  # of an answer that are held besides what is filled
+PARTS = 8  # requests for parts of a process at the same time, besides one a thread
+_FORMAT = "dask_odm.current"
+_GENERATION = re.compile(r"[0-9a-f]{32}")
+_MOST_BYTES = 1 << 12  # of what names a generation
+
+
+@dataclass(frozen=True)
+class Current:
+    """The generation that ``current.json`` names, and what tells this version of that object from later ones."""
+
+    generation: str
+    tag: str | None
+    version: str | None
+
+    @property
+    def condition(self) -> dict[str, str]:
+        """What a put asks for that is to replace this version, and no other."""
+        said = {"e_tag": self.tag, "version": self.version}  # object stores have one, or both
+        return {name: value for name, value in said.items() if value is not None}
+
+
+class ObjectStorage:
+    """The objects below an address, their keys what follows it.
+
+    Parameters
+    ----------
+    location : str
+        An address as `location_of` spells it.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def read(self, key: str, limit: int) -> bytes:
+        with self._asking("read", key) as client:
+            found = client.get(self._path(key))
+            size = found.meta["size"]
+            if size <= limit:
+                return bytes(found.bytes())
+        raise OSError(errno.EFBIG, f"{size} bytes, more than {limit}")
+
+    def read_into(self, key: str, target: memoryview) -> int:
+        with self._asking("read", key) as client:
+            return _fill(client, self._path(key), target)
+
+    def sizes(self) -> dict[str, int]:
+        return {key: each["size"] for key, each in self.listed()}
+
+    def listed(self) -> Iterator[tuple[str, Any]]:
+        """All keys, with size and time as the object store says them."""
+        start = len(self._path(""))
+        with self._asking("list") as client:
+            for page in client.list(self._path(""), chunk_size=1000):
+                for each in page:
+                    yield each["path"][start:], each
+
+    def write(self, key: str, data: bytes | memoryview) -> None:
+        with self._asking("write", key) as client:
+            client.put(self._path(key), memoryview(data).cast("B"), use_multipart=False)
+
+    def remove(self, key: str) -> None:
+        self.remove_all([key, *(each for each in self.sizes() if each.startswith(f"{key}/"))])
+
+    def remove_all(self, keys: list[str]) -> None:
+        """Remove keys; one that is not there is as good as removed."""
+        with self._asking("remove") as client:
+            if keys:
+                client.delete([self._path(key) for key in keys])
+
+    def complete(self, key: str, data: bytes) -> None:
+        self.write(key, data)  # an object that was put is there to stay
+
+    def has(self, key: str) -> bool:
+        return self._head(key) is not None
+
+    def exists(self) -> bool:
+        with self._asking("list") as client:
+            found = client.list_with_delimiter(self._path(""))
+        names = (each.rstrip("/").rpartition("/")[2] for each in found["common_prefixes"])
+        return bool(found["objects"]) or any(not is_generation(name) for name in names)
+
+    def version(self) -> object:
+        current = self.current()
+        return self._head(MANIFEST) if current is None else current
+
+    def is_being_replaced(self) -> bool:
+        parent, _, name = self.location.rpartition("/")
+        if not is_generation(name):
+            return self.current() is not None
+        current = ObjectStorage(parent).current()
+        return current is not None and current.generation != name
+
+    def resolved(self) -> str:
+        """Where the bytes are that are current: below this address, or here."""
+        if is_generation(self.location.rpartition("/")[2]):
+            return self.location
+        current = self.current()
+        return self.location if current is None else f"{self.location}/{current.generation}"
+
+    def current(self) -> Current | None:
+        """The generation that is current, None where none is named; StoreError where what should name it does not."""
+        with self._asking("read", CURRENT) as client:
+            try:
+                found = client.get(self._path(CURRENT))
+            except FileNotFoundError:
+                return None
+            text = b"" if found.meta["size"] > _MOST_BYTES else bytes(found.bytes())
+        try:
+            said = json.loads(text)
+            if said["format"] != _FORMAT or not is_generation(said["generation"]):
+                raise ValueError("no generation is named")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StoreError(f"'{self.location}/{CURRENT}' is damaged ({error}); restore or remove it.") from error
+        return Current(said["generation"], found.meta["e_tag"], found.meta["version"])
+
+    def make_current(self, generation: str, before: Current | None) -> None:
+        """Name a generation, if what is current is still what it was ``before``; else NotAsExpectedError."""
+        text = json.dumps({"format": _FORMAT, "format_version": 1, "generation": generation}).encode()
+        with self._asking("write", CURRENT) as client:
+            mode = "create" if before is None else before.condition
+            client.put(self._path(CURRENT), text, mode=mode, use_multipart=False)
+
+    def _head(self, key: str) -> str | None:
+        with self._asking("read", key) as client:
+            try:
+                return str(client.head(self._path(key))["e_tag"])
+            except FileNotFoundError:
+                return None
+
+    def _path(self, key: str) -> str:
+        return f"{self.location.partition('://')[2].partition('/')[2]}/{key}"
+
+    @contextmanager
+    def _asking(self, doing: str, key: str = "") -> Iterator[Any]:
+        with explained(f"{self.location}/{key}".rstrip("/"), doing):
+            yield client_of(self.location)
+
+
+def is_generation(name: object) -> bool:
+    """Whether a name is that of a generation."""
+    return isinstance(name, str) and _GENERATION.fullmatch(name) is not None
+
+
+def _fill(client: Any, path: str, target: memoryview) -> int:
+    """Fill ``target`` with an object's parts, asked for at once, and return its bytes, at most one more than fit."""
+
+    def fetch(start: int) -> int:
+        at, stop = start, min(start + PART_BYTES, len(target))
+        try:
+            found = client.get(path, options={"range": (start, stop)})
+        except Exception as error:
+            if status_of(error) == 416:  # it ends before
+                return start
+            raise
+        for piece in found.stream(min_chunk_size=PIECE_BYTES):
+            target[at : at + len(piece)] = memoryview(piece)
+            at += len(piece)
+        return int(found.meta["size"])
+
+    others = [_pool().submit(fetch, start) for start in range(PART_BYTES, len(target), PART_BYTES)]
+    try:
+        size = fetch(0)
+    finally:
+        wait(others)  # whatever happened: nobody writes to the buffer later
+    for each in others:
+        each.result()
+    return min(size, len(target) + 1)
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(PARTS, "dask-odm-objects")

@@ -1,0 +1,165 @@
+"""What a store or a model holds, as plain values for a program and as lines for a person."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from dask_odm.data.storage.locations import location_of
+from dask_odm.data.storage.storage import resolved, storage_of
+from dask_odm.data.store.records import Record
+from dask_odm.data.store.store import Store
+
+_SHOWN = 8
+
+
+def store_facts(store: Store) -> dict[str, Any]:
+    """Return rows, classes, chunks, statistics and source of an open store as plain values."""
+    counts = dict(zip(store.classes or (), store.class_counts or (), strict=True))
+    statistics = store.statistics
+    return {
+        "kind": "store",
+        "path": store.path,
+        "rows": store.rows,
+        "features": store.features,
+        "dtype": store.dtype.name,
+        "y": store.y_kind,
+        "classes": [{"label": label, "rows": n} for label, n in counts.items()] if store.y_kind == "classes" else None,
+        "unlabelled_rows": store.rows - store.known_rows,
+        "weights": store.has_weight,
+        "chunks": {"count": store.n_chunks, "rows": store.chunk_rows, "bytes": store.chunk_nbytes},
+        "bytes": folder_bytes(store.path),
+        "compression": store.layout.compression,
+        "values": {
+            "minimum": float(statistics.minimum.min()),
+            "maximum": float(statistics.maximum.max()),
+            "mean": float(statistics.mean.mean()),
+            "variance": statistics.total_variance,
+        },
+        "feature_names": None if store.feature_names is None else list(store.feature_names),
+        "source": store.source,
+    }
+
+
+def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return parameters, classes, support, gap and history of a model saved at ``path`` as plain values.
+
+    What an estimator of its kind does not have is None.
+    """
+    parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
+    classes, support = getattr(model, "classes_", None), getattr(model, "support_", None)
+    return {
+        "kind": "model",
+        "path": location_of(path),
+        "estimator": type(model).__name__,
+        "kernel": parameters.get("kernel"),
+        "parameters": parameters,
+        "classes": None if classes is None else classes.tolist(),
+        "features": model.n_features_in_,
+        "support_rows": None if support is None else len(support),
+        "solver": _solver(model),
+        "dual_gap": getattr(model, "dual_gap_", None),
+        "history": getattr(model, "history_", []),
+        "bytes": folder_bytes(path),
+    }
+
+
+def checkpoint_facts(record: Record) -> dict[str, Any]:
+    """Return how far the fit of a checkpoint has come; the next one with --resume goes on from there."""
+    record.check()
+    history = record.attributes["history"]
+    return {
+        "kind": "checkpoint",
+        "path": record.path,
+        "steps": len(history),
+        "history": history,
+        "bytes": folder_bytes(record.path),
+    }
+
+
+def search_facts(model: Any) -> dict[str, Any]:
+    """Return what a search found and, unless the model is from a file, tried; nothing of one not searched for."""
+    tried = ("best_index", "cv_results") if hasattr(model, "cv_results_") else ()
+    return {
+        name: getattr(model, f"{name}_") for name in ("best_params", "best_score", *tried) if hasattr(model, f"{name}_")
+    }
+
+
+def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
+    """Return a line, with its newline, on what a search found; another where the seed was ``drawn``, and mattered.
+
+    Parameters
+    ----------
+    facts : mapping
+        `search_facts` and ``rows``; without the former there is nothing to say.
+    drawn : bool
+        No seed was given.
+    """
+    if "best_params" not in facts:
+        return ""
+    best = ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in facts["best_params"].items()
+    )
+    tried, score = facts["cv_results"], facts["best_score"]
+    text = f"found {best}: {score:.4f} of left-out rows right, the best of {len(tried['params'])} trials\n"
+    if not drawn or min(tried["n_resources"]) == facts["rows"]:
+        return text
+    return f"{text}Rows to try them on were drawn: another run may find others, one with --random-state the same.\n"
+
+
+def _solver(model: Any) -> str | None:
+    """Return the solver that a model was trained by, and why it was chosen."""
+    first: dict[str, Any] = next(iter(getattr(model, "history_", [])), {})
+    return f"{first['solver']}: {first['why']}" if "solver" in first else None
+
+
+def folder_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes of all files below a folder."""
+    return sum(storage_of(resolved(location_of(path))).sizes().values())
+
+
+def plain(value: Any) -> Any:
+    """Turn facts into values for JSON: NumPy values become Python's, NaN and infinity None, anything else text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def listing(facts: Mapping[str, Any]) -> str:
+    """Return one line for each fact; the history, and facts that are None, are left out."""
+    shown = {key: _cell(key, value) for key, value in facts.items() if key != "history" and value is not None}
+    width = max(map(len, shown), default=0)
+    return "\n".join(f"{key.replace('_', ' '):<{width}}  {value}" for key, value in shown.items())
+
+
+def _cell(key: str, value: Any) -> str:
+    if key == "bytes":
+        return size_text(value)
+    if key == "classes":
+        return _some([f"{c['label']} ({c['rows']} rows)" if isinstance(c, dict) else str(c) for c in value])
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_cell(name, each)}" for name, each in value.items() if each is not None)
+    if isinstance(value, list):
+        return _some(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _some(values: list[Any]) -> str:
+    """Return the first few of many values, and how many there are."""
+    more = f", … ({len(values)})" if len(values) > _SHOWN else ""
+    return ", ".join(map(str, values[:_SHOWN])) + more
+
+
+def size_text(nbytes: int) -> str:
+    """Return bytes in a unit for people, such as ``1.2 GB``."""
+    unit = max(0, min(3, (len(str(nbytes)) - 1) // 3))
+    return f"{nbytes / 1000**unit:.{1 if unit else 0}f} {('bytes', 'kB', 'MB', 'GB')[unit]}"

@@ -1,0 +1,1 @@
+"""Which row goes to which partition: in strata, at random, in clusters."""

@@ -1,0 +1,166 @@
+"""Dealing groups of rows evenly: each is permuted at random and dealt to all partitions.
+
+Source: SODM, section on stratified partitions. The rank of a row in its group goes through a seeded bijection (a
+Feistel network with cycle walking), so no permutation is ever held in memory, and rows on disk go where the same rows
+in memory would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.threads import run_threads
+from dask_odm.typing import Array
+
+_ROUNDS = 4
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.uint64(27), np.uint64(31)
+_NARROW = 1 << 16  # groups up to which their numbers fit two bytes
+
+
+def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
+    """Image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, the shape of ``ranks``."""
+    half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
+    keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
+    out = np.array(ranks, np.uint64)
+    _walk_cycles(out, np.uint64(n), np.uint64(half), np.uint64((1 << half) - 1), keys)
+    return out.astype(np.int64)
+
+
+@compiled
+def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
+    """Send every number through the network until it is below ``n``; all are uint64, and wrapping products meant."""
+    for i in range(x.size):
+        image = x[i]
+        while True:
+            left, right = image >> half, image & mask
+            for key in keys:
+                # a round of SplitMix64's finaliser
+                mixed = (right + key) * _FIRST
+                mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _SECOND
+                left, right = right, (left ^ (mixed ^ (mixed >> _SHIFTS[1]))) & mask
+            image = (left << half) | right
+            if image < n:
+                break
+        x[i] = image
+
+
+@dataclass(frozen=True)
+class EvenDealer:
+    """Deals groups of known sizes to ``n_partitions``; sizes of partitions differ by at most one.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Rows in every group.
+    n_partitions : int
+    seed : int
+    shuffled : bool
+        Else rows are dealt in their order, round-robin, as SODM's published code does.
+    """
+
+    sizes: tuple[int, ...]
+    n_partitions: int
+    seed: int
+    shuffled: bool = True
+
+    @cached_property
+    def _first(self) -> Array:
+        """Deals made before each group: a rotating start."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Rows in every partition."""
+        rows, parts = int(self._first[-1]), self.n_partitions
+        return tuple((rows - k + parts - 1) // parts for k in range(parts))
+
+    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Partition of every row, and its place there, from its group and its rank in it; (n,) each.
+
+        Places are random too: a solver visits rows block by block, and blocks of one class or one group,
+        as rows often come, would mislead it.
+        """
+        partition, place = np.empty(len(groups), np.int32), np.empty(len(groups), np.int64)
+        for g in np.unique(groups):
+            rows = np.flatnonzero(groups == g)
+            dealt = self._dealt(int(g), ranks[rows])
+            partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
+        for k in np.unique(partition):
+            rows = np.flatnonzero(partition == k)
+            place[rows] = permute(place[rows], self.counts[k], _key(self.seed, 1, k))
+        return partition, place
+
+    def partition_of(self, ranks: Array, group: int = 0) -> NDArray[np.int32]:
+        """The partition, as `assign` has it, of rows of one group by their ranks (n,) alone; their places cost more."""
+        return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
+
+    def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
+        order = permute(ranks, self.sizes[group], _key(self.seed, 0, group)) if self.shuffled else ranks
+        dealt: NDArray[np.int64] = self._first[group] + order
+        return dealt
+
+
+@dataclass(frozen=True)
+class GroupDealer:
+    """Makes a partition of every group, its rows in random order.
+
+    Parameters
+    ----------
+    counts : tuple of int
+        Rows in every group, and so in every partition.
+    seed : int
+    """
+
+    counts: tuple[int, ...]
+    seed: int
+
+    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """As `EvenDealer.assign`."""
+        place = np.empty(len(groups), np.int64)
+        order = rows_by_group(groups)
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        for start, stop in pairwise([*starts.tolist(), len(order)]):
+            rows = order[start:stop]
+            g = int(groups[rows[0]])
+            place[rows] = permute(ranks[rows], self.counts[g], _key(self.seed, 1, g))
+        return groups.astype(np.int32), place
+
+    def order(self, groups: Array, threads: int = 1) -> NDArray[np.int64]:
+        """Numbers of all rows, group by group in the order of their places, as `assign` has them; int64 (n,)."""
+        rows, order = rows_by_group(groups), np.empty(len(groups), np.int64)
+        bounds = np.concatenate([[0], np.cumsum(self.counts)])
+
+        def deal(g: int) -> None:
+            own = slice(bounds[g], bounds[g + 1])
+            order[own][permute(np.arange(self.counts[g]), self.counts[g], _key(self.seed, 1, g))] = rows[own]
+
+        run_threads(deal, range(len(self.counts)), threads)
+        return order
+
+
+def _key(seed: int, *use: int) -> int:
+    return int(np.random.SeedSequence([seed, *map(int, use)]).generate_state(1)[0])
+
+
+def rows_by_group(groups: Array) -> NDArray[np.int64]:
+    """Row numbers, group by group, in the rows' order within each; int64 (n,)."""
+    if len(groups) and groups.min() >= 0 and groups.max() < _NARROW:
+        groups = groups.astype(np.uint16)  # NumPy sorts two bytes by their digits, several times as fast
+    return np.argsort(groups, kind="stable")
+
+
+def ranks_within(groups: Array, before: Array) -> NDArray[np.int64]:
+    """Rank of every row in its group, counted on from ``before`` (n_groups,), rows seen earlier; int64 (n,)."""
+    order = rows_by_group(groups)
+    counts = np.bincount(groups, minlength=len(before))
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    ranks = np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - np.repeat(starts, counts) + np.repeat(before, counts)
+    return ranks

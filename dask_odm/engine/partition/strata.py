@@ -1,0 +1,73 @@
+"""Stratified partitions: every partition gets its share of rows from everywhere in the kernel's space.
+
+Source: SODM, section on stratified partitions. Landmarks are chosen greedily from a sample of rows; a row's stratum is
+its nearest landmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.engine.partition.dealing import EvenDealer
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
+from dask_odm.typing import Array
+
+SAMPLE_ROWS = 4096
+SAMPLE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Rows by their nearest landmark."""
+
+    landmarks: Landmarks
+
+    @property
+    def count(self) -> int:
+        return len(self.landmarks.rows)
+
+    def __call__(self, X: Array) -> NDArray[np.int32]:
+        return self.landmarks.strata(X)
+
+    def arrays(self) -> dict[str, Array]:
+        return {"rows": self.landmarks.rows, "index": self.landmarks.index}
+
+
+@dataclass(frozen=True)
+class StratifiedPartitioner:
+    """Strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    n_landmarks : int
+        Strata at most.
+    n_partitions : int
+    seed : int
+    shuffled : bool
+        As of `dask_odm.engine.partition.dealing.EvenDealer`.
+    """
+
+    kernel: Kernel
+    n_landmarks: int
+    n_partitions: int
+    seed: int
+    shuffled: bool = True
+
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        few = min(max(SAMPLE_ROWS, 4 * self.n_landmarks), SAMPLE_BYTES // (features * itemsize))
+        return max(self.n_landmarks, few)
+
+    def groups(self, sample: Array) -> Strata:
+        return Strata(choose_landmarks(self.kernel, sample, self.n_landmarks))
+
+    def read_groups(self, arrays: Mapping[str, Array]) -> Strata:
+        return Strata(Landmarks(self.kernel, arrays["rows"], arrays["index"]))
+
+    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
+        return EvenDealer(sizes, self.n_partitions, self.seed, self.shuffled)

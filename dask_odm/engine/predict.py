@@ -1,0 +1,84 @@
+"""Prediction as tasks: a model's values for a chunk of a store or a block of rows, and labels made of them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from dask_odm.data.rows.finite import describe_not_finite
+from dask_odm.data.storage.storage import storage_of
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.models.base import Model
+from dask_odm.models.saved import ModelFile
+from dask_odm.typing import Array
+
+
+def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
+    """Values of chunk ``i`` of a store, as `values_of_block` gives them: the task behind lazy predictions."""
+    with _seen_from_here(f"store '{store.path}'", store.path, "Put it where every worker sees it under this path"):
+        X = store.read_chunk(store.layout.X, i)
+    return values_of_block(model, X)
+
+
+def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
+    """As `values_of_block`, of rows that nobody has checked."""
+    complaint = describe_not_finite(X)
+    if complaint is not None:
+        raise InputError(f"in a block of rows, {complaint}")
+    return values_of_block(model, X)
+
+
+def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Array:
+    """A model's values of raw rows (n, d), finite: (n,) of one output, else (n, outputs)."""
+    found = _loaded(model) if isinstance(model, ModelFile) else model
+    return finite_values(found.values(np.ascontiguousarray(X), threads))
+
+
+def _loaded(file: ModelFile) -> Model:
+    way = "Choose a folder (scratch=) that every worker sees, or save the model to one and load it from there"
+    with _seen_from_here(f"model '{file.path}'", file.path, way):
+        return file.load()
+
+
+@contextmanager
+def _seen_from_here(what: str, path: str, way_out: str) -> Iterator[None]:
+    """Tell a file that this process does not see at all, perhaps a worker's on another machine, from a damaged one."""
+    try:
+        yield
+    except StoreError as error:
+        if storage_of(path).exists():
+            raise
+        raise StoreError(
+            f"{what} is not there for the process that predicts, on host {socket.gethostname()}. {way_out}, and "
+            "predict again."
+        ) from error
+
+
+def finite_values(values: Array) -> Array:
+    """The values (n, outputs), (n,) of one output; raises InputError if one is not finite."""
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"the kernel of {len(bad)} rows overflows {values.dtype}, first in row {bad[0]} of those at hand: they are "
+            "far larger than the rows trained on, or need rescaling (scale='minmax')."
+        )
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def label_block(scores: Array, classes: Array) -> Array:
+    """Class labels of scores: by their sign where there is one a row, else by the largest."""
+    return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+def count_chunk(model: Model, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
+    """Weight of the rows of chunk ``i`` whose label is predicted, and of all with a label."""
+    store.require_classes("score")
+    block = store.read(i)
+    assert block.y is not None
+    weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)
+    right = label_block(values_of_block(model, block.X, threads), classes) == store.labels(block.y)
+    return float(weight[right].sum()), float(weight.sum())

@@ -1,1 +1,0 @@
-"""What every fit goes through: training data, scratch folders, checkpoints."""

@@ -1,0 +1,183 @@
+"""xarray objects as rows and labels, and predictions that keep their coordinates.
+
+Dimensions may have any names and any order: which one runs along the rows follows from what lies beside ``X``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.frames import warn_column
+from dask_odm.estimators.inputs.input_types import Features
+from dask_odm.typing import Array
+
+_DEFAULT = re.compile(r"dim_\d+")  # what xarray calls a dimension that got no name
+
+
+def columns_of(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> tuple[xr.DataArray, Any, Any]:
+    """Rows, labels and weights: those of a Dataset, or as they are beside a DataArray.
+
+    Raises
+    ------
+    InputError
+        A Dataset without ``X``.
+    """
+    if isinstance(X, xr.DataArray):
+        return X, y, weight
+    if "X" not in X:
+        raise InputError(f"the Dataset has no variable 'X' of rows; it has {sorted(map(str, X))}. {_way_to_x(X)}")
+    return X["X"], X.get("y"), X.get("weight")
+
+
+def _way_to_x(dataset: xr.Dataset) -> str:
+    tables = [name for name, v in dataset.data_vars.items() if v.ndim == 2]
+    if tables:
+        return f"Rename it: dataset.rename({{{tables[0]!r}: 'X'}}), and the labels to 'y'."
+    return (
+        "Put the features together: xarray.Dataset({'X': dataset[[names of features]].to_dataarray('feature'), "
+        "'y': dataset[name of labels]})."
+    )
+
+
+def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> Any:
+    """Name of the dimension of ``X`` that runs along the rows.
+
+    It is the one that y or weight share with X, else the one beside the model's ``features``: told by their names,
+    else by the dimension's name in `fit`; else "sample", else the one beside "feature", else the one whose other
+    dimension has as many entries as the model has features, else, where there is no model, the first.
+
+    Raises
+    ------
+    InputError
+        Not two dimensions, y or weight that share not one with X, or nothing tells the two apart.
+    """
+    if X.ndim != 2:
+        raise InputError(f"X must have two dimensions. Got {X.dims} instead; stack or select the others.")
+    for name, column in (("y", y), ("sample_weight", weight)):
+        if isinstance(column, xr.DataArray):
+            shared = [d for d in X.dims if d in column.dims and (X.sizes[d] != 1 or column.ndim == 1)]
+            if len(shared) != 1:
+                raise InputError(f"{name} must share one dimension with X, {X.dims}. Got {column.dims}; rename it.")
+            return shared[0]
+    first, second = X.dims
+    known = None if features is None else _known_features(X, features)
+    if known is not None:
+        return first if second == known else second
+    if "sample" in X.dims:
+        return "sample"
+    if "feature" in X.dims:
+        return first if second == "feature" else second
+    return first if features is None else _beside_as_many(X, features.count)
+
+
+def _known_features(X: xr.DataArray, features: Features) -> Any:
+    """The dimension of ``X`` that the model knows its features by; None if there is none."""
+    if features.names is not None:
+        wanted = list(features.names)
+        named = [d for d in X.dims if d in X.indexes and list(X.indexes[d]) == wanted]
+        if len(named) == 1:
+            return named[0]
+    name = features.dimension
+    if name is None or name not in X.dims:
+        return None
+    # a name that nobody gave says nothing against the number of entries
+    return None if _DEFAULT.fullmatch(name) and X.sizes[name] != features.count else name
+
+
+def _beside_as_many(X: xr.DataArray, count: int) -> Any:
+    """The dimension whose other one has ``count`` entries, else the first; InputError where both have."""
+    first, second = X.dims
+    if X.sizes[first] == X.sizes[second] == count:
+        raise InputError(
+            f"either dimension of X, {X.dims}, may be that of the features, since both have {count} entries; rename "
+            f"the one of the rows: X.rename({{{first!r}: 'sample'}})."
+        )
+    return second if X.sizes[first] == count else first
+
+
+def feature_dimension(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> str | None:
+    """Name of the dimension of the features of what `fit` takes; None if it is no string."""
+    rows, y, weight = columns_of(X, y, weight)
+    sample = sample_dimension(rows, y, weight, None)
+    (name,) = (d for d in rows.dims if d != sample)
+    return name if isinstance(name, str) else None
+
+
+def oriented(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> tuple[xr.DataArray, Any, Any]:
+    """``X`` as (sample, feature), and the data of y and weight along its rows.
+
+    Raises
+    ------
+    InputError
+        Dimensions or coordinates that do not match.
+    """
+    sample = sample_dimension(X, y, weight, features)
+    X = X.transpose(sample, ...)
+    return X, _along(X, y, "y"), _along(X, weight, "sample_weight")
+
+
+def _along(X: xr.DataArray, column: Any, name: str) -> Any:
+    if not isinstance(column, xr.DataArray):
+        return column
+    sample = X.dims[0]
+    others = [d for d in column.dims if d != sample]
+    if sample not in column.dims or any(column.sizes[d] != 1 for d in others):
+        raise InputError(f"{name} must have the dimension {sample!r} of X alone. Got {column.dims} instead.")
+    if others:
+        warn_column()
+        column = column.isel(dict.fromkeys(others, 0), drop=True)
+    mine, its = X.indexes.get(sample), column.indexes.get(sample)
+    if mine is not None and its is not None and not mine.equals(its):
+        raise InputError(
+            f"X and {name} have different coordinates along {sample!r}; align them first: "
+            "X, y = xarray.align(X, y, join='inner')."
+        )
+    return column.data
+
+
+def is_lazy(X: xr.DataArray) -> bool:
+    """Whether the values are those of dask, or still in a file."""
+    return X.chunks is not None or not X.variable._in_memory
+
+
+def feature_names(X: xr.DataArray) -> Array | None:
+    """Coordinates of the features of ``X`` (sample, feature), if they are strings."""
+    index = X.indexes.get(X.dims[1])
+    if index is None or not len(index) or not all(isinstance(name, str) for name in index):
+        return None
+    return np.array(index, dtype=object)
+
+
+def in_memory(X: xr.DataArray) -> Any:
+    """Values of ``X`` (sample, feature), as a frame where its features have names."""
+    names = feature_names(X)
+    values = X.to_numpy()
+    return values if names is None else pd.DataFrame(values, columns=names, copy=False)
+
+
+def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Features) -> xr.DataArray:
+    """``values``, one a row, or (n, target), over the sample dimension of ``X`` with its coordinates."""
+    if values.ndim == 2:
+        first = like(X, values[:, 0], name, features)
+        return xr.DataArray(values, dims=(first.dims[0], "target"), coords=first.coords, name=name)
+    rows, y, weight = columns_of(X, None, None)
+    sample = sample_dimension(rows, y, weight, features)
+    rows = rows.transpose(sample, ...)
+    feature = rows.dims[1]
+    rows = rows.drop_vars([c for c, coordinate in rows.coords.items() if feature in coordinate.dims])
+    found = rows.isel({feature: 0}, drop=True).copy(data=values).rename(name)
+    found.attrs, found.encoding = {}, {}
+    return found
+
+
+def like_classes(
+    X: xr.DataArray | xr.Dataset, values: Any, name: str, classes: Array, features: Features
+) -> xr.DataArray:
+    """``values`` (n, classes), as `like`, with a second dimension "class"."""
+    return like(X, values, name, features).rename(target="class").assign_coords({"class": classes})

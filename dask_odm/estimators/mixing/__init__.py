@@ -1,1 +1,0 @@
-"""MixingClassifier: iterative parameter mixing over shards, robust to shards full of wrong labels."""

@@ -1,0 +1,263 @@
+"""Linear classifiers that survive shards full of wrong labels, as a scikit-learn classifier: KL-IPM and Beta-IPM.
+
+`dask_odm.estimators.base.StoreEstimator` has `fit`; the solver is `dask_odm.methods.mixing.solver`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from dask_odm.data.store.store import Store
+from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.inputs.input_types import LazyArrays, Resolved
+from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.schema import Schema
+from dask_odm.learning.training.trained import Trained
+from dask_odm.methods.mixing.online_passes import LOCALS
+from dask_odm.methods.mixing.recipe import train_mixing
+from dask_odm.methods.mixing.settings import MixingFit
+
+
+class MixingClassifier(StoreClassifier):
+    """Linear classifier, mixed from shards of which many may have wrong labels.
+
+    Of more than two classes each is learned against the rest, by a machine of its own.
+    In every epoch each shard makes one pass over its rows from the common weights w, and the results are mixed:
+    ``w ← Σ α_i w_i``. "kl" mixes alike; "beta" gives little weight to shards whose result is far from the others'.
+    A shard is whoever sent some rows: a user, a sensor, a hospital, a file. Which shards are bad need not be known; the
+    fit says, in `suspects_`. With ``local="odm"`` it is a robust optimal margin distribution machine.
+
+    Parameters
+    ----------
+    local : {"pa", "perceptron", "pa1", "pa2", "odm"}, default="pa"
+        What a shard's pass does for each row. "perceptron" adds a row that is wrong; "pa" (Passive-Aggressive) moves w
+        just as far as the row has a margin of 1, "pa1" and "pa2" less far, by ``C``. "odm" takes stochastic steps on
+        ODM's objective, so that all shards learn its margin distribution: a robust ODM.
+    mixing : {"beta", "kl"}, default="beta"
+        "beta" weighs shards by ``exp(−beta/2 · squared Mahalanobis distance)`` of their normalised weights from the
+        mean; "kl" weighs all alike.
+    beta : float or None, default=None
+        How much distance counts; 0 is "kl". What it does depends on the number of features; ``kappa`` does not.
+    kappa : float or None, default=None
+        ``beta`` times half the number of features. None: 6, unless ``beta`` is given. Of 100 shards, 5 to 10 did best
+        where many were bad, and the less the better where none was: choose it on rows whose labels you trust.
+    n_shards : int or None, default=None
+        Shards that rows are dealt to at random, where no column says which is whose. None: one for 50 rows, from 2 to
+        100.
+    shard_feature : str, int or None, default=None
+        Name or number of a feature that says which shard a row is in; it is not learned from. For rows in memory, and
+        for stores, where the column was ingested as a number. `fit` also takes the shards as an array.
+    max_iter : int, default=50
+        Most epochs. The fit ends before, where no row moves w any more.
+    C : float, default=1.0
+        The cap of a row's step of "pa1" and "pa2".
+    lam : float, default=1e3
+        Weight λ of ODM's loss, for "odm".
+    upsilon : float, default=0.2
+        In [0, 1]: what a margin above ODM's band weighs, one below it weighing 1; for "odm".
+    theta : float, default=0.2
+        In [0, 1): half the width of ODM's band around a margin of 1; for "odm".
+    fit_intercept : bool, default=True
+        Whether rows get a constant feature 1 besides, whose weight is the intercept.
+    scale : {"minmax", "standard"} or None, default=None
+        Scaling of features, kept in the model.
+    dtype : {"float32", "float64"} or None, default=None
+        What rows are kept in. None: their own type. Weights and sums are in float64.
+    random_state : int, RandomState instance or None, default=None
+        Seed of which row goes to which shard, and of their order in it.
+    memory_limit : int, str or None, default=None
+        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
+    scratch : str or None, default=None
+        Folder for the copy of a store in the order of its shards; all workers must see it. None: Dask's temporary
+        directory, else the system's.
+    checkpoint : str or None, default=None
+        Folder written after every epoch. It replaces a checkpoint of the same fit; one of other data or parameters is
+        an error. Of several machines the first writes it, and machine 1, 2 and on write others beside it, of its name
+        and their number.
+    resume : bool, default=False
+        Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to their shards anew.
+    callbacks : list of callables or None, default=None
+        Called with the events of `dask_odm.events` while fitting.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where the training rows had names.
+    coef_ : ndarray of shape (n_machines, n_features_in_)
+        Weights of raw features: one machine for two classes, else one for each.
+    intercept_ : ndarray of shape (n_machines,)
+    shards_ : list of length n_shards
+        What the shards are called: as `fit` was given them, sorted, or their numbers.
+    shard_weights_ : ndarray of shape (n_iter_, n_shards)
+        Weight of every shard in every epoch, of sum 1; `dask_odm.plot_shard_weights` draws it. Of several machines the
+        epochs of each follow those of the one before, as in ``history_``.
+    shard_errors_ : ndarray of shape (n_shards,)
+        Share of each shard's rows that the model gets wrong; of several machines, their mean.
+    suspects_ : list
+        Shards that contradict the model beyond chance: their share of wrong rows is nearer to a coin's, ½, than to that
+        of the shards the model is made of, and by more than four standard deviations above it. Of several machines,
+        those that any of them suspects.
+    n_iter_ : int
+        Epochs. Of several machines, the most.
+    history_ : list of dict
+        One entry per epoch: iteration, gap (no bound of the optimum here, but how far the epoch moved w, as a share of
+        its norm), objective (the shards' losses, each of its pass, averaged by their weights: mistakes of "perceptron",
+        squared hinge losses of "pa"), passes, seconds, moved (rows of a shard that moved w, averaged so), norm of w and
+        effective_shards, 1/Σα². The first also has the rule. Of several machines the entries of each follow those of
+        the one before, and name it: machine.
+
+    Warns
+    -----
+    UserWarning
+        Shards of one class only; or all weight on one shard, for which beta is too large.
+
+    Notes
+    -----
+    Row weights are shares of a step: of "pa" up to 1, of "perceptron" times the step, of "pa1" and "pa2" times C, of
+    "odm" times the loss. Weight 0 drops a row; weight 2 is not a repeated row.
+
+    References
+    ----------
+    Komiyama, Oiwa, Nakagawa: *Robust Distributed Training of Linear Classifiers Based on Divergence Minimization
+    Principle*, 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dask_odm import MixingClassifier
+    >>> from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
+    >>> X, y = make_separable(4000)
+    >>> sender = deal_shards(4000, 20)
+    >>> wrong, bad = contaminate_labels(y, sender, flipped=6)
+    >>> model = MixingClassifier(random_state=0).fit(X, wrong, shard=sender)
+    >>> sorted(model.suspects_) == sorted(bad.tolist()), bool(model.score(X, y) > 0.98)
+    (True, True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "local": [StrOptions(set(LOCALS))],
+        "mixing": [StrOptions({"beta", "kl"})],
+        "beta": [Interval(Real, 0.0, None, closed="left"), None],
+        "kappa": [Interval(Real, 0.0, None, closed="left"), None],
+        "n_shards": [Interval(Integral, 2, None, closed="left"), None],
+        "shard_feature": [str, Interval(Integral, 0, None, closed="left"), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "C": [Interval(Real, 0.0, None, closed="neither")],
+        "lam": [Interval(Real, 0.0, None, closed="neither")],
+        "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
+        "theta": [Interval(Real, 0.0, 1.0, closed="left")],
+        "fit_intercept": ["boolean"],
+        **RUN_CONSTRAINTS,
+    }
+    _saved: ClassVar[tuple[str, ...]] = (
+        "history_", "n_iter_", "shards_", "shard_weights_", "shard_errors_", "suspects_",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        local: str = "pa",
+        *,
+        mixing: str = "beta",
+        beta: float | None = None,
+        kappa: float | None = None,
+        n_shards: int | None = None,
+        shard_feature: str | int | None = None,
+        max_iter: int = 50,
+        C: float = 1.0,
+        lam: float = 1e3,
+        upsilon: float = 0.2,
+        theta: float = 0.2,
+        fit_intercept: bool = True,
+        scale: str | None = None,
+        dtype: str | None = None,
+        random_state: Any = None,
+        memory_limit: int | str | None = None,
+        scratch: str | None = None,
+        checkpoint: str | None = None,
+        resume: bool = False,
+        callbacks: list[Callable[[Any], object]] | None = None,
+    ) -> None:
+        self.local = local
+        self.mixing = mixing
+        self.beta = beta
+        self.kappa = kappa
+        self.n_shards = n_shards
+        self.shard_feature = shard_feature
+        self.max_iter = max_iter
+        self.C = C
+        self.lam = lam
+        self.upsilon = upsilon
+        self.theta = theta
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.dtype = dtype
+        self.random_state = random_state
+        self.memory_limit = memory_limit
+        self.scratch = scratch
+        self.checkpoint = checkpoint
+        self.resume = resume
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, shard: Any = None) -> Self:
+        """Learn from rows and labels, and from who sent each row.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as every estimator takes them
+            Rows in memory, lazy arrays or a store.
+        shard : array-like, Series, dask array or Series, or DataArray of shape (n,)
+            Which shard each row is in: numbers or words. None: ``shard_feature`` says so, or rows are dealt at random.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            Parameters or data that cannot be learned from; fewer than two shards, one without rows, or shards that all
+            hold one class only.
+        MemoryLimitError
+            Work that would not fit a worker's memory limit.
+        StoreError
+            A damaged store.
+        """
+        self._publish(*self._train(X, y, sample_weight, shard=shard))
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
+        if isinstance(resolved, Store | LazyArrays):
+            names = resolved.feature_names
+        else:
+            names = getattr(resolved.X, "columns", None)
+        return super()._learn(resolved, more | {"names": None if names is None else list(names)})
+
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        suspected = {name for each in machines for name in each["suspects_"]}
+        shards: list[Any] = machines[0]["shards_"]
+        return super()._joined(machines) | {
+            "shards_": shards,
+            "shard_weights_": np.concatenate([each["shard_weights_"] for each in machines]),
+            "shard_errors_": np.mean([each["shard_errors_"] for each in machines], axis=0),
+            "suspects_": [name for name in shards if name in suspected],
+        }
+
+    def _settings(self, run: FitRun, **more: Any) -> MixingFit:
+        return MixingFit.of(self, run, more.get("shard"), more.get("names"))
+
+    def _choose(self, fit: MixingFit, rows: int, features: int) -> Choice[MixingFit]:
+        return Choice(self.local, "asked for", Recipe(train_mixing))

@@ -1,0 +1,266 @@
+"""The faces of estimators: classifiers with labels and scores, regressors with real targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from dask.system import CPU_COUNT
+from pandas import isna
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import active_client, computed
+from dask_odm.engine.predict import count_chunk, label_block
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import StoreEstimator
+from dask_odm.estimators.inputs.checks import (
+    CheckedRows,
+    as_input_error,
+    check_classification,
+    check_regression,
+    class_weights,
+    require_classes,
+)
+from dask_odm.estimators.inputs.frames import labels_of
+from dask_odm.estimators.inputs.input_types import Given, Resolved, is_xarray
+from dask_odm.estimators.inputs.resolving import resolve
+from dask_odm.estimators.lazy_values import map_blocks
+from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.schema import Schema
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.models.base import Model
+from dask_odm.typing import Array
+
+
+class StoreClassifier(ClassifierMixin, StoreEstimator):
+    """A classifier: labels of any type, scores, accuracy."""
+
+    _learns_pairs: ClassVar[bool] = True  # of classes, so that many are learned by machines of two
+
+    def decision_function(self, X: Any) -> Any:
+        """Signed distance-like score of every row; of two classes, positive means ``classes_[1]``.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Raw, in any form that `fit` takes. The dimension of an xarray X that runs along the features is the one
+            with the coordinates ``feature_names_in_``, else the one of the name it had in `fit`, else the one beside
+            "sample", else "feature", else the only one of ``n_features_in_`` entries.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
+            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, and a dimension
+            "class" of more than two; else an ndarray for rows in memory and a dask array for all else. Lazy, block by
+            block, for all but rows in memory; nothing is computed before it is asked for.
+
+        Raises
+        ------
+        InputError
+            Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
+            an xarray X of which nothing tells which dimension is that of the features.
+        """
+        check_is_fitted(self)
+        scores = self._values(self._resolve(X))
+        if scores.ndim == 1 or not is_xarray(X):
+            return self._like(X, scores, "decision_function")
+        from dask_odm.estimators.inputs.xarray_inputs import like_classes
+
+        return like_classes(X, scores, "decision_function", self.classes_, self._features())
+
+    def predict(self, X: Any) -> Any:
+        """Class label of every row; takes and returns what `decision_function` does. A DataArray is named "y"."""
+        check_is_fitted(self)
+        return self._like(X, self._labels(self._resolve(X)), "y")
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean accuracy on rows and labels, or on a Dataset or store that holds both; rows without label do not count.
+
+        Raises
+        ------
+        InputError
+            As `decision_function` does; no labels, or labels or weights of other lengths.
+        """
+        check_is_fitted(self)
+        resolved = resolve(X, y, sample_weight, features=self._features())
+        right, total = self._count_right(resolved)
+        if not math.isfinite(right + total):
+            raise InputError("sample_weight must be finite and not negative.")
+        if not total:
+            raise InputError("score needs labels, but no row has a label and a positive weight.")
+        return right / total
+
+    def _labels(self, resolved: Resolved) -> Any:
+        scores = self._values(resolved)
+        if isinstance(scores, np.ndarray):
+            return label_block(scores, self.classes_)
+        return map_blocks(label_block, scores, self.classes_.dtype, self.classes_)
+
+    def _count_right(self, resolved: Resolved) -> tuple[float, float]:
+        """Weight of the rows that are predicted right, and of all with a label."""
+        if isinstance(resolved, Store) and resolved.has_y and active_client() is None:
+            return self._count_store(resolved)
+        if isinstance(resolved, Store):
+            from dask_odm.data.store.interchange import to_dataset
+
+            dataset = to_dataset(resolved)
+            y, weight = (dataset[name].data if name in dataset else None for name in ("y", "weight"))
+        else:
+            y, weight = resolved.y, resolved.weight
+        if y is None:
+            raise InputError("score needs labels, but there are none; pass y.")
+        if isinstance(resolved, Given):
+            predicted = self._labels(resolved)
+            right, total = as_input_error(lambda: _count_in_memory(predicted, y, weight))
+            return right, total
+        known = (y == y) if y.dtype.kind == "f" else y != np.array(None)  # rows without a label do not count
+        import dask.array as da
+
+        counted = known if weight is None else da.where(known, weight, 0.0)
+        right, total = computed(da.where(self._labels(resolved) == y, counted, 0.0).sum(), counted.sum())
+        return float(right), float(total)
+
+    def _count_store(self, store: Store) -> tuple[float, float]:
+        """As `_count_right`, by threads of this process."""
+        self._check_features(store)
+        model, each = self._model, max(1, CPU_COUNT // store.n_chunks)
+        with single_threaded_blas:
+            counts = run_threads(
+                lambda i: count_chunk(model, store, i, self.classes_, each), range(store.n_chunks), CPU_COUNT
+            )
+        return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
+
+    def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
+        """Of more than two classes, by machines of two."""
+        if len(data.class_weights) > 2 and self._learns_pairs:
+            return train_machines(choice, data, fit, self._scheme, self._joined)
+        return super()._trained(choice, data, fit)
+
+    @property
+    def _scheme(self) -> Scheme:
+        """How more than two classes are learned: ``multi_class``, or one against the rest."""
+        scheme: Scheme = getattr(self, "multi_class", "ovr")
+        return scheme
+
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Fitted attributes of several machines as those of the whole, but for their support."""
+        return joined_attributes(machines)
+
+    def _take(self, schema: Schema) -> None:
+        assert schema.classes is not None
+        self.classes_ = schema.classes
+        super()._take(schema)
+
+    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
+        rows = check_classification(self, given.X, given.y, given.weight, **self._reading())
+        assert rows.classes is not None
+        require_classes(rows.classes)
+        return rows, Schema(rows.X.shape[1], rows.names, classes=rows.classes)
+
+    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        assert rows.classes is not None
+        assert rows.codes is not None
+        totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
+        weights = class_weights(getattr(self, "class_weight", None), rows.classes, totals)
+        y = np.where(rows.codes == 1, 1.0, -1.0) if len(weights) == 2 else rows.codes.astype(np.float64)
+        return MemoryData.of(run, rows.X, y, rows.weight, weights)
+
+    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
+        store.require_classes()
+        classes = np.array(store.classes)
+        require_classes(classes)
+        weights = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
+        targets = TwoClasses(1, weights[0], weights[1]) if len(classes) == 2 else ManyClasses(weights)
+        return StoredData(run, store, targets), Schema(store.features, store.feature_names, classes=classes)
+
+
+class StoreRegressor(RegressorMixin, StoreEstimator):
+    """A regressor: real targets, R²."""
+
+    _target: ClassVar[str] = "real"
+    _takes_many_targets: ClassVar[bool] = False  # y of shape (n, t), in memory
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._takes_many_targets
+        return tags
+
+    def predict(self, X: Any) -> Any:
+        """Value of every row, (n,), or (n, targets) of several.
+
+        As `StoreClassifier.decision_function`, but a DataArray is named "y".
+        """
+        check_is_fitted(self)
+        return self._like(X, self._values(self._resolve(X)), "y")
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R², the share of the targets' variance that is explained; ``y`` is None where X holds its own.
+
+        Of several targets it is the mean.
+
+        Raises
+        ------
+        InputError
+            As `predict` does; no targets, or targets or weights of other lengths.
+        """
+        check_is_fitted(self)
+        y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, features=self._features()))
+        if y is None:
+            raise InputError("score needs targets, but there are none; pass y.")
+        from sklearn.metrics import r2_score  # which takes long to load
+
+        values = as_input_error(lambda: np.asarray(y, dtype=np.float64))
+        if predicted.ndim == 1:
+            values = as_input_error(lambda: column_or_1d(values, warn=True))
+        known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
+        weights = None if weight is None else np.asarray(weight, dtype=np.float64)[known]
+        return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
+
+    def _targets_beside(self, resolved: Resolved) -> tuple[Any, Any, Array]:
+        """Targets, weights and predictions, all in memory."""
+        predicted = np.asarray(self._values(resolved))
+        if isinstance(resolved, Store):
+            return resolved.read_y(), resolved.read_weight(), predicted
+        return resolved.y, resolved.weight, predicted
+
+    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
+        many = self._takes_many_targets
+        rows = check_regression(self, given.X, given.y, given.weight, many=many, **self._reading())
+        return rows, Schema(rows.X.shape[1], rows.names)
+
+    def _of_model(self, model: Model) -> dict[str, Any]:
+        """As scikit-learn's regressors have them: of one target vectors and a number."""
+        found = super()._of_model(model)
+        if "dual_coef_" in found:
+            found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
+        if model.outputs > 1:
+            return found
+        shaped = {name: value.reshape(-1) for name, value in found.items() if name != "intercept_"}
+        return shaped | ({"intercept_": float(found["intercept_"][0])} if "intercept_" in found else {})
+
+    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
+
+    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
+        store.require_targets("a regression")
+        return StoredData(run, store, RealValues()), Schema(store.features, store.feature_names)
+
+
+def _count_in_memory(predicted: Array, y: Any, weight: Any) -> tuple[float, float]:
+    y = column_or_1d(labels_of(y), warn=True)
+    weight = np.ones(len(predicted)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if y.shape != predicted.shape or weight.shape != predicted.shape:
+        raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
+    counted = np.where(isna(y), 0.0, weight)
+    return float(counted[predicted == y].sum()), float(counted.sum())

@@ -1,0 +1,350 @@
+"""The optimal margin distribution machine as a scikit-learn classifier: parameters and their constraints.
+
+`dask_odm.estimators.base.StoreEstimator` has `fit`; the recipes are in `dask_odm.methods.recipes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from dask_odm.data.store.schemas import MAX_DEGREE
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.probabilities import ProbabilisticClassifier
+from dask_odm.learning.machines import Scheme
+from dask_odm.learning.solver_objects import (
+    SolverClasses,
+    SolverObject,
+    SolverOptions,
+    moved_parameters,
+    solver_word,
+)
+from dask_odm.learning.training.model_building import warn_of_nothing
+from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.schema import Schema
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
+from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear
+from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.solver_objects import ODM_SOLVERS
+from dask_odm.models.base import Model
+from dask_odm.typing import Array
+
+
+class ODMClassifier(ProbabilisticClassifier):
+    """Kernel optimal margin distribution machine, for two classes or more.
+
+    Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
+    M the number of rows (with weights, their sum). More than two classes are learned by several such machines of two.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
+        How alike two rows are. "laplacian" is exp(−gamma ‖x − z‖₁). "precomputed": `fit` takes kernel values of shape
+        (n, n), `predict` of shape (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m). Both
+        for rows in memory only.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Coefficient of the kernels "rbf", "laplacian" and "poly". ``"scale"`` is 1 / (n_features · variance of scaled
+        rows), ``"auto"`` 1 / n_features.
+    degree : int, default=3
+        Degree of the "poly" kernel.
+    coef0 : float, default=1.0
+        Constant of the "poly" kernel.
+    lam : float, default=1e4
+        λ > 0, weight of the loss; larger fits the training rows more closely.
+    upsilon : float, default=0.2
+        υ in [0, 1], weight of margins above the band against those below it.
+    theta : float, default=0.2
+        θ in [0, 1), half the width of the band of margins that cost nothing.
+    solver : str or solver object, default="auto"
+        How the problem is solved. A word takes the solver's defaults; an object of `dask_odm.solvers` says more, such
+        as ``Landmark(n_landmarks=300, certify=True)``.
+
+        ========= ==================================================================================================
+        exact     Newton over all rows, to a certified gap
+        landmark  Newton over the span of some rows: much faster, near the optimum
+        newton    Newton in the weights of the features; this and the svrg solvers are for the linear kernel
+        sodm      stratified partitions, merged in a tree, to a certified gap; "cascade", "dip" and "dc" are its rivals
+        dsvrg     stochastic steps, handed round the workers; "svrg" and "csvrg" work in memory
+        auto      newton for the linear kernel; exact where the kernel is precomputed, where rows² · (features + 16) is
+                  at most 2³³ and a ``memory_limit`` allows it, or where the pairs of more than two classes have few
+                  rows and are in memory; else landmark. It depends on the data and ``memory_limit`` alone, never on
+                  the workers
+        ========= ==================================================================================================
+    tol : float, default=1e-3
+        Relative duality gap to reach; of "landmark", over the span. "exact" solves up to 256 rows to rounding,
+        "sodm" partitions of up to 1,024.
+    max_iter : int, default=200
+        Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
+    loo : bool, default=False
+        Find what the model would say of each training row without having learned from it, and ``loo_score_``, in closed
+        form; probabilities need it. Solvers "newton", "landmark" and "exact"; it costs about as much as a few of their
+        steps.
+    scale : {"minmax", "standard"} or None, default=None
+        Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
+    fit_intercept : bool, default=True
+        Adds 1 to the kernel: a regularised intercept. The papers have none.
+    class_weight : dict, "balanced" or None, default=None
+        What the weights of a class's rows are multiplied by; "balanced" gives all classes the same weight. A class that
+        the dict does not name keeps its own.
+    multi_class : {"ovr", "ovo"} or None, default=None
+        How more than two classes are learned. "ovr": a machine for every class, against the rest. "ovo": one for every
+        two classes, which learns from their rows alone. None: "ovr" for the linear kernel, and with ``loo``, whose
+        score then is that of classes; else "ovo", which was both faster and more often right.
+    dtype : {"float32", "float64"} or None, default=None
+        Number type to compute in. None keeps the rows' own. The gap is always held against float64.
+    warm_start : bool, default=False
+        Start from the last fit's weights. Linear solvers only.
+    random_state : int, RandomState instance or None, default=None
+        Seed of landmarks, partitions and the order of descent.
+    memory_limit : int, str or None, default=None
+        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
+    scratch : str or None, default=None
+        Folder for the partition-ordered copy of a store; all workers must see it. None: Dask's temporary
+        directory, else the system's.
+    checkpoint : str or None, default=None
+        Folder that holds the last level of "sodm" and its rivals, step of the other solvers, or epoch of the svrg ones.
+        Progress shows what is written already. It replaces a checkpoint of the same fit; one of other data or
+        parameters is an error. "exact" solves up to 3,072 rows in one go and leaves none, nor do the steps of the
+        large root of a tree. Linear models of rows that are mostly zeros are solved by Newton alone with one, to the
+        same certified gap, but not to the same bits as without. Of several machines that are learned one after the
+        other, the first writes it, and machine 1, 2 and on write others beside it, of its name and their number.
+    resume : bool, default=False
+        Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
+    callbacks : list of callables or None, default=None
+        Called with the events of `dask_odm.events` while fitting.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where the training rows had names.
+    support_ : ndarray of shape (n_support,)
+        Rows with a coefficient.
+    support_vectors_ : ndarray of shape (n_support, n_features_in_)
+        Those rows, raw. Not for the linear kernel.
+    dual_coef_ : ndarray of shape (n_machines, n_support)
+        ``y_i s_i``. Two classes make one machine, whose positive class is ``classes_[1]``. More make one for each
+        class, positive, in their order; or one for every two, (0, 1), (0, 2), …, of which the second is positive.
+    coef_ : ndarray of shape (n_machines, n_features_in_)
+        Weights of raw features, linear kernel only.
+    intercept_ : ndarray of shape (n_machines,)
+    dual_gap_ : float
+        Relative duality gap (P − D)/P of the whole problem, with P of the model as it predicts and D from the kernel in
+        float64; nan where it is not known: the tree ended above one partition, or the solver was "landmark" without its
+        ``certify``, and what its landmarks leave of the kernel, which is looked at where that costs little, is no bound
+        below 0.1. Of several machines it is the worst's; of exact pairs of float32 rows the largest that twice the
+        rounding error of kernel values, as a sample of them has it, allows.
+    loo_decision_function_ : ndarray of shape (n,), or (n, n_machines) of more than two classes
+        Of every row that was given, its decision value by the model without it; nan where it took no part. By one step
+        of Newton from the solution: exact where no other row crosses an end of the band. Landmarks, scaling and
+        settings stay those of all rows, so it is a little too hopeful, and much so where parameters are many for the
+        rows. A file does not hold it. Of pairs it is that of each machine, nan for rows of neither of its classes.
+    loo_score_ : float
+        Accuracy of these, weighted by ``sample_weight``. Of equal rows, and of a weight above 1, one is left out at a
+        time; folds, which may lose all of them, say less. Of pairs it is the accuracy of their machines, each on rows
+        of its two classes.
+    probability_link_ : ndarray of shape (2, n_points)
+        Of `predict_proba`: decision values, ascending, and the log-odds there; between and beyond them they are linear.
+    loo_parameters_ : float
+        The effective number of parameters; ``loo=True`` warns where it is above half of the rows.
+    history_ : list of dict
+        One entry per level: level, partitions, rows, sweeps, converged, start_gap, gap, objective, seconds. Of
+        "exact", "landmark" and linear solvers one per step or epoch, a step that was then shortened included:
+        iteration, gap, objective, passes, seconds. The gap of "landmark" is that over its span, and the last one
+        holds in float64 as far as a sample of the rows tells. The first entry also has the solver, and why. Of
+        several machines the entries of each follow those of the one before, and name it: machine.
+    n_iter_ : int
+        Sweeps and steps of the longest solve of every level, added up; or steps or epochs. Of several machines the
+        most.
+
+    References
+    ----------
+    Wang, Cao, Zhang, Shi, Jin: *Scalable Optimal Margin Distribution Machine*, IJCAI-23.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from dask_odm import ODMClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> ODMClassifier(scale="minmax").fit(X, y).score(X, y) > 0.97
+    True
+    """
+
+    _solvers: ClassVar[SolverClasses] = ODM_SOLVERS
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
+        "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
+        "coef0": [Interval(Real, 0.0, None, closed="left")],
+        "lam": [Interval(Real, 0.0, None, closed="neither")],
+        "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
+        "theta": [Interval(Real, 0.0, 1.0, closed="left")],
+        "solver": [SolverOptions(ODM_SOLVERS)],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "loo": ["boolean"],
+        "fit_intercept": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "multi_class": [StrOptions({"ovr", "ovo"}), None],
+        "warm_start": ["boolean"],
+        **RUN_CONSTRAINTS,
+    }
+    _instead: ClassVar[dict[str, str]] = {
+        **ProbabilisticClassifier._instead,
+        **moved_parameters(ODM_SOLVERS),
+        "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
+        "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
+    }
+    # Words of parameters for rows in memory only: no store, and so no command, can take them.
+    _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
+    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", *LEFT_OUT)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
+
+    def __init__(
+        self,
+        kernel: str | Callable[[Array, Array], Array] = "rbf",
+        *,
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        lam: float = 1e4,
+        upsilon: float = 0.2,
+        theta: float = 0.2,
+        solver: str | SolverObject = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 200,
+        loo: bool = False,
+        scale: str | None = None,
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        multi_class: str | None = None,
+        dtype: str | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        memory_limit: int | str | None = None,
+        scratch: str | None = None,
+        checkpoint: str | None = None,
+        resume: bool = False,
+        callbacks: list[Callable[[Any], object]] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.lam = lam
+        self.upsilon = upsilon
+        self.theta = theta
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.loo = loo
+        self.scale = scale
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.multi_class = multi_class
+        self.dtype = dtype
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.memory_limit = memory_limit
+        self.scratch = scratch
+        self.checkpoint = checkpoint
+        self.resume = resume
+        self.callbacks = callbacks
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.kernel != "precomputed" and not callable(self.kernel)
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
+        """Models for every λ of ``lams``, each from the solution of the one before, over the same rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `fit` takes them.
+        lams : sequence of float
+            Values > 0; near ones after each other cost a pass or two each.
+
+        Returns
+        -------
+        list of ODMClassifier
+            Fitted, with ``lam`` set; this one stays as it was.
+
+        Raises
+        ------
+        InputError
+            No Newton on a linear kernel, a λ that is none, or as `fit`.
+        """
+        values: Array = as_input_error(lambda: np.asarray(lams, dtype=np.float64))
+        if values.ndim != 1:
+            raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.")
+        models = [clone(self).set_params(lam=lam) for lam in values.tolist()]
+        if not models or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "newton"):
+            raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
+        for model in models:
+            as_input_error(model._validate_params)
+        trained, schema = models[0]._train(X, y, sample_weight, lams=tuple(values.tolist()))
+        for model, found in zip(models, trained.path, strict=True):
+            model._publish(found, schema)
+        return models
+
+    def _publish(self, trained: Trained, schema: Schema) -> None:
+        super()._publish(trained, schema)
+        if len(self.classes_) == 2:
+            warn_of_nothing(trained.history, float(self.lam))
+
+    def _settings(self, run: FitRun, **more: Any) -> ODMFit:
+        return ODMFit.of(self, run, more.get("lams", ()), self._starts())
+
+    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
+        plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
+        return super()._joined(plain) | joined_left_out(machines, pairs=self._scheme == "ovo")
+
+    def _starts(self) -> tuple[tuple[Array, float], ...]:
+        """Weights and intercept of every machine to start from."""
+        if not self.warm_start:
+            return ()
+        if not is_linear(solver_word(self.solver), self.kernel):
+            raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
+        if not hasattr(self, "coef_"):
+            return ()
+        return tuple(zip(self.coef_, self.intercept_.tolist(), strict=True))
+
+    @property
+    def _scheme(self) -> Scheme:
+        if self.multi_class is None:
+            return "ovr" if self.kernel == "linear" or self.loo else "ovo"
+        return super()._scheme
+
+    def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        if self.solver == "auto" and len(data.class_weights) > 2:
+            choice = choose_for_machines(choice, data, fit, self._scheme)
+        return super()._trained(choice, data, fit)
+
+    def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
+        return choose_solver(solver_word(self.solver), fit, rows, features)
+
+    def _refuse_store(self, fit: ODMFit, store: Store) -> None:
+        if self.kernel == "precomputed":
+            fit.kernel.require_named("a store")
+
+    def _of_model(self, model: Model) -> dict[str, Any]:
+        found = super()._of_model(model)
+        if self.kernel == "precomputed":
+            found.pop("coef_", None)  # weights of kernel values, not of features
+        return found

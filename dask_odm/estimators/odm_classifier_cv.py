@@ -1,0 +1,304 @@
+"""The optimal margin distribution machine that finds its own settings, in the manner of `LogisticRegressionCV`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.probabilities import ProbabilisticClassifier
+from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
+from dask_odm.estimators.search.trials import Given
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions, moved_parameters, solver_word
+from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.solver_objects import SODM, Exact, Landmark, Newton
+from dask_odm.typing import Array
+
+SEARCH = Recipe(train_search)
+SEARCHED = (Exact, Landmark, SODM, Newton)
+AXES = ("gammas", "lams", "upsilons", "thetas")
+SHARED = (  # parameters that a fit with the settings found has, too
+    "kernel", "degree", "coef0", "solver", "tol", "max_iter", "loo", "scale", "fit_intercept",
+    "class_weight", "multi_class", "dtype", "random_state", "memory_limit", "scratch",
+)  # fmt: skip
+
+
+class ODMClassifierCV(ProbabilisticClassifier):
+    """`ODMClassifier` with γ, λ, υ and θ chosen for the data; the kernel and the number of landmarks, too, of several.
+
+    Settings are tried on 2,000 rows, the best of them and their neighbours on 8,000, drawn by their numbers: about
+    seventy in all. Every γ's kernel values at the rows of a sample are computed once and shared by all λ, υ and θ, and
+    each solve starts from the one before. A setting's score is the accuracy on rows that were left out. The last fit,
+    with the best of all, is of all rows.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "laplacian", "linear", "poly"}, or array-like of them, default="rbf"
+        κ, or those to choose from; "linear" has no γ.
+    gammas : array-like of float or None, default=None
+        Values of γ to choose from. None: 2⁻⁴ … 2⁶ times that of ``gamma="scale"``.
+    lams : array-like of float or None, default=None
+        Values of λ. None: 2.5⁻⁴ … 2.5⁶ times the number of rows (with weights, their sum).
+    upsilons : array-like of float or None, default=None
+        Values of υ in [0, 1]. None: 0.0125, 0.05, 0.2 and 0.8.
+    thetas : array-like of float or None, default=None
+        Values of θ in [0, 1). None: 0.1, 0.3 and 0.6.
+    cv : int, float, splitter, list of splits, or None, default=None
+        How rows are left out: in so many folds (from 2 on), as a share that validates (below 1), or by default one by
+        one. That is in closed form, see ``loo_score_`` of `ODMClassifier`. Splits of your own are pairs of numbers of
+        rows (or masks), to learn from and to validate by, or a splitter that makes them of rows and labels, as
+        scikit-learn's `StratifiedKFold`. Folds are drawn by the rows' numbers, and none is copied.
+    degree : int, default=3
+        Of the "poly" kernel.
+    coef0 : float, default=1.0
+        Of the "poly" kernel.
+    solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
+        Solver of the last fit: "auto", "exact", "landmark", "newton" or "sodm", or an object of `dask_odm.solvers`. Of
+        `Landmark` objects the trials have at most ``n_landmarks``; of several of them the best is chosen.
+    tol : float, default=1e-3
+        Relative duality gap of the last fit; trials are solved to 1e-2.
+    max_iter : int, default=200
+        Most steps of the last fit.
+    loo : bool, default=False
+        Leave-one-out scores of the last fit, and probabilities, as in `ODMClassifier`.
+    scale : {"minmax", "standard"} or None, default="minmax"
+        Scaling of features, kept in the model.
+    fit_intercept : bool, default=True
+        Adds 1 to the kernel: a regularised intercept.
+    class_weight : dict, "balanced" or None, default=None
+        What the weights of a class's rows are multiplied by.
+    multi_class : {"ovr", "ovo"} or None, default=None
+        How the last fit learns more than two classes, see `ODMClassifier`; settings are tried one against the rest.
+    dtype : {"float32", "float64"} or None, default=None
+        Number type to compute in. None keeps the rows' own.
+    random_state : int, RandomState instance or None, default=None
+        Seed of samples, folds and landmarks.
+    memory_limit : int, str or None, default=None
+        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
+    scratch : str or None, default=None
+        Folder for temporary data; all workers must see it.
+    checkpoint : str or None, default=None
+        Folder written after the trials of every kernel.
+    resume : bool, default=False
+        Go on from ``checkpoint`` if it exists, to the same ``cv_results_``.
+    callbacks : list of callables or None, default=None
+        Called with the events of `dask_odm.events` while fitting.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows; ``kernel`` and
+        ``solver`` where there are several to choose from. "linear" has no ``gamma`` and no ``solver``.
+        `ODMClassifier` scales only if told to: pass ``scale=search.scale`` with them.
+    best_score_ : float
+        Their score on the larger sample. Chosen as the best of many, it is a little too hopeful.
+    best_index_ : int
+        Their place in ``cv_results_``.
+    cv_results_ : dict of arrays
+        As scikit-learn's searches by halving have them: ``iter`` is the stage, ``n_resources`` its rows. λ is that of
+        all rows; a sample's is smaller by as much as its weight. A file does not hold it.
+    classes_, n_features_in_, feature_names_in_, coef_, intercept_, dual_coef_, support_, support_vectors_, dual_gap_, \
+history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probability_link_
+        As `ODMClassifier` has them, of the last fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from dask_odm import ODMClassifierCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> ODMClassifierCV(random_state=0).fit(X, y).best_score_ > 0.97
+    True
+    """
+
+    _solvers: ClassVar[SolverClasses] = SEARCHED
+    _instead: ClassVar[dict[str, str]] = {
+        **ProbabilisticClassifier._instead,
+        **moved_parameters(SEARCHED),
+        "n_landmarks": "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a list of such objects "
+        "is chosen from.",
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **{name: ODMClassifier._parameter_constraints[name] for name in SHARED},
+        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), "array-like"],
+        "solver": [SolverOptions(SEARCHED), "array-like"],
+        **{name: ["array-like", None] for name in AXES},
+        "cv": [
+            Interval(Integral, 2, None, closed="left"),
+            Interval(Real, 0.0, 1.0, closed="neither"),
+            "array-like",
+            HasMethods(["split", "get_n_splits"]),
+            None,
+        ],
+        **RUN_CONSTRAINTS,
+    }
+    _saved: ClassVar[tuple[str, ...]] = (*ODMClassifier._saved, "best_params_", "best_score_", "best_index_")
+    _unsaved: ClassVar[tuple[str, ...]] = (*ODMClassifier._unsaved, "cv_results_")
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gammas: Any = None,
+        lams: Any = None,
+        upsilons: Any = None,
+        thetas: Any = None,
+        cv: Any = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        solver: Any = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 200,
+        loo: bool = False,
+        scale: str | None = "minmax",
+        fit_intercept: bool = True,
+        class_weight: dict[Any, float] | str | None = None,
+        multi_class: str | None = None,
+        dtype: str | None = None,
+        random_state: Any = None,
+        memory_limit: int | str | None = None,
+        scratch: str | None = None,
+        checkpoint: str | None = None,
+        resume: bool = False,
+        callbacks: list[Callable[[Any], object]] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gammas = gammas
+        self.lams = lams
+        self.upsilons = upsilons
+        self.thetas = thetas
+        self.cv = cv
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.loo = loo
+        self.scale = scale
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.multi_class = multi_class
+        self.dtype = dtype
+        self.random_state = random_state
+        self.memory_limit = memory_limit
+        self.scratch = scratch
+        self.checkpoint = checkpoint
+        self.resume = resume
+        self.callbacks = callbacks
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _settings(self, run: FitRun, **more: Any) -> SearchFit:
+        kernels = self._several_kernels()
+        solvers = self._several_solvers()
+        first = {"kernel": self.kernel if kernels is None else kernels[0]}
+        first["solver"] = self.solver if solvers is None else solvers[0]
+        shared = {name: getattr(self, name) for name in SHARED}
+        plain = ODMClassifier(**shared | first)
+
+        def machines(kernel: str) -> Any:
+            own = ODMClassifier(**shared | first | {"kernel": kernel})
+            return own._scheme, own._joined
+
+        return SearchFit(
+            plain._settings(run),
+            solver_word(first["solver"]),
+            self._axis("gammas"),
+            self._axis("lams"),
+            self._axis("upsilons"),
+            self._axis("thetas"),
+            kernels,
+            solvers,
+            cv=self._splits(),
+            multi_class=self.multi_class,
+            machines=machines,
+        )
+
+    def _splits(self) -> int | float | Given | Splitter | None:
+        """``cv`` as the search takes it."""
+        cv: Any = self.cv
+        if hasattr(cv, "split"):
+            return lambda y: _pairs(as_input_error(lambda: list(cv.split(np.zeros((len(y), 1)), y))))
+        if cv is None or isinstance(cv, int | float | np.number):
+            return None if cv is None else float(cv) if cv < 1 else int(cv)
+        try:
+            return _pairs(cv)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"cv must be a number, a splitter, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
+            ) from error
+
+    def _several_kernels(self) -> tuple[str, ...] | None:
+        """Return the kernels to choose from; None if one is given."""
+        if isinstance(self.kernel, str):
+            return None
+        kernels = self._sequence("kernel")
+        for kernel in kernels:
+            as_input_error(type(self)(kernel=kernel)._validate_params)
+        return tuple(dict.fromkeys(map(str, kernels)))
+
+    def _several_solvers(self) -> tuple[Landmark, ...] | None:
+        """Return the `Landmark` objects to choose from, one for each number of landmarks; None if one is given."""
+        if isinstance(self.solver, str | SolverObject):
+            return None
+        solvers = self._sequence("solver")
+        for solver in solvers:
+            if not isinstance(solver, Landmark):
+                raise InputError(f"solver must be one solver, or a sequence of dask_odm.solvers.Landmark objects to "
+                                 f"choose from. Got {solver!r} among them.")  # fmt: skip
+            as_input_error(solver.check)
+        by_count = {int(solver.n_landmarks): solver for solver in solvers}
+        if len({(solver.choice, solver.certify) for solver in solvers}) > 1:
+            raise InputError("the solvers to choose from may differ in n_landmarks only.")
+        return tuple(by_count.values())
+
+    def _sequence(self, name: str) -> list[Any]:
+        """Return the values of a parameter that holds several."""
+        values = np.asarray(getattr(self, name), dtype=object)
+        if values.ndim != 1 or not len(values) or any(value is None for value in values):
+            raise InputError(
+                f"{name} must be one value, or a sequence of one or more. Got {getattr(self, name)!r} instead."
+            )
+        return values.tolist()
+
+    def _axis(self, name: str) -> tuple[float, ...] | None:
+        """Values to choose from, each one that `ODMClassifier` takes."""
+        given = getattr(self, name)
+        if given is None:
+            return None
+        values: Array = as_input_error(lambda: np.asarray(given, dtype=np.float64))
+        if values.ndim != 1 or not len(values):
+            raise InputError(f"{name} must be a sequence of one number or more. Got {given!r} instead.")
+        for value in values.tolist():
+            as_input_error(ODMClassifier(**{name[:-1]: value})._validate_params)
+        return tuple(values.tolist())
+
+    def _choose(self, fit: SearchFit, rows: int, features: int) -> Choice[SearchFit]:
+        return Choice("search", "settings are searched for", SEARCH)
+
+    def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
+        """One search for all classes; the last fit makes their machines."""
+        trained: Trained = choice.recipe.train(data, fit)
+        return trained
+
+
+def _pairs(splits: Any) -> Given:
+    return tuple((_numbers(inside), _numbers(outside)) for inside, outside in splits)
+
+
+def _numbers(part: Any) -> tuple[int, ...]:
+    """Rows of one part of a split, which may be a mask of all rows."""
+    rows = np.asarray(part)
+    return tuple((np.flatnonzero(rows) if rows.dtype == bool else rows).astype(np.int64, casting="same_kind").tolist())

@@ -1,1 +1,0 @@
-"""Hard-margin and ν-SVM by the distance of two reduced hulls."""

@@ -1,0 +1,1 @@
+"""Settings that are found by a search."""

@@ -1,0 +1,279 @@
+"""The search for settings: coarse on a few rows, climbing on more of them, and the best settings on all that there is.
+
+γ, λ/M, υ and θ are axes of ascending values; kernels and numbers of landmarks are two more where users name several.
+The coarse stage tries every second γ and λ of every kernel with one band. The fine stage has more rows and landmarks:
+it climbs from the best of every kernel's to neighbouring γ with the λ about them, then to other bands, then once more
+along λ, unless so few rows are wrong that they tell nothing more; then to other numbers of landmarks. The last stage
+goes on to larger γ with all rows, or more landmarks. Kernel values of one γ are found once for all that is tried with
+it in a stage. All that a run has tried is its state: who goes on from it takes the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_odm.errors import InputError
+from dask_odm.events import Progress, report
+from dask_odm.learning.step_log import Record, step_record
+from dask_odm.typing import Array
+
+UPSILONS = (0.0125, 0.05, 0.2, 0.8)
+THETAS = (0.1, 0.3, 0.6)
+FIRST_BAND = (0.05, 0.3)  # υ and θ of the coarse stage
+FIRST_LANDMARKS = 300  # of the numbers to choose from the nearest is climbed with
+GAMMAS = tuple(2.0**k for k in range(-4, 7))  # times "scale"'s γ
+SHARES = tuple(2.5**k for k in range(-4, 7))  # λ/M
+COARSE, FINE, WHOLE = 0, 1, 2  # the last on all rows, or on those of the fine stage with more landmarks
+FEW_ERRORS = 0.005  # of the rows
+MOST_CLIMBS = 3  # along γ
+STRIDE = 2  # every so many values of γ and λ are tried first
+
+
+class Setting(NamedTuple):
+    """What is tried; ``n_landmarks`` is None where that is not searched for."""
+
+    kernel: str
+    gamma: float
+    share: float
+    upsilon: float
+    theta: float
+    n_landmarks: int | None
+
+
+class SearchPoint(NamedTuple):
+    """Places on the axes."""
+
+    kernel: int
+    gamma: int
+    share: int
+    upsilon: int
+    theta: int
+    landmark: int
+
+    def at(self, axis: str, place: int) -> SearchPoint:
+        """The point at another place of an axis."""
+        return self._replace(**{axis: place})
+
+
+Try = Callable[[int, Sequence[Setting]], Array]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Values to choose from, ascending but for kernels, each of which has its own γ.
+
+    Numbers of landmarks are one None where they are not searched for.
+    """
+
+    kernels: tuple[str, ...]
+    gammas: tuple[tuple[float, ...], ...]
+    shares: tuple[float, ...]
+    upsilons: tuple[float, ...]
+    thetas: tuple[float, ...]
+    landmarks: tuple[int | None, ...]
+
+    def setting(self, point: SearchPoint) -> Setting:
+        """What a point stands for."""
+        return Setting(
+            self.kernels[point.kernel],
+            self.gammas[point.kernel][point.gamma],
+            self.shares[point.share],
+            self.upsilons[point.upsilon],
+            self.thetas[point.theta],
+            None if self._is_linear(point) else self.landmarks[point.landmark],
+        )
+
+    def along(self, point: SearchPoint, axis: str) -> list[SearchPoint]:
+        """All points of an axis through a point; a linear kernel has no landmarks."""
+        if axis == "landmark" and self._is_linear(point):
+            return [point]
+        values = self.gammas[point.kernel] if axis == "gamma" else getattr(self, f"{axis}s")
+        return [point.at(axis, place) for place in range(len(values))]
+
+    def _is_linear(self, point: SearchPoint) -> bool:
+        return self.kernels[point.kernel] == "linear"
+
+    def near(self, point: SearchPoint, axis: str) -> list[SearchPoint]:
+        """The neighbours of a point along an axis."""
+        place = getattr(point, axis)
+        return [other for other in self.along(point, axis) if abs(getattr(other, axis) - place) == 1]
+
+    def first(self, kernel: int) -> list[list[SearchPoint]]:
+        """Of every second γ of a kernel, points of every second λ in one band."""
+        band = _nearest(self.upsilons, FIRST_BAND[0]), _nearest(self.thetas, FIRST_BAND[1])
+        landmark = _nearest([count or 0 for count in self.landmarks], FIRST_LANDMARKS)
+        gammas, shares = _every_second(len(self.gammas[kernel])), _every_second(len(self.shares))
+        return [[SearchPoint(kernel, g, s, *band, landmark) for s in shares] for g in gammas]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchState:
+    """All that was tried so far, a record each: what it takes to go on, and what ``cv_results_`` is made of.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (m, splits)
+    points : float ndarray of shape (m, 6)
+        Places on the axes.
+    history : list of dict
+        ``objective`` is the score, ``gap`` what it lacks of 1.
+    """
+
+    scores: Array
+    points: Array
+    history: list[Record]
+
+
+class Search:
+    """One run of the search.
+
+    In the last stage, with more rows or landmarks, the best setting of the fine stage is tried, and larger γ as long as
+    they are better: they bear it.
+
+    Parameters
+    ----------
+    axes : Axes
+    tried : callable
+        ``tried(stage, settings)``: scores (m, splits) of settings of one kernel, γ and number of landmarks on the rows
+        of a stage.
+    goes_on : callable
+        ``goes_on(setting)``: whether more rows or landmarks may tell more of it, the best so far.
+    resume : SearchState or None
+        What a run before had tried.
+    on_state : callable
+        Told of every state.
+    """
+
+    def __init__(
+        self,
+        axes: Axes,
+        tried: Try,
+        goes_on: Callable[[Setting], bool],
+        resume: SearchState | None,
+        on_state: Callable[[SearchState], object],
+    ) -> None:
+        self._axes, self._tried, self._goes_on, self._on_state = axes, tried, goes_on, on_state
+        self._known = [] if resume is None else list(zip(resume.scores, resume.points, resume.history, strict=True))
+        self._scores: list[Array] = []
+        self._points: list[SearchPoint] = []
+        self._history: list[Record] = []
+        self._found: dict[tuple[int, SearchPoint], float] = {}
+        self._expected = 0
+
+    def run(self) -> SearchState:
+        """Try settings stage by stage."""
+        axes, kernels = self._axes, range(len(self._axes.kernels))
+        coarse = [points for kernel in kernels for points in axes.first(kernel)]
+        self._expected = sum(map(len, coarse))
+        for points in coarse:
+            self._try(COARSE, points)
+        self._expected += 6 + 3 * len(kernels) + len(axes.upsilons) + len(axes.thetas) + len(axes.landmarks) - 1
+        self._climb([self._best(COARSE, kernel) for kernel in kernels])
+        if not self._good_enough(FINE):
+            for axis in ("theta", "upsilon"):
+                self._try(FINE, axes.along(self._best(FINE), axis))
+            self._try(FINE, axes.near(self._best(FINE), "share"))
+        self._change_landmarks()
+        if not self._good_enough(FINE) and self._goes_on(axes.setting(self._best(FINE))):
+            self._climb_further(self._best(FINE))
+        report(Progress("search", len(self._history), len(self._history), "settings"))
+        return self._state()
+
+    @property
+    def best(self) -> int:
+        """The number of the best setting of the last stage."""
+        stage = max(stage for stage, _ in self._found)
+        tried = [(record["stage"], point) for record, point in zip(self._history, self._points, strict=True)]
+        return tried.index((stage, self._best(stage)))
+
+    def _climb(self, starts: list[SearchPoint]) -> None:
+        """Along γ, with the λ about each, from the best of the kernels' starts until neither neighbour is better."""
+        for start in starts:
+            self._try(FINE, self._about(start))
+        for _ in range(MOST_CLIMBS):
+            best = self._best(FINE)
+            for near in self._axes.near(best, "gamma"):
+                self._try(FINE, self._about(near))
+            if self._best(FINE)[:2] == best[:2]:
+                return
+
+    def _about(self, at: SearchPoint) -> list[SearchPoint]:
+        """A point with the λ about it, unless the coarse stage was good enough."""
+        return [at] if self._good_enough(COARSE) else sorted([at, *self._axes.near(at, "share")])
+
+    def _change_landmarks(self) -> None:
+        """To all their numbers, and with another one to the γ about the best: more of them bear a larger one."""
+        before = self._best(FINE)
+        for point in self._axes.along(before, "landmark"):
+            self._try(FINE, [point])
+        best = self._best(FINE)
+        if best.landmark != before.landmark:
+            for near in self._axes.near(best, "gamma"):
+                self._try(FINE, [near])
+
+    def _good_enough(self, stage: int) -> bool:
+        """Whether so few rows are wrong by the best setting of a stage that they do not tell it from its neighbours."""
+        return self._found[stage, self._best(stage)] >= 1.0 - FEW_ERRORS
+
+    def _climb_further(self, at: SearchPoint) -> None:
+        """To larger γ, in the last stage, as long as that is better."""
+        self._try(WHOLE, [at])
+        for larger in self._axes.along(at, "gamma")[at.gamma + 1 :][:MOST_CLIMBS]:
+            self._try(WHOLE, [larger])
+            if self._best(WHOLE) != larger:
+                return
+
+    def _try(self, stage: int, points: Sequence[SearchPoint]) -> None:
+        """Those of one kernel, γ and number of landmarks that were not tried in this stage."""
+        new = [point for point in points if (stage, point) not in self._found]
+        if not new:
+            return
+        report(Progress("search", len(self._history), max(self._expected, len(self._history) + len(new)), "settings"))
+        began = time.perf_counter()
+        if len(self._known) >= len(new):
+            kept, self._known = self._known[: len(new)], self._known[len(new) :]
+            for (scores, at, record), point in zip(kept, new, strict=True):
+                if record["stage"] != stage or tuple(at) != point:
+                    raise InputError("the checkpoint of the search has tried other settings; remove it.")
+                self._add(scores, record, point)
+            return
+        settings = [self._axes.setting(point) for point in new]
+        found = self._tried(stage, settings)
+        each = (time.perf_counter() - began) / len(new)
+        for scores, point, setting in zip(found, new, settings, strict=True):
+            score = float(np.mean(scores))
+            record = step_record(len(self._history), 1.0 - score, score, 0.0, each, stage=stage)
+            self._add(scores, record | setting._asdict(), point)
+        self._on_state(self._state())
+
+    def _add(self, scores: Array, record: Record, point: SearchPoint) -> None:
+        self._scores.append(scores)
+        self._points.append(point)
+        self._history.append(record)
+        self._found[record["stage"], point] = float(np.mean(scores))
+
+    def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
+        """Of equally good points, of one kernel or any, the smoothest: of fewest landmarks, least λ, then γ."""
+        mine = [
+            (-score, point.landmark, point.share, point.gamma, point)
+            for (at, point), score in self._found.items()
+            if at == stage and kernel in (None, point.kernel)
+        ]
+        return min(mine)[-1]
+
+    def _state(self) -> SearchState:
+        return SearchState(np.array(self._scores), np.array(self._points, dtype=np.float64), list(self._history))
+
+
+def _nearest(values: Sequence[float], wanted: float) -> int:
+    return int(np.argmin(np.abs(np.array(values) - wanted)))
+
+
+def _every_second(count: int) -> list[int]:
+    """Places of every second value, about the middle."""
+    return list(range(count)) if count <= 2 else list(range((count % 2) ^ 1, count, STRIDE))

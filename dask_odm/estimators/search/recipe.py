@@ -1,0 +1,325 @@
+"""Settings by a search over samples of the rows, then a fit of all rows with the best: in memory or over a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dask_odm.errors import InputError
+from dask_odm.estimators.search.climb import (
+    COARSE,
+    FINE,
+    GAMMAS,
+    SHARES,
+    THETAS,
+    UPSILONS,
+    WHOLE,
+    Axes,
+    Search,
+    SearchState,
+    Setting,
+)
+from dask_odm.estimators.search.trials import TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
+from dask_odm.learning.machines import Scheme, train_machines
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.kernel_choice import KernelChoice
+from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.recipes import LEAVE_OUT, choose_for_machines, choose_solver
+from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.solver_objects import Landmark
+from dask_odm.typing import Array
+
+ROWS = (2000, 8000)  # of the sample of each stage
+LANDMARKS = (150, 300, 500)
+MORE_LANDMARKS = 1000  # of the last stage where it is of the larger sample
+NEEDED = 0.8  # of the landmarks of the larger sample: a kernel that needs more of them may need more than these
+PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
+MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
+T = TypeVar("T", int, float)
+Splitter = Callable[[Array], Given]  # makes splits of the labels of all rows
+
+
+@dataclass(frozen=True)
+class SearchFit:
+    """Settings of a search.
+
+    Attributes
+    ----------
+    fit : ODMFit
+        Of a fit with the first of all settings; the search replaces γ, λ, υ and θ in it.
+    solver : str
+        Of the last fit.
+    multi_class : str or None
+        How the last fit learns more than two classes.
+    kernels : tuple of str, or None
+        What to choose from; None: that of ``fit``.
+    gammas, lams, upsilons, thetas : tuple of float, or None
+        What to choose from; None: ranges that come from the data.
+    solvers : tuple of Landmark, or None
+        What to choose from, one for each number of landmarks; None: that of ``fit``.
+    cv : int, float, tuple of splits, what makes such of the rows' labels, or None
+    machines : callable
+        For a kernel, how more than two classes are learned, and what makes fitted attributes of several machines those
+        of the whole.
+    """
+
+    fit: ODMFit
+    solver: str
+    gammas: tuple[float, ...] | None
+    lams: tuple[float, ...] | None
+    upsilons: tuple[float, ...] | None
+    thetas: tuple[float, ...] | None
+    kernels: tuple[str, ...] | None
+    solvers: tuple[Landmark, ...] | None
+    cv: int | float | Given | Splitter | None
+    multi_class: str | None
+    machines: Callable[[str], tuple[Scheme, Callable[..., dict[str, Any]]]]
+
+    @property
+    def run(self) -> FitRun:
+        return self.fit.run
+
+    def identity(self) -> dict[str, Any]:
+        plain = {name: value for name, value in vars(self).items() if name not in ("fit", "machines", "solvers")}
+        return plain | {"fit": self.fit.identity(), "landmarks": self.landmarks}
+
+    @property
+    def landmarks(self) -> tuple[int, ...] | None:
+        """Numbers of landmarks to choose from; None if one is given."""
+        return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
+
+    def solver_for(self, kernel: str) -> str:
+        """Return the word of the last fit's solver; a linear kernel among others has no landmarks."""
+        several = self.kernels is not None or self.solvers is not None
+        return "newton" if several and kernel == "linear" and self.solver == "landmark" else self.solver
+
+
+def train_search(data: TrainingData, fit: SearchFit) -> Trained:
+    """Search, and train with what was found."""
+    axes = _axes(data, fit)
+    for kernel in axes.kernels:
+        chosen = replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel))
+        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # or refuse
+    cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
+    _require_rows(cv, data.row_numbers[0])
+    fit, splits = replace(fit, cv=cv), Splits(cv, fit.run.seed)
+    resume, save = open_steps("search", data.fingerprint, fit, SearchState)
+    require_state(fit, resume is None or _fits(resume, splits))
+    trials = _Trials(data, fit, splits)
+    search = Search(axes, trials.scores, trials.go_on, resume, save)
+    state = search.run()
+    results = _results(state, data, trials)
+    best = search.best
+    found = results["params"][best]
+    trained = trials.trained(_setting(state.history[best]))
+    trained.attributes.update(
+        best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
+    )
+    return trained
+
+
+def _split(splitter: Splitter, data: TrainingData) -> Given:
+    """Splits of the rows that take part, by their numbers among those that were given."""
+    kept, found = data.row_numbers[1], splitter(data.columns()[0])
+    if kept is None:
+        return found
+    return tuple((tuple(kept[list(inside)].tolist()), tuple(kept[list(outside)].tolist())) for inside, outside in found)
+
+
+def _require_rows(cv: int | float | Given | None, rows: int) -> None:
+    """Refuse splits of other rows than there are."""
+    named = [part for split in cv for part in split if part] if isinstance(cv, tuple) else []
+    for number in (end(part) for part in named for end in (min, max)):
+        if not 0 <= number < rows:
+            raise InputError(f"cv names row {number}, but rows are numbered from 0 to {rows - 1}.")
+
+
+def _fits(state: SearchState, splits: Splits) -> bool:
+    """Whether a state is one of a search by such splits."""
+    tried = len(state.history)
+    return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 6)
+
+
+class _Trials:
+    """Samples of the rows as kernels see them; those of the last kernel are kept."""
+
+    def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
+        self._data, self._fit, self._splits = data, fit, splits
+        self._samples: dict[int, Any] = {}
+        self._last: tuple[tuple[Any, ...], TrialRows] | None = None
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Parameters that are searched for only where the user names several values."""
+        given = {"kernel": self._fit.kernels, "solver": self._fit.solvers}
+        return tuple(name for name, values in given.items() if values is not None)
+
+    def solver_of(self, setting: Setting) -> Landmark | None:
+        """Return the solver of a setting; None if it is not searched for."""
+        return next((each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks), None)
+
+    def sample(self, stage: int) -> Any:
+        """The rows of a stage."""
+        if stage not in self._samples:
+            self._samples[stage] = self._data.sample(ROWS[stage], self._fit.run.seed)
+        return self._samples[stage]
+
+    def rows(self, stage: int) -> int:
+        """How many there are in a stage."""
+        return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
+
+    def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
+        """As `Search` asks for them."""
+        if stage == WHOLE and self._many:
+            return np.array([[self._on_all(setting)] for setting in settings])
+        rows = self._seen(stage, settings[0])
+        return rows.scores([(each.share, each.upsilon, each.theta) for each in settings], self._splits)
+
+    def _seen(self, stage: int, setting: Setting) -> TrialRows:
+        """The sample of a stage by the kernel and landmarks of a setting."""
+        key = stage, setting.kernel, setting.gamma, setting.n_landmarks
+        if self._last is None or self._last[0] != key:
+            choice = replace(self._fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
+            sample, count = self.sample(min(stage, FINE)), self._count(stage, setting)
+            rows = trial_rows(sample, choice, count, self._fit.run, leaves_one=self._splits.cv is None)
+            self._last = key, rows
+        return self._last[1]
+
+    def _count(self, stage: int, setting: Setting) -> int:
+        """Landmarks of a trial; as many as the setting says, from the larger sample on."""
+        if setting.n_landmarks is not None and stage != COARSE:
+            return setting.n_landmarks
+        return min((*LANDMARKS[:WHOLE], MORE_LANDMARKS)[stage], setting.n_landmarks or self._most)
+
+    @property
+    def _many(self) -> bool:
+        """Whether all rows are many more than the larger sample."""
+        return self._data.labelled_rows > MANY * ROWS[FINE]
+
+    @property
+    def _most(self) -> int:
+        """Landmarks that the last fit has at most."""
+        return self._fit.fit.n_landmarks
+
+    def go_on(self, setting: Setting) -> bool:
+        """Whether there is a last stage: many more rows, left out one by one, or landmarks that a kernel needs."""
+        if not self._many:
+            asked = setting.kernel == "linear" or setting.n_landmarks is not None
+            return not asked and self._has_room and self._seen(FINE, setting).features.k > NEEDED * LANDMARKS[FINE]
+        if self._splits.cv is not None or len(self._data.class_weights) != 2:
+            return False
+        return self._chosen(setting)[0].solver in LEAVE_OUT
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether a trial of the larger sample can have more landmarks than it has."""
+        sample = self.sample(FINE)
+        count = min(MORE_LANDMARKS, self._most, sample.rows)
+        return count > LANDMARKS[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
+
+    def _on_all(self, setting: Setting) -> float:
+        """The score on all rows; over landmarks, fewer of them and a larger gap tell which setting is better."""
+        choice, fit = self._chosen(setting)
+        if choice.solver == "landmark":
+            few = min(LANDMARKS[WHOLE], fit.n_landmarks)
+            fit = replace(fit, n_landmarks=few, solver=replace(fit.solver, tol=max(TOL, fit.solver.tol)))
+        score: float = choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
+        return score
+
+    def trained(self, setting: Setting) -> Trained:
+        """The model of γ, λ/M, υ and θ on all rows."""
+        choice, fit = self._chosen(setting)
+        if len(self._data.class_weights) == 2:
+            return choice.train(self._data, fit)
+        scheme, joined = self._fit.machines(setting.kernel)
+        if self._fit.solver == "auto":
+            choice = choose_for_machines(choice, self._data, fit, scheme)
+        return train_machines(choice, self._data, fit, scheme, joined)
+
+    def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
+        """How all rows are learned from with a setting."""
+        data, fit = self._data, self._fit
+        chosen = replace(
+            fit.fit,
+            run=replace(fit.run, checkpoint=None, resume=False),
+            kernel=replace(fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma),
+            odm=ODMSettings(setting.share * data.total_weight, setting.upsilon, setting.theta),
+            n_landmarks=setting.n_landmarks or fit.fit.n_landmarks,
+        )
+        return choose_solver(fit.solver_for(setting.kernel), chosen, data.rows, data.features), chosen
+
+
+def _axes(data: TrainingData, fit: SearchFit) -> Axes:
+    """Values to choose from: the user's, or ranges that suit the data."""
+    kernels = fit.kernels or (str(fit.fit.kernel.kernel),)
+    gammas = tuple(_gammas(data, fit, kernel) for kernel in kernels)
+    shares = SHARES if fit.lams is None else tuple(lam / data.total_weight for lam in fit.lams)
+    landmarks = (None,) if fit.landmarks is None else _ascending(fit.landmarks)
+    bands = _ascending(fit.upsilons or UPSILONS), _ascending(fit.thetas or THETAS)
+    return Axes(kernels, gammas, _ascending(shares), *bands, landmarks)
+
+
+def _ascending(values: Iterable[T]) -> tuple[T, ...]:
+    return tuple(sorted(set(values)))
+
+
+def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...]:
+    """Values of γ for a kernel; 1, which is not used, for one that has none."""
+    if kernel == "linear":
+        return (1.0,)
+    if fit.gammas is not None:
+        return _ascending(fit.gammas)
+    scale: Any = KernelChoice.make(replace(fit.fit.kernel, kernel=kernel, gamma="scale"), data.statistics())
+    return tuple(float(scale.gamma) * factor for factor in GAMMAS)
+
+
+def _setting(record: dict[str, Any]) -> Setting:
+    """What a record of the search is of."""
+    return Setting(**{name: record[name] for name in Setting._fields})
+
+
+def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
+    """``cv_results_`` in the manner of scikit-learn's searches by halving: stages are ``iter``."""
+    history, means = state.history, state.scores.mean(axis=1)
+    params = [_params(_setting(record), data, trials) for record in history]
+    stages = np.array([record["stage"] for record in history])
+    # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses
+    k, g, s, u, t, n = state.points.T
+    order = np.lexsort((t, u, k, g, s, n, -means, -stages))
+    ranks = np.empty(len(means), dtype=np.int32)
+    ranks[order] = np.arange(1, len(means) + 1)
+    return {
+        "iter": stages,
+        "n_resources": np.array([trials.rows(int(stage)) for stage in stages]),
+        "mean_fit_time": np.array([record["seconds"] for record in history]),
+        **{f"param_{name}": _column(name, params) for name in PARAMS if any(name in each for each in params)},
+        "params": params,
+        **{f"split{k}_test_score": state.scores[:, k] for k in range(state.scores.shape[1])},
+        "mean_test_score": means,
+        "std_test_score": state.scores.std(axis=1),
+        "rank_test_score": ranks,
+    }
+
+
+def _params(setting: Setting, data: TrainingData, trials: _Trials) -> dict[str, Any]:
+    """Return what `ODMClassifier` takes for a setting: the kernel and the solver only if they are searched for."""
+    linear = setting.kernel == "linear"
+    solver = trials.solver_of(setting)
+    values = setting._asdict() | {"lam": setting.share * data.total_weight, "solver": solver}
+    left_out = {"gamma", "solver"} if linear else set()
+    left_out |= {"kernel", "solver"} - set(trials.searched)
+    return {name: values[name] for name in PARAMS if name not in left_out}
+
+
+def _column(name: str, params: Sequence[dict[str, Any]]) -> Any:
+    """A parameter of all settings; masked in those that do not have it, as scikit-learn does."""
+    some = next(each[name] for each in params if name in each)
+    values = np.array([each.get(name, some) for each in params])
+    return np.ma.masked_array(values, mask=[name not in each for each in params])

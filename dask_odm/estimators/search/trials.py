@@ -1,0 +1,212 @@
+"""What settings of one kernel are worth on a sample of rows: kernel values are found once, problems solved in turn.
+
+The sample's rows become features ``L⁻¹ k(x)`` over landmarks of the kernel, ``LLᵀ`` their Gram matrix: in these the
+kernel machine over the landmarks' span is a linear one, whatever λ, υ and θ. Each solve starts from the solution before
+it, and its Hessians from those before. Of landmarks only those are taken that are told apart from others. A setting's
+score is the accuracy on rows that were left out: each one by one in closed form, from the Hessian at the solution; or
+in folds, which are weights of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+
+from dask_odm.data.rows.scaled import ScaledRows
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.targets import folds_of, uniforms_of
+from dask_odm.errors import InputError
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import choose
+from dask_odm.learning.leave_one_out import inverse_factor, left_out
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.training.kernel_choice import KernelChoice
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.methods.linear.hessian_updates import UpdatedProblem
+from dask_odm.methods.linear.solver import solve_newton
+from dask_odm.typing import Array
+
+TOL = 1e-2  # of a trial: settings differ by more than what is left
+STEPS = 50
+BLOCK = 1024
+FEW_VALUES = 1 << 19  # rows times features
+TRACE = 1e-4  # of the landmarks' Gram matrix: what a few of them leave of it, no trial tells
+Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # of splits, rows to learn from and to validate by
+Parts = tuple[Array, Array] | None
+Machine = tuple[Array, float, float]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """How rows are left out: one by one, in so many folds, one part of a share below 1, or as given, split by split."""
+
+    cv: int | float | Given | None
+    seed: int
+
+    @property
+    def count(self) -> int:
+        return self.cv if isinstance(self.cv, int) else len(self.cv) if isinstance(self.cv, tuple) else 1
+
+    def parts(self, numbers: Array, k: int) -> tuple[Array, Array] | None:
+        """Which of the rows split ``k`` learns from, and which it validates, (n,) bool; None where each does both."""
+        if self.cv is None:
+            return None
+        if isinstance(self.cv, tuple):
+            inside, outside = (np.isin(numbers, each) for each in self.cv[k])
+            return inside, outside
+        if isinstance(self.cv, int):
+            outside = folds_of(numbers, self.cv, self.seed) == k
+        else:
+            outside = uniforms_of(numbers, self.seed) < self.cv
+        return ~outside, outside
+
+
+@dataclass(frozen=True, eq=False)
+class TrialRows:
+    """A sample of rows as one kernel sees them, ready for trials of λ, υ and θ.
+
+    Attributes
+    ----------
+    features : FeatureMap
+    X : ndarray or CSR of shape (n, k)
+        What it takes.
+    y : ndarray of shape (n,)
+        −1 or 1 of two classes, else the code of the class.
+    weight : ndarray of shape (n,)
+    class_weights : tuple of float
+    numbers : ndarray of shape (n,)
+        Of the rows, which tell their folds.
+    """
+
+    features: FeatureMap
+    X: Any
+    y: Array
+    weight: Array
+    class_weights: tuple[float, ...]
+    numbers: Array
+
+    @cached_property
+    def machines(self) -> list[Machine]:
+        """Of every machine, which rows are positive, int8, and what a negative and a positive one weighs."""
+        if len(self.class_weights) == 2:
+            return [((self.y > 0).astype(np.int8), *self.class_weights)]
+        return [((self.y == code).astype(np.int8), 1.0, 1.0) for code in range(len(self.class_weights))]
+
+    @cached_property
+    def learned_weight(self) -> Array:
+        """What each row weighs where it is learned from, (n,), but for what a machine of two classes adds."""
+        if len(self.class_weights) == 2:
+            return self.weight
+        return self.weight * np.array(self.class_weights)[self.y.astype(np.int64)]
+
+    @property
+    def threads(self) -> int:
+        """That share a pass: one where handing over would take as long."""
+        return CPU_COUNT if self.X.shape[0] * self.features.k > FEW_VALUES else 1
+
+    def scores(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> Array:
+        """Accuracy (m, splits) on left-out rows for each of (λ/M, υ, θ)."""
+        found = np.empty((len(settings), splits.count))
+        for k in range(splits.count):
+            parts = splits.parts(self.numbers, k)
+            with single_threaded_blas:  # once for all solves: entering it looks for libraries
+                values = [self._left_out(machine, settings, parts) for machine in self.machines]
+            for i in range(len(settings)):
+                found[i, k] = self._accuracy([each[i] for each in values], parts)
+        return found
+
+    def _left_out(self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts) -> list[Array]:
+        """Decision values of left-out rows by one machine for all settings."""
+        weight = self.learned_weight if parts is None else np.where(parts[0], self.learned_weight, 0.0)
+        if not weight.any():
+            raise InputError("cv leaves no row to learn from: choose another.")
+        solved = self._solved(machine, settings, weight)
+        if parts is not None:
+            return [self.features.scores(self.X, w) for _, _, w, _ in solved]
+        found = []
+        for problem, loss, w, sums in solved:
+            inverse = inverse_factor(sums.curvature + np.eye(problem.k))
+            pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=len(self.machines) == 1)
+            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight).scores)
+        return found
+
+    def _solved(
+        self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array
+    ) -> Iterator[tuple[PrimalProblem, BandLoss, Array, PrimalSums]]:
+        """Of every setting the problem, its loss, the solution and the sums there; each solve from the one before."""
+        codes, negative, positive = machine
+        total = float(np.where(codes == 1, positive, negative) @ weight)
+        losses = [BandLoss(ODMSettings(s * total, u, t), total, 1, negative, positive) for s, u, t in settings]
+        problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)
+        w, last = np.zeros(self.features.k), settings[0]
+        sums: PrimalSums | None = None
+        for setting, loss in zip(settings, losses, strict=True):
+            # where λ alone is another, all sums at w grow by as much
+            start = sums.times(setting[0] / last[0]) if sums is not None and setting[1:] == last[1:] else None
+            problem.weigh(loss)
+            with np.errstate(over="ignore", invalid="ignore"):
+                solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS, certify=False, start=start)
+            assert solution.sums is not None
+            w, sums, last = solution.x, solution.sums, setting
+            yield problem, loss, w, sums
+
+    def _accuracy(self, values: list[Array], parts: Parts) -> float:
+        if len(values) == 1:
+            right = (values[0] > 0) == (self.y > 0)
+        else:
+            right = np.stack(values).argmax(axis=0) == self.y
+        share = self.weight if parts is None else np.where(parts[1], self.weight, 0.0)
+        if not share.any():
+            raise InputError("cv leaves no row to validate by: choose fewer folds, or a larger share.")
+        return float(share[right].sum() / share.sum())
+
+
+def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, *, leaves_one: bool) -> TrialRows:
+    """A sample as the kernel of ``choice`` sees it, over ``count`` landmarks at most."""
+    held = data.held
+    rest = held.y, held.weight, held.class_weights, held.kept
+    if choice.kernel == "linear":
+        features = FeatureMap(
+            data.features, choice.bias, None if choice.scale is None else choice.scaling(data.statistics())
+        )
+        if leaves_one and features.k > EXACT_FEATURES:
+            raise InputError(
+                f"{features.k} features are too many to leave out row by row; choose cv=5, or a validation part."
+            )
+        return TrialRows(features, held.X, *rest)
+    seen, count = data.seen_by(choice), min(count, data.rows)
+    data.cluster.require(
+        trial_bytes(data.rows, count), 1, f"A trial of {data.rows} rows by {count} landmarks", "Use more memory."
+    )
+    with single_threaded_blas:
+        pool = seen.pivots(count, "uniform")
+        landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=count, trace=TRACE)
+        values = _features(landmarks, seen.scaled)
+    return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
+
+
+def trial_bytes(rows: int, landmarks: int) -> int:
+    """Bytes that a trial takes: features of the rows, and some of them weighed."""
+    return 12 * rows * landmarks
+
+
+def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows) -> Array:
+    """``L⁻¹ k`` of every row, (n, r), in the rows' dtype."""
+    out = np.empty((rows.shape[0], len(landmarks)), rows.dtype)
+    _ = landmarks.panels, landmarks._packed  # before threads ask for them
+
+    def block(start: int) -> None:
+        out[start : start + BLOCK] = landmarks.features(np.ascontiguousarray(rows[start : start + BLOCK]))
+
+    run_threads(block, range(0, len(out), BLOCK), CPU_COUNT)
+    return out

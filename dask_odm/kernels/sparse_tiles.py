@@ -1,0 +1,206 @@
+"""Tiles of the RBF kernel for dense rows that are mostly zeros, such as images and one-hot features.
+
+Rows on the left are taken four at a time, and list the features in which any of the four is not zero; only these are
+multiplied. The others would add zeros, so entries have the bits of sums over all features in their order. The four
+rows' products with 64 columns are summed in vector registers, which takes LLVM's instructions: Numba has no way to
+keep sums there from one feature to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.kernels.loops import power_float32, power_float64, store_powers
+from dask_odm.kernels.radial import RBF
+from dask_odm.linalg.jit import compiled, compiled_in_order, emitted
+from dask_odm.typing import Array
+
+FOUR = 4  # rows that share a list
+SIDE = 64  # columns of a panel
+SAMPLE = 512  # rows that tell whether zeros are many
+NARROW = 32  # fewer features do not pay for their lists
+
+
+@dataclass(frozen=True, eq=False)
+class ListedRows:
+    """Rows packed for the left, four by four.
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    starts : int64 ndarray of shape (⌈n / 4⌉ + 1,)
+        Where the list of every four begins, and where the last ends.
+    features : int32 ndarray
+    values : ndarray of four numbers a listed feature, flat
+        One of each row; the last row stands for rows that are not there.
+    """
+
+    n: int
+    starts: Array
+    features: Array
+    values: Array
+
+    def __len__(self) -> int:
+        return self.n
+
+
+class Tiles(Protocol):
+    """Makes tiles of kernel values, each from rows packed in a way of its own: a `Kernel`, or `SkippingTiles`."""
+
+    def pack_left(self, X: Array) -> Any: ...
+    def pack_right(self, X: Array) -> Any: ...
+    def tile_packed(self, left: Any, right: Any, out: Array | None = None) -> Array: ...
+
+
+@dataclass(frozen=True)
+class SkippingTiles:
+    """Makes the tiles of ``kernel`` as `Kernel.tile_packed` does, from rows packed in its own ways."""
+
+    kernel: RBF
+
+    def pack_left(self, X: Array) -> ListedRows:
+        """Rows ``X`` (n, d) for the left of a tile."""
+        n, d = X.shape
+        fours = -(-n // FOUR)
+        features, values = np.empty(fours * (d + 2), np.int32), np.empty(fours * (d + 2) * FOUR, X.dtype)
+        starts = np.empty(fours + 1, np.int64)
+        _list_rows(X, X.dtype.type(self.kernel.scale), self.kernel.norms(X).astype(X.dtype), starts, features, values)
+        return ListedRows(n, starts, features, values)
+
+    def pack_right(self, X: Array) -> Packed:
+        """Rows ``X`` (n, d) for the right: panels (panels, d + 2, 64), feature by feature, padded with zeros."""
+        (n, d), norms = X.shape, self.kernel.norms(X)
+        panels = np.zeros((-(-n // SIDE), d + 2, SIDE), X.dtype)
+        for panel, start in zip(panels, range(0, n, SIDE), strict=True):
+            rows = X[start : start + SIDE]
+            panel[:d, : len(rows)], panel[d, : len(rows)] = rows.T, 1.0
+            panel[d + 1, : len(rows)] = norms[start : start + SIDE]
+        return Packed(panels.reshape(-1), n, d, d + 2)
+
+    def tile_packed(self, left: ListedRows, right: Packed, out: Array | None = None) -> Array:
+        """κ of packed rows, (n, m); ``out`` must be C-contiguous."""
+        dtype = left.values.dtype
+        out = np.empty((len(left), len(right)), dtype) if out is None else out
+        bias, flat = dtype.type(self.kernel.bias), out.reshape(-1)
+        skip_loop(dtype == np.float32)(
+            left.starts, left.features, left.values, right.values, right.width, len(left), len(right), bias, flat
+        )
+        return out
+
+
+def tiles_of(kernel: Kernel, rows: Array) -> Tiles:
+    """What makes tiles of ``rows`` (n, d), on either side, soonest; the rows alone decide, so that bits do."""
+    some = rows[:: max(1, len(rows) // SAMPLE)]
+    mostly_zeros = 2 * np.count_nonzero(some) < some.size
+    return SkippingTiles(kernel) if mostly_zeros and rows.shape[1] >= NARROW and isinstance(kernel, RBF) else kernel
+
+
+@compiled
+def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Array, values: Array) -> None:
+    """Fill in the lists of rows: of features times ``scale``, then the norm, and 1 for the other side's."""
+    (n, d), at = X.shape, 0
+    for four in range(starts.size - 1):
+        starts[four], r0 = at, FOUR * four
+        r1, r2, r3 = min(r0 + 1, n - 1), min(r0 + 2, n - 1), min(r0 + 3, n - 1)
+        for k in range(d):
+            x0, x1, x2, x3 = X[r0, k], X[r1, k], X[r2, k], X[r3, k]
+            features[at], to = k, FOUR * at
+            values[to], values[to + 1], values[to + 2], values[to + 3] = x0 * scale, x1 * scale, x2 * scale, x3 * scale
+            at += (x0 != 0) | (x1 != 0) | (x2 != 0) | (x3 != 0)  # no branch: a zero's place is taken by the next
+        features[at], features[at + 1], to = d, d + 1, FOUR * at
+        values[to], values[to + 1], values[to + 2], values[to + 3] = norms[r0], norms[r1], norms[r2], norms[r3]
+        values[to + 4], values[to + 5], values[to + 6], values[to + 7] = 1.0, 1.0, 1.0, 1.0
+        at += 2
+    starts[starts.size - 1] = at
+
+
+@cache
+def skip_loop(narrow: bool) -> Callable[..., None]:
+    """The loop that makes a tile from listed rows and panels, of float32 if ``narrow``."""
+
+    @compiled_in_order
+    def store(
+        starts: Any, features: Any, values: Any, panels: Any, width: int, n: int, m: int, bias: Any, tile: Any
+    ) -> None:
+        """``tile`` (n, m), flat; a panel is computed for all rows while it is in the second-level cache."""
+        entries = np.zeros(FOUR * SIDE, values.dtype)
+        for begin in range(0, m, SIDE):
+            columns = min(SIDE, m - begin)
+            for four in range(starts.size - 1):
+                sum_products(features, values, starts[four], starts[four + 1], panels, begin * width, entries)
+                for r in range(min(FOUR, n - FOUR * four)):
+                    at = (FOUR * four + r) * m + begin
+                    row, out = entries[r * SIDE : (r + 1) * SIDE], tile[at : at + columns]
+                    if narrow:
+                        store_powers(power_float32, row, out, bias)
+                    else:
+                        store_powers(power_float64, row, out, bias)
+
+    return store
+
+
+@emitted
+def sum_products(
+    typing: Any, features: Any, values: Any, start: Any, stop: Any, panels: Any, at: Any, entries: Any
+) -> Any:
+    """``entries`` (4, 64) ``<- Σ_k values[k] ⊗ panel[features[k]]`` for k from ``start`` to ``stop``, the panel being
+    that at ``at``. Sums go feature by feature, one fused multiplication each.
+    """
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        whole, small = ir.IntType(64), ir.IntType(32)
+        scalar = context.get_value_type(values.dtype)
+        itemsize = context.get_abi_sizeof(scalar)
+        vector_bytes, vectors = _registers()
+        lanes = ir.VectorType(scalar, vector_bytes // itemsize)
+        nothing, first = ir.Constant(lanes, ir.Undefined), ir.Constant(ir.VectorType(small, lanes.count), None)
+        listed, left, panel, out = (
+            context.make_array(signature.args[k])(context, builder, given[k]).data for k in (0, 1, 4, 6)
+        )
+        panel, step = builder.gep(panel, [given[5]]), vectors * lanes.count
+
+        def vector_at(pointer: Any, index: Any) -> Any:
+            return builder.bitcast(builder.gep(pointer, [index]), lanes.as_pointer())
+
+        for column in range(0, SIDE, step):
+            sums = [
+                [cgutils.alloca_once_value(builder, ir.Constant(lanes, None)) for _ in range(vectors)]
+                for _ in range(FOUR)
+            ]
+            with cgutils.for_range_slice(builder, given[2], given[3], whole(1), intp=whole) as (k, _):
+                feature = builder.zext(builder.load(builder.gep(listed, [k])), whole)
+                begin = builder.add(builder.mul(feature, whole(SIDE)), whole(column))
+                columns = [
+                    builder.load(vector_at(panel, builder.add(begin, whole(q * lanes.count))), align=itemsize)
+                    for q in range(vectors)
+                ]
+                for r in range(FOUR):
+                    x = builder.load(builder.gep(left, [builder.add(builder.mul(k, whole(FOUR)), whole(r))]))
+                    each = builder.shuffle_vector(builder.insert_element(nothing, x, small(0)), nothing, first)
+                    for kept, other in zip(sums[r], columns, strict=True):
+                        product = builder.fmul(each, other, flags=["contract"])
+                        builder.store(builder.fadd(builder.load(kept), product, flags=["contract"]), kept)
+            for r in range(FOUR):
+                for q, kept in enumerate(sums[r]):
+                    to = vector_at(out, whole(r * SIDE + column + q * lanes.count))
+                    builder.store(builder.load(kept), to, align=itemsize)
+        return context.get_dummy_value()
+
+    return types.void(features, values, start, stop, panels, at, entries), generate
+
+
+def _registers() -> tuple[int, int]:
+    """Bytes of this machine's vector registers, and how many of them four rows' sums may take each."""
+    import llvmlite.binding as llvm
+
+    return (64, 4) if llvm.get_host_cpu_features().get("avx512f") else (32, 2)

@@ -1,0 +1,73 @@
+"""Where P is least along a direction: its slope is piecewise linear and grows, so a few looks close in on the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.typing import Array
+
+FRACTIONS = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False), np.arange(1, 17) / 16])
+REFINEMENTS = 3
+HALVINGS = 40
+
+
+def least_step(slopes: Callable[[Array], Array], first: float) -> float:
+    """The step in [0, 1] of least P, exact but for rounding.
+
+    Parameters
+    ----------
+    slopes : callable
+        Derivatives of P by step at each of given steps (m,): one pass over the rows. Called up to `REFINEMENTS` times.
+    first : float
+        The derivative at step 0, negative.
+    """
+    low, high = (0.0, first), (1.0, np.inf)
+    for _ in range(REFINEMENTS):
+        steps = low[0] + (high[0] - low[0]) * FRACTIONS
+        found = slopes(steps)
+        above = int(np.argmax(found >= 0)) if found[-1] >= 0 else len(steps)
+        if above:
+            low = float(steps[above - 1]), float(found[above - 1])
+        if above == len(steps):
+            return low[0]
+        high = float(steps[above]), float(found[above])
+    return low[0] - low[1] * (high[0] - low[0]) / max(high[1] - low[1], np.finfo(float).tiny)
+
+
+def bracket(goes_on: Callable[[float], bool], halvings: int) -> tuple[float, float]:
+    """Steps in [0, 1] between which a direction ceases to be one of descent, by as many ``halvings``.
+
+    ``goes_on`` tells whether it still is one at a step.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(halvings):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if goes_on(middle) else (low, middle)
+    return low, high
+
+
+def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
+    """As `least_step`, of rows in memory, along a direction of scores ``change`` (n,).
+
+    ``inner`` is ⟨w, d⟩ and ``norm`` ⟨d, d⟩.
+    """
+
+    def slope(step: float) -> float:
+        dual = losses.y * losses.dual_candidate(losses.y * (scores + step * change))
+        return inner + step * norm - float(dual @ change)
+
+    return 0.5 * sum(bracket(lambda step: slope(step) < 0, HALVINGS)) if slope(1.0) > 0 else 1.0
+
+
+def few_rows_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
+    """As `least_row_step`, by `least_step`: of up to a few thousand rows a few looks at many steps take less time."""
+    moving = losses.y * change
+
+    def slopes(steps: Array) -> Array:
+        duals = losses.dual_candidate(losses.y * scores + steps[:, None] * moving)
+        return np.asarray(inner + steps * norm - duals @ moving)
+
+    return least_step(slopes, float(slopes(np.zeros(1))[0]))

@@ -1,0 +1,1 @@
+"""What is minimised: losses, the linear problem, and what is summed over rows for them. No Dask, no zarr."""

@@ -1,0 +1,99 @@
+"""Lower bounds of P that hold for every model, and so how far one is from the optimum, whoever found it."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.problem.odm import Point, RowLosses
+from dask_odm.learning.problem.products import Products, quadratic
+from dask_odm.typing import Array
+
+
+def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
+    """The largest D(c s), c ≥ 0, where ``square`` is ``sᵀQs``: a lower bound of P everywhere.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    s : ndarray of shape (n,)
+        Dual variables, not negative where υ = 0.
+    square : float
+        Or more, for a looser bound.
+    """
+    linear = float(losses.settings.low * np.maximum(s, 0.0).sum() - losses.settings.high * np.maximum(-s, 0.0).sum())
+    curved = square + 2.0 * (float(losses.conjugates(s).sum()) + linear)
+    return 0.5 * linear**2 / curved if linear > 0 and curved > 0 else 0.0
+
+
+def certified_gap(losses: RowLosses, margins: Array, square_norm: float, products: Products) -> Point:
+    """P of a model, a lower bound of every model's P, and their relative gap: for the kernel itself, in float64.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    margins : ndarray of shape (n,)
+        ``y f(x)`` of the model on all rows, from kernel values in float64.
+    square_norm : float
+        ``‖w‖²`` of the model.
+    products : Products
+        Of the rows; one face is asked for, in double precision, of the rows outside the band.
+
+    Returns
+    -------
+    Point
+        The dual variables are those that the optimality conditions give at the margins.
+    """
+    s = losses.dual_candidate(margins)
+    support = np.flatnonzero(s)
+    square = quadratic(products, support, (losses.y * s)[support])
+    return _point(losses, margins, square_norm, s, square)
+
+
+def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> Point:
+    """P, D and gap of a model whose dual variables are its own coefficients.
+
+    Parameters
+    ----------
+    losses : RowLosses
+    coefficients : ndarray of shape (n,)
+        ``y s``.
+    scores : ndarray of shape (n,)
+        ``K (y s)``, from kernel values in float64.
+    """
+    margins = losses.y * scores
+    primal = losses.primal(coefficients, scores)
+    left = float(losses.row_gaps(losses.y * coefficients, margins).sum())
+    return Point(primal, primal - left, left / max(primal, np.finfo(float).tiny))
+
+
+def span_gap(
+    losses: RowLosses, margins: Array, square_norm: float, dual_image: Array, landmarks: Landmarks, residual: Array
+) -> Point:
+    """As `certified_gap`, of a model over the span of landmarks, from what these leave of κ.
+
+    With ``K̂ = K_nr G⁻¹ K_rn`` the matrix ``K − K̂`` is positive semi-definite, so its entries are at most
+    ``√(r_i r_j)`` of its diagonal r: ``sᵀQs ≤ ‖L⁻¹v‖² + (Σ |s_i| √r_i)²``. Rigorous, and loose unless the landmarks
+    leave next to nothing.
+
+    Parameters
+    ----------
+    losses, margins, square_norm
+        As `certified_gap` takes them.
+    dual_image : ndarray of shape (r,)
+        ``v = K_rn (y s)`` with s the dual variables that the optimality conditions give at the margins.
+    landmarks : Landmarks
+    residual : ndarray of shape (n,)
+        Their `Landmarks.residual`.
+    """
+    s = losses.dual_candidate(margins)
+    white = solve_triangular(landmarks.factor, dual_image, lower=True)
+    square = float(white @ white) + float(np.abs(s) @ np.sqrt(residual)) ** 2
+    return _point(losses, margins, square_norm, s, square)
+
+
+def _point(losses: RowLosses, margins: Array, square_norm: float, s: Array, square: float) -> Point:
+    primal = 0.5 * square_norm + float(losses.losses(margins).sum())
+    bound = scaled_dual(losses, s, square)
+    return Point(primal, bound, max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))

@@ -1,0 +1,310 @@
+"""A linear model in the weights of its features: what is minimised, and what is summed over rows for it.
+
+minimise ``P(w) = ½‖w‖² + Σ_i loss_i(w·φ_i)``. With ``u_i`` minus the derivative of the loss of row i at its score under
+w and ``v = Σ u_i φ_i`` the image of these dual variables, the gradient is ``∇P(w) = w − v`` and the duality gap of
+(w, u) is ``½‖w − v‖²``: the terms of the rows vanish, since each u_i is where its loss and its conjugate touch. So one
+pass gives value, gradient, Hessian and gap. For ODM ``u_i = y_i s_i``. A row φ is its scaled features and, last, √bias
+where there is a bias.
+
+A `Query` is what is asked of the rows at one w; the `PrimalProblem` asks it of all of them, by any `Passes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear_loops import MOST_FEATURES, gather_active
+from dask_odm.learning.problem.losses import FusedLoss, Loss, as_fused
+from dask_odm.learning.problem.sparse_linear import is_thin
+from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
+from dask_odm.typing import Array
+
+SPARSE_ROWS = 4096  # of a CSR matrix that products are taken of at a time
+HESSIAN_ENTRIES = 4  # entries of thin rows that products are taken of at a time, for every entry of their Hessian
+SAMPLED_ROWS = 250_000  # the fewest rows that a sampled Hessian is summed over
+MOST_STRIDE = 32  # the fewest rows that a Hessian is summed over are one in so many
+BLOCK_BYTES = 1 << 20  # bytes of rows that BLAS takes products of at a time, and of the active ones beside them
+MOST_GROUPS = 16  # of rows in memory, whose sums are added in order
+EXACT_FEATURES = 2048  # the most weights that a Hessian is formed for
+PARTIAL_BYTES = 256 << 20  # the most bytes of all groups' Hessians together
+
+
+@dataclass(frozen=True, eq=False)
+class PrimalSums:
+    """Sums over rows at one w.
+
+    Attributes
+    ----------
+    loss : float
+    dual_image : float64 ndarray of shape (k,)
+        v = Σ u φ, minus the gradient of the loss.
+    curvature : float64 ndarray of shape (k, k), (k,) or (0,)
+        Σ c φφᵀ with c the second derivative of the loss, its diagonal, or nothing.
+    """
+
+    loss: float
+    dual_image: Array
+    curvature: Array
+
+    def times(self, factor: float) -> PrimalSums:
+        """The sums for a loss that weighs ``factor`` as much."""
+        return PrimalSums(factor * self.loss, factor * self.dual_image, factor * self.curvature)
+
+    def __add__(self, other: PrimalSums) -> PrimalSums:
+        return PrimalSums(self.loss + other.loss, self.dual_image + other.dual_image, self.curvature + other.curvature)
+
+
+def hessian_stride(n: int, k: int) -> int:
+    """One row in so many is enough for the Hessian of ``k`` weights: its error is some √(k / rows taken)."""
+    return max(1, min(MOST_STRIDE, n // max(SAMPLED_ROWS, 10_000 * k)))
+
+
+def block_rows(d: int, X: Any) -> int:
+    """Rows that products are taken of at a time."""
+    if issparse(X):
+        if not is_thin(X) or d > EXACT_FEATURES:
+            return SPARSE_ROWS
+        n = X.shape[0]  # as many rows as have more entries than their Hessian, whose sum costs as much as they do
+        return int(max(SPARSE_ROWS, min(n // 2 + 1, HESSIAN_ENTRIES * d * d * n // max(1, X.nnz))))
+    rows = max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
+    return rows if d <= MOST_FEATURES else max(rows, d // 2)  # sums of d² cost as much as the rows of a block
+
+
+def group_count(k: int, *, full: bool = False) -> int:
+    """The most groups of rows in memory; depends on the number of weights alone.
+
+    Sums have k² entries up to `EXACT_FEATURES` weights, or if they are ``full`` whatever the number.
+    """
+    return groups_of_sums(8 * k * k) if full or k <= EXACT_FEATURES else MOST_GROUPS
+
+
+def groups_of_sums(nbytes: int) -> int:
+    """The most groups whose sums, of so many bytes each, are held until they are added up."""
+    return max(2, min(MOST_GROUPS, PARTIAL_BYTES // max(1, nbytes)))
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """What is asked of all rows at one w; tasks carry it.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    loss : Loss
+    w : float64 ndarray of shape (k,)
+    double_precision : bool
+        Compute in float64 whatever the rows' type: slower, for what float32 cannot resolve.
+    """
+
+    features: FeatureMap
+    loss: Loss
+    w: Array
+    double_precision: bool = False
+
+    def sums(self, blocks: Iterable[RowBlock], curvature: str, hessian_stride: int = 1) -> PrimalSums:
+        """Loss, dual image and ``curvature`` ("full", "diagonal" or "none") of the blocks.
+
+        A fused loss with "none" is summed over dense rows in float64 whatever the rows' type; of few features, its
+        full curvature may be that of one row in ``hessian_stride``, scaled up.
+        """
+        found: PrimalSums | None = None
+        for piece in self._pieces(blocks):
+            part = self._piece_sums(*piece, curvature, hessian_stride)
+            found = part if found is None else found + part  # no zeros to begin with: k² fresh ones take their time
+        if found is None:
+            k = self.features.k
+            found = PrimalSums(0.0, np.zeros(k), np.zeros({"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]))
+        return found
+
+    def _piece_sums(self, X: Any, y: Array, weight: Array, curvature: str, hessian_stride: int) -> PrimalSums:
+        fuses = curvature == "none" or (curvature == "full" and self.features.k <= MOST_FEATURES)
+        fused = as_fused(self.loss) if fuses and not issparse(X) else None
+        if fused is not None:
+            return self._fused_sums(fused, X, y, weight, curvature, hessian_stride)
+        value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)
+        second = np.zeros(0)
+        if curvature != "none":
+            second = self._second(X, c) if curvature == "full" else self.features.squares(X, c)
+        return PrimalSums(value, self.features.weighted_sum(X, dual), second)
+
+    def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
+        """The curvature c of every row at w, piece by piece as `product` goes; a list of one, so that groups add up."""
+        return [
+            [self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2] for X, y, weight in self._pieces(blocks)]
+        ]
+
+    def product(self, blocks: Iterable[RowBlock], v: Array, curvatures: Iterable[Array] | None = None) -> Array:
+        """``Σ c φ (φ·v)`` with c the curvature at w, (k,); ``curvatures`` spares finding it anew."""
+        total = np.zeros(self.features.k)
+        known = iter(()) if curvatures is None else iter(curvatures)
+        for X, y, weight in self._pieces(blocks):
+            c = next(known, None)
+            if c is None:
+                c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2]
+            total += self.features.weighted_sum(X, c * self.features.scores(X, v))
+        return total
+
+    def leverages(self, blocks: Iterable[RowBlock], inverse: Array, decisive: bool = False) -> list[Array]:
+        """Scores of the rows at w and, of those with a curvature, ``‖inverse · φ‖²``: a list of (2, n) arrays.
+
+        With ``decisive`` only of those whose own pull may be what keeps them on their side.
+        """
+        found = []
+        for X, y, weight in self._pieces(blocks):
+            scores = self.features.scores(X, self.w)
+            _, dual, c = self.loss.evaluate(scores, y, weight)
+            active = np.flatnonzero((c > 0) & (dual * scores >= 0) if decisive else c)
+            pair, step = np.zeros((2, len(y))), block_rows(self.features.d, X)
+            pair[0] = scores
+            for i in range(0, len(active), step):
+                rows = active[i : i + step]
+                white = self.features.dense(X[rows]) @ inverse[:, : self.features.d].T
+                if self.features.k > self.features.d:
+                    white += self.features.constant * inverse[:, -1]
+                pair[1, rows] = np.einsum("ij,ij->i", white, white)
+            found.append(pair)
+        return found
+
+    def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
+        """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""
+        total = np.zeros(len(steps))
+        for X, y, weight in self._pieces(blocks):
+            scores, change = self.features.scores(X, self.w), self.features.scores(X, direction)
+            total += self.loss.slopes(scores, change, y, weight, steps)
+        return total
+
+    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterable[tuple[Any, Array, Array]]:
+        """Features of every block, a bounded number of rows at a time, with targets and weights."""
+        as_they_are = self.features.d <= MOST_FEATURES and self.features.scaling is None and not self.double_precision
+        for block in blocks:
+            n = len(block.y)
+            # compiled loops cut rows that are taken as they are by themselves: these come in one piece
+            whole = as_they_are and as_fused(self.loss) is not None and not issparse(block.X)
+            step = n if whole else block_rows(self.features.d, block.X)
+            for start in range(0, n, step):
+                rows = slice(start, min(n, start + step))
+                X = block.X if n <= step else block.X[rows]
+                if self.double_precision and X.dtype != np.float64:
+                    X = X.astype(np.float64)
+                yield self.features.block(X), block.y[rows], block.weight[rows]
+
+    def _second(self, X: Any, c: Array) -> Array:
+        """Σ c φφᵀ, (k, k), by BLAS over the active rows, or by the entries of sparse rows that have few."""
+        if issparse(X) and is_thin(X) and X.has_sorted_indices:
+            return self.features.products(X, c)
+        X = self.features.dense(X)
+        active = np.empty((len(X), self.features.k), X.dtype)
+        count = gather_active(X, c, self.features.constant, active)
+        return (active[:count].T @ active[:count]).astype(np.float64)
+
+    def _fused_sums(
+        self, loss: FusedLoss, X: Array, y: Array, weight: Array, curvature: str, hessian_stride: int
+    ) -> PrimalSums:
+        k, d, full = self.features.k, self.features.d, curvature == "full"
+        u, b = self.features.plain_weights(self.w)
+        dual_image = np.zeros(d + 1)
+        second = np.zeros((d + 1, d + 1) if full else (0, 0))
+        total = loss.linear_sums(
+            np.ascontiguousarray(X), y, weight, u, b, dual_image, second if full else None, hessian_stride
+        )
+        if k > d:
+            dual_image[d] *= self.features.constant
+            second[d:] *= self.features.constant
+            second[:, d:] *= self.features.constant
+        return PrimalSums(total, dual_image[:k], second[:k, :k] if full else np.zeros(0))
+
+
+class PrimalProblem:
+    """What Newton asks of rows it never sees; `sums`, `product` and `slopes` are one pass over all of them.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    loss : Loss
+    passes : Passes
+        Over blocks of raw rows.
+    """
+
+    def __init__(self, features: FeatureMap, loss: Loss, passes: Passes) -> None:
+        self._features, self._loss, self._passes = features, loss, passes
+        self._curved_at: tuple[Array, bool] | None = None
+        self._curvatures: Sequence[Any] = ()
+
+    @classmethod
+    def over_rows(
+        cls, features: FeatureMap, loss: Loss, X: Any, y: Array, weight: Array, threads: int = 1
+    ) -> PrimalProblem:
+        """Over rows in memory: ``X`` (n, d) dense or CSR, targets (n,), weights (n,) or none: all 1."""
+        passes = ThreadPasses.cut(X, y, weight, block_rows(features.d, X), group_count(features.k), threads)
+        return cls(features, loss, passes)
+
+    def with_lam(self, lam: float) -> PrimalProblem:
+        """The problem over the same rows for another λ."""
+        other = copy(self)
+        other._loss, other._curved_at, other._curvatures = self._loss.with_lam(lam), None, ()
+        return other
+
+    @property
+    def k(self) -> int:
+        """Weights."""
+        return self._features.k
+
+    @property
+    def hessian_stride(self) -> int:
+        """One row in so many is enough for the Hessian; 1: all are taken."""
+        return hessian_stride(self._passes.rows, self.k)
+
+    @property
+    def nbytes(self) -> int:
+        """About what Newton holds besides rows in memory: every group's sums, the Hessian and its factor, vectors."""
+        k = self.k
+        return 8 * ((self._passes.groups + 4) * (k * k if k <= EXACT_FEATURES else 4 * k) + self._passes.rows)
+
+    def pass_bytes(self, curvature: str) -> PassBytes:
+        """What a task of a pass with that ``curvature`` holds."""
+        return PassBytes(8 * (self.k * self.k if curvature == "full" else self.k), 16, 5 * BLOCK_BYTES)
+
+    def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
+        """As `Query.sums`, of all rows."""
+        nbytes = 8 * self.k * self.k if curvature == "full" else 0
+        query = self._query(w, double_precision)
+        total: PrimalSums = self._passes.run(query, Query.sums, curvature, hessian_stride, nbytes=nbytes)
+        return total
+
+    def product(self, w: Array, v: Array, *, double_precision: bool = False) -> Array:
+        """``Σ c φ (φ·v)`` over all rows with c the curvature at w, (k,)."""
+        query = self._query(w, double_precision)
+        if not self._passes.streamed:
+            self._remember_curvatures(query)
+        total: Array = self._passes.run(query, Query.product, v, of_groups=self._curvatures)
+        return total
+
+    def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
+        """Of all rows in order, scores at ``w`` and, of those with a curvature, ``‖inverse · φ‖²``: float64 (2, n).
+
+        Who asks on which side rows are without themselves needs ``decisive`` ones alone: leaving out a row that pulls
+        against its score drives it further to the side where it is.
+        """
+        return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse, decisive), axis=1)
+
+    def slopes(self, w: Array, direction: Array, steps: Array, *, double_precision: bool = False) -> Array:
+        """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""
+        total: Array = self._passes.run(self._query(w, double_precision), Query.slopes, direction, steps)
+        return total
+
+    def _query(self, w: Array, double_precision: bool) -> Query:
+        return Query(self._features, self._loss, w, double_precision)
+
+    def _remember_curvatures(self, query: Query) -> None:
+        """Conjugate gradients ask for many products at one w."""
+        at = self._curved_at
+        if at is None or at[0] is not query.w or at[1] is not query.double_precision:
+            self._curvatures = self._passes.run(query, Query.curvatures)
+            self._curved_at = query.w, query.double_precision

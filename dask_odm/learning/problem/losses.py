@@ -1,0 +1,231 @@
+"""Losses: functions of a row's score and its target, weighed row by row. What a fit minimises besides ``½‖w‖²``.
+
+A loss is convex, and all that a problem asks of it is its value, minus its derivative (the row's signed dual variable
+at the optimum), its second derivative, and its slopes along a change of the scores. Sums over rows are the problem's:
+a new loss needs no new pass. A `FusedLoss` has compiled loops besides, that sum over rows in one go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, TypeVar, cast, runtime_checkable
+
+import numpy as np
+
+from dask_odm.learning.problem.linear_loops import double_sums, line_slopes, row_losses, small_sums
+from dask_odm.learning.problem.nystrom_loops import span_sums
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.sparse_loops import band_slope
+from dask_odm.learning.problem.sparse_loops import segment_gaps as band_gaps
+from dask_odm.linalg.jit import frozen
+from dask_odm.typing import Array
+
+L = TypeVar("L", bound="Loss")
+
+
+class Loss(Protocol):
+    """What a problem asks of a loss. ``weight`` has one weight a row, or is empty: all 1.
+
+    A loss that inherits from it need not have `slopes`, `pack` and `unpack`.
+    """
+
+    def with_lam(self: L, lam: float) -> L:
+        """The same loss, weighed by another λ."""
+        ...
+
+    def of_stiff_rows(self: L) -> L:
+        """The same loss for rows whose weights are their `row_stiffness` already."""
+        ...
+
+    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
+        """The rows' losses at ``scores`` (n,), summed; minus the derivative and the second derivative of each, (n,)."""
+        ...
+
+    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
+        """Derivatives by step of the rows' losses at ``scores + step · change``, summed, for every one of ``steps``."""
+        here, ahead = scores.astype(np.float64), change.astype(np.float64)
+        return np.array([-float(self.evaluate(here + step * ahead, y, weight)[1] @ ahead) for step in steps])
+
+    def row_stiffness(self, y: Array, weight: Array) -> Array:
+        """The largest second derivative of every row's loss, float64 (n,)."""
+        ...
+
+    def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
+        """Second derivatives (n,) of some rows as they travel: small where they take few values."""
+        return curvature
+
+    def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
+        """What was given to `pack`, to the bit."""
+        return packed
+
+
+@runtime_checkable
+class FusedLoss(Loss, Protocol):
+    """A loss with compiled loops over rows: scores, losses and sums at once, which the general way takes in turns."""
+
+    def linear_sums(
+        self,
+        X: Array,
+        y: Array,
+        weight: Array,
+        w: Array,
+        intercept: float,
+        dual_image: Array,
+        curvature: Array | None,
+        hessian_stride: int,
+    ) -> float:
+        """Sum of losses of C-contiguous rows ``X`` (n, d); adds to ``dual_image`` (d + 1,), and to ``curvature``
+        (d + 1, d + 1) that of one block of rows in ``hessian_stride``, as much more of it as there are rows.
+
+        Their last entries are of a constant feature 1. Without ``curvature`` all is computed in float64.
+        """
+        ...
+
+    def span_sums(
+        self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
+    ) -> float:
+        """``total`` and the loss of rows with scores ``K a``; adds to ``dual_image`` (r,), sets ``curvature`` (n,)."""
+        ...
+
+
+def as_fused(loss: Loss) -> FusedLoss | None:
+    """The loss if it has compiled loops, which its class says: asking the protocol takes longer than a small pass."""
+    return cast(FusedLoss, loss) if FusedLoss in type(loss).__mro__ else None
+
+
+@dataclass(frozen=True)
+class BandLoss(FusedLoss):
+    """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
+
+    Distances above the band weigh υ times as much; all of it λ/(M(1−θ)²) times the row's weight.
+
+    Parameters
+    ----------
+    settings : ODMSettings
+    total_weight : float
+        M, the sum of all rows' weights.
+    positive : int
+        Label code of the positive class; other codes are negative, those below 0 (unknown) are dropped.
+    negative_weight, positive_weight : float
+        What a row of either class weighs, times its own weight.
+    """
+
+    settings: ODMSettings
+    total_weight: float
+    positive: int = 1
+    negative_weight: float = 1.0
+    positive_weight: float = 1.0
+
+    def with_lam(self, lam: float) -> BandLoss:
+        return replace(self, settings=replace(self.settings, lam=lam))
+
+    def of_stiff_rows(self) -> BandLoss:
+        return BandLoss(self.settings, self.settings.lam / self.settings.low**2, self.positive)
+
+    @cached_property
+    def stiffness(self) -> Array:
+        """λ/(M(1−θ)²) times the weight of a negative and of a positive row, (2,)."""
+        unit = self.settings.lam / (self.total_weight * self.settings.low**2)
+        return np.array([unit * self.negative_weight, unit * self.positive_weight])
+
+    @cached_property
+    def band(self) -> Array:
+        """1 − θ, 1 + θ and υ, (3,)."""
+        return np.array([self.settings.low, self.settings.high, self.settings.upsilon])
+
+    def row_stiffness(self, y: Array, weight: Array) -> Array:
+        negative, positive = self.stiffness
+        unit = np.where(y == self.positive, positive, np.where(y < 0, 0.0, negative))
+        return unit * weight if weight.size else unit
+
+    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
+        dual, curvature = np.empty_like(scores), np.empty_like(scores)
+        total = row_losses(scores, y, frozen(weight), self.positive, self.stiffness, self.band, dual, curvature)
+        return total, dual, curvature
+
+    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
+        return np.asarray(
+            line_slopes(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, steps)
+        )
+
+    def slope(self, scores: Array, change: Array, y: Array, weight: Array, step: float) -> tuple[float, float]:
+        """First and second derivative by step of the rows' losses at ``scores + step · change``, summed."""
+        first, second = band_slope(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, step)
+        return float(first), float(second)
+
+    def segment_gaps(self, scores: Array, y: Array, weight: Array, start: Array, stop: Array, steps: Array) -> Array:
+        """What the rows are short of Fenchel's equality, summed, with ``start + step · (stop − start)`` for dual
+        variables: one sum for every one of ``steps``.
+        """
+        rows = scores, y, frozen(weight), self.positive, self.stiffness, self.band
+        return np.asarray(band_gaps(*rows, start, stop, steps))
+
+    def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
+        """Two bits a row: outside the band; and below it, or as stiff above it."""
+        full = curvature == self.row_stiffness(y, weight)
+        return np.stack([np.packbits(curvature > 0), np.packbits(full)])
+
+    def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
+        outside, full = np.unpackbits(packed, axis=1, count=len(y)).astype(bool)
+        stiffness = self.row_stiffness(y, weight)
+        return np.where(outside, np.where(full, stiffness, self.settings.upsilon * stiffness), 0.0)
+
+    def linear_sums(
+        self,
+        X: Array,
+        y: Array,
+        weight: Array,
+        w: Array,
+        intercept: float,
+        dual_image: Array,
+        curvature: Array | None,
+        hessian_stride: int,
+    ) -> float:
+        rows = frozen(X), y, frozen(weight), w, intercept, self.positive, self.stiffness, self.band
+        if curvature is None:
+            return float(double_sums(*rows, dual_image))
+        return float(small_sums(*rows, dual_image, curvature, hessian_stride))
+
+    def span_sums(
+        self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
+    ) -> float:
+        rows = K, y, frozen(weight), a, self.positive, self.stiffness, self.band
+        return float(span_sums(*rows, dual_image, curvature, total))
+
+
+@dataclass(frozen=True)
+class SquaredLoss(Loss):
+    """``½ λ c (score − y)²`` of a row of weight c with a real target: ridge regression, with λ the inverse of its α.
+
+    Parameters
+    ----------
+    lam : float
+    """
+
+    lam: float = 1.0
+
+    def with_lam(self, lam: float) -> SquaredLoss:
+        return replace(self, lam=lam)
+
+    def of_stiff_rows(self) -> SquaredLoss:
+        return SquaredLoss()
+
+    def row_stiffness(self, y: Array, weight: Array) -> Array:
+        return self.lam * weight if weight.size else np.full(len(y), self.lam)
+
+    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
+        left, stiffness = y - scores.astype(np.float64), self.row_stiffness(y, weight)
+        dual = stiffness * left
+        return 0.5 * float(dual @ left), dual.astype(scores.dtype), stiffness.astype(scores.dtype)
+
+    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
+        left, wide = y - scores.astype(np.float64), change.astype(np.float64)
+        stiff = self.row_stiffness(y, weight) * wide
+        return steps * float(stiff @ wide) - float(stiff @ left)
+
+    def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
+        return np.empty(0)  # rows and weights tell
+
+    def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
+        return self.row_stiffness(y, weight)

@@ -1,0 +1,79 @@
+"""Rows as coordinates in the span of landmarks: what makes a linear problem one of a kernel.
+
+With G = L Lᵀ the landmarks' Gram matrix, ``φ(x) = L⁻¹ k(x)`` is the projection of a row, as the kernel sees it, on
+their span: inner products of φ are those of the projections. A weight vector w of φ is the function
+``Σ_j a_j κ(z_j, ·)`` with a = L⁻ᵀ w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dask_odm.kernels.blocks import Rows
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.problem.features import Affine, FeatureMap
+from dask_odm.learning.problem.linear import block_rows
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFeatures(FeatureMap):
+    """From raw dense rows to their coordinates, computed whenever they are asked for; see `FeatureMap`.
+
+    Parameters
+    ----------
+    d : int
+        Landmarks.
+    bias : float
+    scaling : None
+    landmarks : Landmarks
+    row_scaling : Affine
+        From raw rows to those that the kernel sees.
+    """
+
+    landmarks: Landmarks | None = None
+    row_scaling: Affine | None = None
+
+    @classmethod
+    def of(cls, landmarks: Landmarks, row_scaling: Affine) -> KernelFeatures:
+        return cls(len(landmarks), 0.0, None, landmarks, row_scaling)
+
+    def block(self, X: Any, out: Array | None = None) -> Array:
+        """Coordinates of raw rows (n, d'), float64 (n, d)."""
+        assert self.landmarks is not None
+        assert self.row_scaling is not None
+        return self.landmarks.features(self.row_scaling(X))
+
+    def unscaled(self, X: Any) -> Array:
+        """The same: they are not scaled."""
+        return self.block(X)
+
+
+def span_bytes(r: int, d: int) -> int:
+    """Bytes that a task holds to compute coordinates of ``r`` landmarks of ``d`` features: factor, rows, a block."""
+    return 8 * (4 * r * r + 2 * r * d + 4 * (r + d) * max(64, r // 2))
+
+
+def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int) -> Array:
+    """Coordinates of all ``rows``, as the kernel sees them, (n, r) in ``dtype``."""
+    found = np.empty((rows.n, len(landmarks)), dtype)
+    step = block_rows(len(landmarks), found)
+
+    def fill(start: int) -> None:
+        stop = min(rows.n, start + step)
+        found[start:stop] = landmarks.features(rows.read(start, stop))
+
+    with single_threaded_blas:
+        landmarks.prepare()
+        run_threads(fill, range(0, rows.n, step), threads, "features")
+    return found
+
+
+def landmark_weights(landmarks: Landmarks, w: Array) -> Array:
+    """Coefficients a (r,) of the landmarks' kernel functions, of weights w (r,) of the coordinates."""
+    return np.asarray(solve_triangular(landmarks.factor, w, trans="T", lower=True, check_finite=False))

@@ -1,0 +1,259 @@
+"""Products of a Gram matrix with rows that are chosen anew all the time: what the exact solver asks of a kernel.
+
+A *face* is the symmetric matrix of some rows among themselves, a *cross* product goes from some rows to others.
+Neither forms the whole matrix, and neither depends on memory or threads but in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from dask_odm.events import Progress, report
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Gram, Room, Rows, Tiling
+from dask_odm.learning.problem.odm import Operator
+from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.typing import Array
+
+CROSS_ROWS = 512  # rows of a tile of a cross product
+TOLD_ROWS = 8192  # the fewest rows whose certificate reports its progress
+CROSS_BYTES = 8 << 20  # the most bytes of a tile's packed sides
+
+
+class Products(Protocol):
+    """The Gram matrix K of n rows, as far as the exact solver needs it; indices ascend, results are float64."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def rows(self, index: Array) -> Array:
+        """Rows at ``index`` as the kernel sees them, dense."""
+        ...
+
+    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+        """``K[index, index]``, entries in float32, or ``double_precision``; None has them in the rows' dtype.
+
+        Valid until the next face is asked for, which may keep its tiles in the same memory.
+        """
+        ...
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
+        """``K[targets, sources] @ v``."""
+        ...
+
+
+@runtime_checkable
+class ReadableProducts(Protocol):
+    """Products over rows that this process, too, has or can read."""
+
+    @property
+    def here(self) -> RowProducts:
+        """The same by threads of this process."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenRows:
+    """Rows at ``index`` of an array, in memory or mapped from a file, or of others that are gathered when read."""
+
+    source: Any
+    index: Array
+    double_precision: bool | None = False
+
+    @property
+    def n(self) -> int:
+        return len(self.index)
+
+    @property
+    def d(self) -> int:
+        return int(self.source.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        if self.double_precision is None:
+            return np.dtype(self.source.dtype)
+        return np.dtype(np.float64 if self.double_precision else np.float32)
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RangedRows:
+    """Rows that are read by range, as `ChosenRows` wants them: gathered by ascending numbers.
+
+    At most as many rows are read at a time as are asked for: scattered ones may span more than memory holds.
+    """
+
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.n, self.rows.d
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.rows.dtype
+
+    def __getitem__(self, index: Array) -> Array:
+        out, at = np.empty((len(index), self.rows.d), self.dtype), 0
+        while at < len(index):
+            first = int(index[at])
+            upto = int(np.searchsorted(index, first + len(index)))
+            out[at:upto] = self.rows.read(first, int(index[upto - 1]) + 1)[index[at:upto] - first]
+            at = upto
+        return out
+
+
+def cross_blocks(n: int) -> int:
+    """Blocks of ``n`` targets, which depend on nothing else; a task of a cross product is a run of them."""
+    return -(-n // CROSS_ROWS)
+
+
+def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
+    """``κ(targets, sources) @ v`` for the targets of ``blocks``; products in the dtype of both, sums in float64."""
+    weights, parts = v.astype(sources.dtype), []
+    step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
+    for b in blocks:
+        start, stop = b * CROSS_ROWS, min(targets.n, (b + 1) * CROSS_ROWS)
+        left, total = kernel.pack_left(targets.read(start, stop)), np.zeros(stop - start)
+        for first in range(0, sources.n, step):
+            right = kernel.pack_right(sources.read(first, min(sources.n, first + step)))
+            kernel.forward(left, right, weights[first : first + step], total)
+        parts.append(total)
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class PassingFace:
+    """A face whose tiles are not kept, some groups of them after the others: of many rows it reports `Progress`.
+
+    The bits are those of `Gram`.
+    """
+
+    kernel: Kernel
+    rows: ChosenRows
+    threads: int
+
+    @property
+    def n(self) -> int:
+        return self.rows.n
+
+    def matvec(self, v: Array) -> Array:
+        """``K @ v``, float64 (n,)."""
+        groups = Tiling(self.n, self.rows.d, self.rows.dtype.itemsize).groups
+        each = min(groups, 1 << self.threads.bit_length())  # no thread waits for more than one other
+        total: Array = tree_sum(self._parts(v, groups // each))
+        return total
+
+    def _parts(self, v: Array, count: int) -> Iterator[Array]:
+        told = self.n >= TOLD_ROWS
+        if told:
+            report(Progress("certificate", 0, count, "parts"))
+        for i in range(count):
+            yield Gram(self.kernel, self.rows, 0, self.threads, part=(i, count)).partial(v)
+            if told:
+                report(Progress("certificate", i + 1, count, "parts"))
+
+
+@dataclass(frozen=True, eq=False)
+class RowProducts:
+    """`Products` by threads of this process.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    source : ndarray or SparseRows of shape (n, d)
+    budget : int
+        Bytes that the tiles of a face may take; more of them are recomputed in every product.
+    threads : int
+    """
+
+    kernel: Kernel
+    source: Any
+    budget: int
+    threads: int = 1
+    _room: Room = field(default_factory=Room)
+
+    @property
+    def n(self) -> int:
+        return int(self.source.shape[0])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.source.dtype)
+
+    @property
+    def here(self) -> RowProducts:
+        return self
+
+    def rows(self, index: Array) -> Array:
+        found: Array = np.asarray(self.source[index])
+        return found
+
+    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+        rows = ChosenRows(self.source, index, double_precision)
+        if double_precision:
+            return PassingFace(self.kernel, rows, self.threads)
+        return Gram(self.kernel, rows, self.budget, self.threads, room=self._room)
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
+        there, here = (ChosenRows(self.source, index, double_precision) for index in (targets, sources))
+        with single_threaded_blas:
+            blocks = ([b] for b in range(cross_blocks(len(targets))))
+            parts = run_threads(
+                lambda b: cross_part(self.kernel, there, here, v, b), blocks, self.threads, "kernel product"
+            )
+        return np.concatenate(parts) if parts else np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """The `Products` of the rows at ``index`` of another."""
+
+    whole: Products
+    index: Array
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.whole.kernel
+
+    @property
+    def n(self) -> int:
+        return len(self.index)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.whole.dtype
+
+    def rows(self, index: Array) -> Array:
+        return self.whole.rows(self.index[index])
+
+    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+        return self.whole.face(self.index[index], double_precision=double_precision)
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
+        return self.whole.cross(self.index[targets], self.index[sources], v, double_precision=double_precision)
+
+
+def scores_of(products: Products, a: Array, *, double_precision: bool = False) -> Array:
+    """``K a`` on all rows (n,): the rows with a coefficient among themselves, and from them to the rest."""
+    scores, support, rest = np.zeros(products.n), np.flatnonzero(a), np.flatnonzero(a == 0)
+    if len(support):
+        scores[support] = products.face(support, double_precision=double_precision).matvec(a[support])
+        scores[rest] = products.cross(rest, support, a[support], double_precision=double_precision)
+    return scores
+
+
+def quadratic(products: Products, index: Array, v: Array) -> float:
+    """``vᵀ K[index, index] v`` with entries in float64: |index|²/2 of them, none kept."""
+    return float(v @ products.face(index, double_precision=True).matvec(v)) if len(index) else 0.0

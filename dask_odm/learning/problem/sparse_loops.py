@@ -1,0 +1,158 @@
+"""The compiled loops of a linear problem over sparse rows, all in float64 whatever the rows' dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_odm.linalg.jit import compiled
+from dask_odm.typing import Array
+
+
+@compiled
+def entry_scores(
+    data: Array, indices: Array, indptr: Array, weights: Array, intercept: float, scores: Array
+) -> None:  # fmt: skip
+    """``scores`` (n,) get ``x·weights + intercept`` of CSR rows x, the first of which begins at ``indptr[0]``."""
+    for i in range(scores.size):
+        total = intercept
+        for t in range(indptr[i], indptr[i + 1]):
+            total += data[t] * weights[indices[t]]
+        scores[i] = total
+
+
+@compiled
+def add_entries(data: Array, indices: Array, indptr: Array, factors: Array, out: Array) -> None:
+    """Add ``Σ factors_i x_i`` of CSR rows x to ``out`` (d,)."""
+    for i in range(factors.size):
+        factor = factors[i]
+        if factor != 0.0:
+            for t in range(indptr[i], indptr[i + 1]):
+                out[indices[t]] += factor * data[t]
+
+
+@compiled
+def band_slope(
+    scores: Array, change: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, step: float
+) -> tuple[float, float]:  # fmt: skip
+    """First and second derivative by step of the rows' losses at ``scores + step · change``, summed."""
+    low, high, upsilon = band[0], band[1], band[2]
+    slope, curvature = 0.0, 0.0
+    weighted = weight.size > 0
+    for i in range(scores.size):
+        is_positive = codes[i] == positive
+        c = stiffness[1] if is_positive else stiffness[0]
+        if weighted:
+            c *= weight[i]
+        y = 1.0 if is_positive else -1.0
+        m, dm = y * (scores[i] + step * change[i]), y * change[i]
+        over = upsilon * c
+        second = c if m < low else (over if m > high else 0.0)
+        slope -= dm * (c * max(low - m, 0.0) - over * max(m - high, 0.0))
+        curvature += second * dm * dm
+    return slope, curvature
+
+
+@compiled
+def segment_gaps(
+    scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, start: Array, stop: Array,
+    steps: Array,
+) -> Array:  # fmt: skip
+    """What the rows are short of Fenchel's equality, summed, with ``start + step · (stop − start)`` for dual variables.
+
+    One sum for every one of ``steps`` in [0, 1]. Dual variables (n,) are ``y s``: minus the derivative of the loss,
+    where a row is short of nothing.
+    """
+    low, high, upsilon = band[0], band[1], band[2]
+    out = np.zeros(steps.size)
+    weighted = weight.size > 0
+    for i in range(scores.size):
+        is_positive = codes[i] == positive
+        c = stiffness[1] if is_positive else stiffness[0]
+        if weighted:
+            c *= weight[i]
+        y = 1.0 if is_positive else -1.0
+        m, over = y * scores[i], upsilon * c
+        below, above = low - m, m - high
+        for t in range(steps.size):
+            s = y * (start[i] + steps[t] * (stop[i] - start[i]))
+            if s > 0.0:
+                out[t] += 0.5 * c * (below - s / c) ** 2 if below > 0.0 else 0.5 * s * s / c - s * below
+                out[t] += 0.5 * over * max(above, 0.0) ** 2
+            else:
+                out[t] += 0.5 * c * max(below, 0.0) ** 2
+                if s < 0.0:
+                    out[t] += 0.5 * over * (above + s / over) ** 2 if above > 0.0 else 0.5 * s * s / over + s * above
+                elif above > 0.0:
+                    out[t] += 0.5 * over * above**2
+    return out
+
+
+@compiled
+def sweep_entries(
+    data: Array, indices: Array, indptr: Array, constant: float, codes: Array, positive: int, stiffness: Array,
+    band: Array, norms: Array, order: Array, w: Array, dual: Array,
+) -> None:  # fmt: skip
+    """Move the dual variable of every row once to where the dual is largest; ``w`` follows.
+
+    Rows are visited in the ``order`` (n,) given. ``w`` (k,) may have a weight of the constant feature last, whose value
+    is ``constant``, else 0. ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
+    """
+    low, high, upsilon = band[0], band[1], band[2]
+    last = w.size - 1
+    for i in order:
+        start, stop, c, norm = indptr[i], indptr[i + 1], stiffness[i], norms[i]
+        score = constant * w[last]
+        for t in range(start, stop):
+            score += data[t] * w[indices[t]]
+        y = 1.0 if codes[i] == positive else -1.0
+        g, new = y * (score - norm * dual[i]), 0.0
+        if g < low:
+            new = c * (low - g) / (1.0 + norm * c)
+        elif g > high:
+            new = upsilon * c * (high - g) / (1.0 + norm * upsilon * c)
+        change = y * new - dual[i]
+        if change != 0.0:
+            dual[i] = y * new
+            for t in range(start, stop):
+                w[indices[t]] += change * data[t]
+            w[last] += constant * change
+
+
+@compiled
+def entry_norms(data: Array, indptr: Array, norms: Array) -> None:
+    """Add ``‖x‖²`` of CSR rows x to ``norms`` (n,)."""
+    for i in range(norms.size):
+        for t in range(indptr[i], indptr[i + 1]):
+            norms[i] += data[t] * data[t]
+
+
+@compiled
+def entry_hessian(data: Array, indices: Array, indptr: Array, curvature: Array, out: Array) -> None:
+    """Add ``Σ c x xᵀ`` of CSR rows x, whose columns ascend, to the lower triangle of ``out`` (d, d)."""
+    for i in range(curvature.size):
+        if curvature[i] != 0.0:
+            for t in range(indptr[i], indptr[i + 1]):
+                row, value = out[indices[t]], curvature[i] * data[t]
+                for q in range(indptr[i], t + 1):
+                    row[indices[q]] += value * data[q]
+
+
+@compiled
+def entry_counts(X: Array, ends: Array) -> None:
+    """``ends`` (n,) get how many entries of each row of ``X`` (n, d) are not zero."""
+    for i in range(X.shape[0]):
+        row, count = X[i], 0
+        for j in range(row.size):
+            count += row[j] != 0
+        ends[i] = count
+
+
+@compiled
+def copy_entries(X: Array, indptr: Array, data: Array, indices: Array) -> None:
+    """Copy what is not zero of the rows of ``X`` (n, d) to where ``indptr`` (n + 1,) says."""
+    for i in range(X.shape[0]):
+        row, t = X[i], indptr[i]
+        for j in range(row.size):
+            if row[j] != 0:
+                data[t], indices[t] = row[j], j
+                t += 1

@@ -1,0 +1,77 @@
+"""Kernel products over rows in memory or in a file: by workers if there are any, or by threads of this process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Tiling
+from dask_odm.learning.distributed_products import cluster_products, read_rows, write_rows
+from dask_odm.learning.problem.products import Products, RowProducts
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.scratch import scratch_folder
+from dask_odm.learning.training.training_data import Purpose
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+WORKER_ROWS = 8192  # in memory: more go to the workers, if there are any
+WRITTEN_ROWS = 8192  # at a time
+
+
+@contextmanager
+def products_in_memory(
+    kernel: Kernel, scaled: Any, run: FitRun, purpose: Purpose, held: int, *, named: bool
+) -> Iterator[Products]:
+    """Products over scaled rows in memory, an array, `ScaledRows` or `SparseRows`; their fit holds ``held`` bytes.
+
+    Workers get many rows only, by a file, and none of a kernel that is not ``named``.
+    """
+    if active_client() is None or not named or isinstance(scaled, SparseRows) or len(scaled) <= WORKER_ROWS:
+        yield _here(kernel, scaled, run, purpose, held)
+        return
+
+    def fill(out: Array) -> None:
+        for start in range(0, len(scaled), WRITTEN_ROWS):
+            out[start : start + WRITTEN_ROWS] = scaled[start : start + WRITTEN_ROWS]
+
+    with scratch_folder(run.scratch) as folder:
+        write_rows(folder, scaled.shape, scaled.dtype, fill)
+        with products_of_file(kernel, folder, Cluster.current(run.memory_limit), run, purpose) as products:
+            yield products
+
+
+@contextmanager
+def products_of_file(
+    kernel: Kernel, folder: str, cluster: Cluster, run: FitRun, purpose: Purpose
+) -> Iterator[Products]:
+    """Products over the scaled rows that `write_rows` left in ``folder``."""
+    rows = read_rows(folder)
+    logger.info("%d rows of %d features, %s; %s", *rows.shape, purpose.what, cluster)
+    if cluster.client is None:
+        yield _here(kernel, rows, run, purpose, rows.nbytes)
+        return
+    spare = require_memory(rows.shape, rows.dtype, run, purpose, 0)
+    with cluster_products(kernel, folder, cluster, max(0, spare - rows.nbytes)) as products:
+        yield products
+
+
+def _here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int) -> RowProducts:
+    spare = require_memory(source.shape, source.dtype, run, purpose, more)
+    return RowProducts(kernel, source, spare, CPU_COUNT)
+
+
+def require_memory(shape: tuple[int, int], dtype: np.dtype[Any], run: FitRun, purpose: Purpose, more: int) -> int:
+    """Bytes of this process that are left for tiles, ``more`` being taken; MemoryLimitError if less than none."""
+    cluster = Cluster.local(run.memory_limit)
+    scratch = max(Tiling(*shape, size).scratch_bytes(CPU_COUNT) for size in (dtype.itemsize, 8))
+    needed = more + scratch + purpose.nbytes(*shape, dtype.itemsize)
+    cluster.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
+    return cluster.memory - needed

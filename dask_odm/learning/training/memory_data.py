@@ -1,0 +1,291 @@
+"""Training data in memory: solved by threads of this process, with kernel products by workers where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaled import ScaledRows
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.sparse import SparseRows, taken
+from dask_odm.data.rows.targets import OneOfMany, drawn_rows
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.partition.base import Partitioner
+from dask_odm.engine.shuffle import partition_arrays
+from dask_odm.errors import InputError
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
+from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
+from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.predicted_loss import PredictedLoss
+from dask_odm.learning.problem.products import Products
+from dask_odm.learning.training.kernel_choice import KernelChoice
+from dask_odm.learning.training.kernel_products import products_in_memory
+from dask_odm.learning.training.memory_rows import TrainingRows
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.training_data import Purpose, TrainingData, WeightedProducts
+from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
+from dask_odm.methods.landmark.problem import SpanProblem
+from dask_odm.methods.landmark.query import SpanQuery
+from dask_odm.models.base import Model
+from dask_odm.models.linear import LinearModel
+from dask_odm.typing import Array
+
+ORIGIN_ROWS = 1024
+ROW_NUMBERS = 12  # held for every row: targets, weights, numbers, hashes, curvatures, and what samples are drawn by
+CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryData:
+    """`dask_odm.learning.training.training_data.TrainingData` of rows in memory.
+
+    Attributes
+    ----------
+    run : FitRun
+    held : TrainingRows
+        Those that take part.
+    given : ndarray or csr_array of shape (n, d)
+        All rows as they came: values of a kernel that was computed before are looked up in it.
+    whole : TrainingData or None
+        Of the data of one machine of several, those of all: their statistics scale the rows of every machine.
+    """
+
+    run: FitRun
+    held: TrainingRows
+    given: Any
+    whole: TrainingData | None = None
+
+    @classmethod
+    def of(cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> MemoryData:
+        """Those of raw rows ``X`` (n, d), targets and weights (n,); rows of weight zero are left out.
+
+        Raises
+        ------
+        InputError
+            No row is left, or the weights are too large to be added up.
+        """
+        return cls(run, TrainingRows.of(X, y, weight, class_weights), X)
+
+    @property
+    def rows(self) -> int:
+        return self.held.n
+
+    @property
+    def labelled_rows(self) -> int:
+        return self.held.n
+
+    @property
+    def features(self) -> int:
+        return int(self.held.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.held.X.dtype)
+
+    @property
+    def in_memory(self) -> bool:
+        return True
+
+    @property
+    def positive(self) -> int:
+        return 1
+
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        return self.held.class_weights
+
+    @property
+    def total_weight(self) -> float:
+        return float(self.held.total_weights.sum())
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster.local(self.run.memory_limit)
+
+    @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        given = int(self.given.shape[0])
+        return given, None if self.held.n == given else self.held.kept
+
+    def columns(self) -> tuple[Array, Array]:
+        return self.held.codes, self.held.block_weights
+
+    @property
+    def copies(self) -> Array | None:
+        return self.held.copies
+
+    def origin(self) -> tuple[Array, Array]:
+        X, y = self.held.X[:ORIGIN_ROWS], self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
+        near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
+        return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
+
+    def fingerprint(self) -> str:
+        return self.held.fingerprint()
+
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        copies = (self.rows < self.given.shape[0]) + (scaled and self.held.is_copied_to_scale)
+        return 8 * ROW_NUMBERS * self.rows + copies * self.held.nbytes
+
+    def pair_bytes(self) -> int:
+        pair = sum(sorted(np.bincount(self.held.y.astype(np.int64)).tolist())[-2:])
+        return pair * (8 * ROW_NUMBERS + (1 + self.held.is_copied_to_scale) * self.held.nbytes // self.rows)
+
+    def sample(self, count: int, seed: int) -> MemoryData:
+        if count >= self.rows:
+            return self
+        return replace(self, held=self.held.at(drawn_rows(self.held.kept, count, seed)), whole=self.whole or self)
+
+    def statistics(self) -> Statistics:
+        return self._statistics if self.whole is None else self.whole.statistics()
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        return self.held.statistics()
+
+    def merged(self) -> MemoryData:
+        merged = self.held.merged()
+        return self if merged is self.held else replace(self, held=merged)
+
+    def of_machine(self, targets: OneOfMany) -> MemoryData:
+        """What one machine of several learns from."""
+        return MemoryData(self.run, self.held.of_machine(targets), self.given, self)
+
+    def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
+        held, step = self.held, block_rows(self.features, self.held.X)
+        most = group_count(weights, full=full)
+        return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, most, CPU_COUNT)
+
+    @property
+    def raw_dtype(self) -> np.dtype[Any]:
+        return self.dtype
+
+    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
+        if isinstance(model, LinearModel):
+            return float(self.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
+        scores = model.values(self.held.X, CPU_COUNT)[:, 0].astype(np.float64)
+        return loss.evaluate(scores, self.held.codes, self.held.block_weights)[0]
+
+    def require_pass(self, needed: PassBytes, what: str) -> None:
+        sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # threads' own, and those of all groups
+        self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
+
+    def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:
+        """Rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
+        if choice.kernel == "precomputed":
+            return self._looked_up(choice)
+        statistics = self.statistics()
+        scaling = choice.scaling(statistics, sparse=issparse(self.held.X)) if scaling is None else scaling
+        kernel = choice.make(statistics)
+        scaled = self.held.scaled(scaling)
+        if isinstance(kernel, CallableKernel):
+            kernel.check(scaled)
+        return MemoryKernelData(self, kernel, scaling, scaled)
+
+    def _looked_up(self, choice: KernelChoice) -> MemoryKernelData:
+        """Rows that are their own numbers, for a kernel that looks values up."""
+        if choice.scale is not None:
+            raise InputError("scale must be None for kernel='precomputed', whose values are what is learned from.")
+        kernel = Precomputed(choice.bias, self.given)
+        kernel.check()
+        numbers = self.held.kept[:, None].astype(self.dtype)
+        return MemoryKernelData(self, kernel, Scaling(np.zeros(1), np.ones(1)), numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryKernelData:
+    """`dask_odm.learning.training.training_data.KernelData` of scaled rows in memory."""
+
+    data: MemoryData
+    kernel: Kernel
+    scaling: Scaling
+    scaled: Array | SparseRows | ScaledRows
+
+    @property
+    def _named(self) -> bool:
+        return not isinstance(self.kernel, CallableKernel | Precomputed)
+
+    @cached_property
+    def _pool(self) -> MemoryPivots:
+        return MemoryPivots(self.scaled, CPU_COUNT)
+
+    def pivots(self, count: int, method: str) -> MemoryPivots:
+        if method == "rp":
+            needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
+            self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", CHOOSING_ADVICE)
+        return self._pool
+
+    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
+        held = self.data.held
+        query = SpanQuery(self.kernel, landmarks.rows, loss)
+        return SpanProblem.over_rows(query, self.scaled, held.codes, held.block_weights, budget, CPU_COUNT)
+
+    @contextmanager
+    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
+        run, held = self.data.run, self.data.held
+        kept = self.data.held_bytes(scaled=False) + _bytes_of_copy(self.scaled)
+        with products_in_memory(self.kernel, self.scaled, run, purpose, kept, named=self._named) as products:
+            yield WeightedProducts(products, held.y, held.total_weights)
+
+    @contextmanager
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
+        y, weight = self.data.held.y, self.data.held.total_weights
+        if always or partitioner.n_partitions > 1:
+            found = partition_arrays(self.scaled, y, weight, partitioner)
+        else:
+            # in random order, since descent goes block by block and rows often come sorted by class
+            order = np.random.default_rng(self.data.run.seed).permutation(len(y))
+            found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
+        yield MemoryPartitioned(self, found)
+
+    def places(self, pivots: Array) -> Array:
+        return pivots
+
+    def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
+        return self.data.held.raw(index), self.data.held.kept[index]
+
+    def chosen_places(self, places: Array) -> tuple[Any, Array]:
+        return self.chosen_pivots(places)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPartitioned:
+    """`dask_odm.learning.training.training_data.PartitionedRows` of rows in memory."""
+
+    seen: MemoryKernelData
+    partitions: MemoryPartitions
+
+    @property
+    def scaling(self) -> Scaling:
+        return self.seen.scaling
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.seen.data.cluster
+
+    @contextmanager
+    def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
+        run, purpose = self.seen.data.run, purpose.with_reserved(reserved)
+        seen, X = self.seen, self.partitions.X
+        kept = seen.data.held_bytes(scaled=False) + _bytes_of_copy(seen.scaled) + _bytes_of_copy(X)
+        with products_in_memory(seen.kernel, X, run, purpose, kept, named=seen._named) as products:
+            yield products
+
+    def chosen(self, rows: Array) -> tuple[Any, Array]:
+        return self.seen.chosen_pivots(rows)
+
+
+def _bytes_of_copy(rows: Array | SparseRows | ScaledRows) -> int:
+    """Bytes of rows that were copied to be scaled; of those scaled as they are read, none."""
+    return rows.nbytes if isinstance(rows, np.ndarray) else 0

@@ -1,0 +1,146 @@
+"""From the numbers that a solver found to a model: of dual variables, of landmarks, or of weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.memory import Partitions
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.user_kernels import Precomputed
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.solution import Solution
+from dask_odm.learning.training.trained import Trained, require_finite_solution
+from dask_odm.models.kernel import KernelModel
+from dask_odm.models.linear import LinearModel
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+NOTHING = 0.01  # of the objective at zero: who learns no more learned nothing
+SUMMED_ROWS = 4096  # of the linear kernel's weights, read at a time
+Chosen = Callable[[Array], tuple[Any, Array]]
+
+
+def finish_kernel(
+    kernel: Kernel, scaling: Scaling, coefficients: Array, rows: Array, chosen: Chosen, attributes: dict[str, Any]
+) -> Trained:
+    """The model ``f = Σ coefficients_i κ(x_i, ·)`` over all rows, of which those with a coefficient are kept.
+
+    Parameters
+    ----------
+    kernel, scaling
+        As training saw the rows.
+    coefficients, rows : ndarrays of shape (n,)
+        Coefficients, and what ``chosen`` knows each row by.
+    chosen : callable
+        Raw rows and the numbers they came with, of ascending ``rows``.
+    attributes : dict
+        Further fitted attributes.
+    """
+    a, support = with_coefficients(coefficients, rows)
+    intercept = np.array([kernel.bias * float(coefficients.sum())])
+    require_finite_solution(a, intercept)
+    if isinstance(kernel, Precomputed):
+        _, numbers = chosen(support)
+        weights = np.zeros((1, len(kernel.matrix)))  # a weight for every training row's column
+        weights[0, numbers] = a[0]
+        return Trained(LinearModel(weights, intercept), {"dual_coef_": a, "support_": numbers} | attributes)
+    raw, numbers = chosen(support)
+    model = KernelModel(replace(kernel, bias=0.0), scaling, raw, a, intercept)
+    return Trained(model, {"support_": numbers} | attributes)
+
+
+def with_coefficients(coefficients: Array, rows: Array) -> tuple[Array, Array]:
+    """Coefficients that are not zero, (1, n_support), and their rows in ascending order."""
+    order = np.argsort(rows, kind="stable")
+    chosen = order[coefficients[order] != 0]
+    return coefficients[chosen][None], rows[chosen]
+
+
+def finish_linear_kernel(
+    partitions: Partitions, kernel: Kernel, scaling: Scaling, task_scaling: Any, coefficients: Array, chosen: Chosen,
+    attributes: dict[str, Any],
+) -> Trained:  # fmt: skip
+    """As `finish_kernel` for the linear kernel, whose model is the weights of raw features."""
+    a, support = with_coefficients(coefficients, partitions.row_numbers(0, len(partitions.counts)))
+    weights = (_weights_of(partitions, task_scaling, coefficients) * scaling.factor)[None]
+    intercept = np.array([kernel.bias * float(coefficients.sum())]) - weights @ scaling.shift
+    require_finite_solution(a, intercept, weights)
+    _, numbers = chosen(support)
+    return Trained(LinearModel(weights, intercept), {"dual_coef_": a, "support_": numbers} | attributes)
+
+
+def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Array:
+    """``Σ a_i x_i`` over scaled rows, partition by partition."""
+    total, start = np.zeros(partitions.features), 0
+    for k, count in enumerate(partitions.counts):
+        rows, _ = partitions.rows(k, k + 1, scaling, 0)
+        for i in range(0, count, SUMMED_ROWS):
+            stop = min(count, i + SUMMED_ROWS)
+            total += coefficients[start + i : start + stop] @ rows.read(i, stop).astype(np.float64)
+        start += count
+    return total
+
+
+def linear_scores(partitions: Partitions, kernel: Kernel, scaling: Any, coefficients: Array) -> Array:
+    """``K a`` of the linear kernel on all rows (n,), through the weights of its features."""
+    weights, found = _weights_of(partitions, scaling, coefficients), []
+    for k, count in enumerate(partitions.counts):
+        rows, _ = partitions.rows(k, k + 1, scaling, 0)
+        starts = range(0, count, SUMMED_ROWS)
+        found += [rows.read(i, min(count, i + SUMMED_ROWS)).astype(np.float64) @ weights for i in starts]
+    scores: Array = np.concatenate(found) + kernel.bias * float(coefficients.sum())
+    return scores
+
+
+def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: float, max_iter: int) -> Trained:
+    """The model of the weights that a linear solver found."""
+    weights, intercept = features.raw_weights(solution.x)
+    require_finite_solution(weights, intercept, solution.gap)
+    attributes = {
+        "dual_gap_": solution.gap,
+        "history_": solution.history,
+        "n_iter_": max(1, solution.steps),
+    }
+    warning = None
+    if not solution.converged:
+        warning = (
+            f"{stopped_at(solution.gap, tol)} Increase max_iter ({max_iter} steps), scale the features, or decrease "
+            "lam."
+        )
+    return Trained(LinearModel(weights[None], np.array([intercept])), attributes, warning)
+
+
+def stopped_at(gap: float, tol: float) -> str:
+    """How a warning of a solver that stopped short begins."""
+    return f"The solver stopped at a relative gap of {gap:.1e}, above tol={tol:g}."
+
+
+def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | None:
+    """What to warn of where the solve of a partition ended above ``tol``; None if none did."""
+    left = [solution for solution in solutions if not solution.converged]
+    if not left:
+        return None
+    start = stopped_at(max(solution.point.gap for solution in left), tol)
+    if any(solution.sweeps for solution in left):
+        return f"{start} Increase max_iter ({max_iter} steps), scale the features, or decrease lam."
+    return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."
+
+
+def warn_of_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> None:
+    """Say where the last objective is next to λ/2, that of the model that is zero: every margin is 1 − θ short."""
+    last = history[-1].get("objective") if history else None
+    if last is not None and last > (1.0 - NOTHING) * 0.5 * lam:
+        logger.warning(
+            "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
+            lam,
+            "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
+            if lam < 1e4
+            else "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them.",
+        )

@@ -1,0 +1,323 @@
+"""Training data in a store: read by Dask's workers, or by threads of this process, pass by pass."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
+from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, uniform_of
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.partition.base import Partitioner
+from dask_odm.engine.passes import StorePasses
+from dask_odm.engine.pivot_passes import StorePivots
+from dask_odm.engine.shuffle import landmarks_path, partition_store
+from dask_odm.errors import InputError
+from dask_odm.events import Meter
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.distributed_products import write_rows
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.predicted_loss import PredictedLoss
+from dask_odm.learning.problem.products import Products
+from dask_odm.learning.training.kernel_choice import KernelChoice
+from dask_odm.learning.training.kernel_products import products_of_file, require_memory
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.scratch import scratch_folder
+from dask_odm.learning.training.training_data import Purpose, WeightedProducts
+from dask_odm.linalg.row_passes import PassBytes
+from dask_odm.methods.landmark.problem import SpanProblem
+from dask_odm.methods.landmark.query import SpanQuery
+from dask_odm.models.base import Model
+from dask_odm.typing import Array
+
+COPIED_ROWS = 8192  # of partitions, read at a time on their way to a file of all rows
+NOTHING_LEFT = "no row has both a label and a positive weight."
+
+
+@dataclass(frozen=True, eq=False)
+class StoredData:
+    """`dask_odm.learning.training.training_data.TrainingData` of the rows of a store that ``targets`` keeps.
+
+    ``whole`` is, of the data of one machine of several, those of all: their statistics scale the rows of every machine.
+    """
+
+    run: FitRun
+    store: Store
+    targets: Targets
+    whole: StoredData | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.store.rows
+
+    @property
+    def labelled_rows(self) -> int:
+        if isinstance(self.targets, OneOfMany):
+            counts = zip(self.store.class_counts or (), self.targets.class_weights, strict=True)
+            return sum(count for count, weight in counts if weight > 0)
+        return self.store.known_rows
+
+    @property
+    def features(self) -> int:
+        return self.store.features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.run.dtype or self.store.dtype)
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+    @property
+    def positive(self) -> int:
+        return self.targets.positive if isinstance(self.targets, TwoClasses | OneOfMany) else 0
+
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        if isinstance(self.targets, TwoClasses):
+            return self.targets.negative_weight, self.targets.positive_weight
+        if isinstance(self.targets, OneOfMany):
+            return self.targets.pair_weights or (1.0, 1.0)
+        return self.targets.class_weights if isinstance(self.targets, ManyClasses) else ()
+
+    @cached_property
+    def total_weight(self) -> float:
+        if self.targets.selection is not None or not self.class_weights:
+            return float(self.taking_part[2].sum())
+        weights = self.targets.class_weights if isinstance(self.targets, OneOfMany) else self.class_weights
+        return float(self.store.class_weights_total() @ np.array(weights))
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster.current(self.run.memory_limit)
+
+    @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        return self.store.rows, None
+
+    def columns(self) -> tuple[Array, Array]:
+        y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)
+        return np.concatenate(y), np.concatenate(weight)
+
+    @property
+    def copies(self) -> None:
+        return None
+
+    def origin(self) -> tuple[Array, Array]:
+        keep, y, _ = self.targets(self.store.read_columns(0))
+        near = self.store.statistics.mean.astype(self.store.dtype).astype(np.float64)
+        return near, np.array([y[keep].mean() if keep.any() else 0.0])
+
+    def fingerprint(self) -> str:
+        return f"{self.store.digest} {self.targets}"
+
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        return 0
+
+    def pair_bytes(self) -> int:
+        return 0
+
+    def sample(self, count: int, seed: int) -> MemoryData:
+        share, found = count / max(1, self.labelled_rows), []
+        for block in self.store.column_blocks():
+            keep, y, _ = self.targets(block)
+            mine = np.flatnonzero(keep & (uniform_of(block.first, len(keep), seed) < share))
+            found.append((block.first + mine, y[mine]))
+        numbers, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        if not len(numbers):
+            raise InputError(NOTHING_LEFT)
+        rows = self.store.read_rows(numbers)
+        weight = np.ones(len(y)) if rows.weight is None else rows.weight
+        drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
+        return replace(drawn, held=replace(drawn.held, kept=numbers[drawn.held.kept]), whole=self)
+
+    def statistics(self) -> Statistics:
+        """Weighted statistics of the features: the store's own where all rows take part alike."""
+        return (self.whole or self)._statistics
+
+    def of_machine(self, targets: OneOfMany) -> StoredData:
+        """What one machine of several learns from."""
+        return StoredData(self.run, self.store, targets, self)
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        store = self.store
+        if not store.has_weight and store.known_rows == store.rows and self.targets.keeps_all:
+            return store.statistics
+        chunks = [(store, self.targets, c) for c in range(store.n_chunks)]
+        total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics")
+        for part in rest:
+            total.merge(part)
+        if not total.count:
+            raise InputError(NOTHING_LEFT)
+        return total.result()
+
+    def merged(self) -> StoredData:
+        return self
+
+    def in_this_process(self) -> MemoryData:
+        """The same rows, read into memory."""
+        store = self.store
+        X = np.empty((store.rows, store.features), self.dtype)
+        y, weight = np.empty(store.rows), np.empty(store.rows)
+        with Meter("read", store.n_chunks, "chunks") as meter:
+            for block in meter.over(store.blocks()):
+                rows = slice(block.first, block.first + len(block.X))
+                keep, y[rows], _ = self.targets(block)
+                X[rows] = block.X
+                weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
+        return MemoryData.of(self.run, X, y, weight, self.class_weights)
+
+    def passes(self, weights: int, *, full: bool = False) -> StorePasses:
+        return StorePasses(self.store, self.cluster, self.targets.columns)
+
+    @property
+    def raw_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.store.dtype)
+
+    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
+        return float(self.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
+
+    def require_pass(self, needed: PassBytes, what: str) -> None:
+        self.passes(0).require(needed, what)
+
+    def seen_by(self, choice: KernelChoice) -> StoredKernelData:
+        choice.require_named("a store of this size")
+        statistics = self.statistics()
+        return StoredKernelData(self, choice.make(statistics), choice.scaling(statistics))
+
+    @cached_property
+    def taking_part(self) -> tuple[Array, Array, Array]:
+        """Numbers of the rows that take part, their targets and weights."""
+        found: list[tuple[Array, ...]] = []
+        for block in self.store.column_blocks():
+            keep, y, weight = self.targets(block)
+            found.append((block.first + np.flatnonzero(keep), y[keep], weight[keep]))
+        kept, y, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        if not len(kept):
+            raise InputError(NOTHING_LEFT)
+        return kept, y, weight
+
+
+@dataclass(frozen=True, eq=False)
+class StoredKernelData:
+    """`dask_odm.learning.training.training_data.KernelData` of the rows of a store, scaled as they are read."""
+
+    data: StoredData
+    kernel: Kernel
+    scaling: Scaling
+
+    @cached_property
+    def _pool(self) -> StorePivots:
+        data = self.data
+        return StorePivots(data.store, data.targets, self.scaling, data.cluster, data.dtype.name)
+
+    def pivots(self, count: int, method: str) -> StorePivots:
+        self._pool.require(count, method)
+        return self._pool
+
+    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
+        passes = self.data.passes(len(landmarks))
+        span = SpanProblem.over_passes(SpanQuery(self.kernel, landmarks.rows, loss, self.scaling), passes)
+        passes.require(span.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
+        return span
+
+    @contextmanager
+    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
+        data, run, store = self.data, self.data.run, self.data.store
+        require_memory((store.rows, store.features), data.dtype, run, purpose, 0)  # before anything is read or written
+        kept, y, weight = data.taking_part
+
+        def fill(out: Array) -> None:
+            done = 0
+            for block in store.blocks():
+                inside = kept[np.searchsorted(kept, block.first) : np.searchsorted(kept, block.first + len(block.X))]
+                rows = block.X[inside - block.first].astype(data.dtype, copy=False)
+                out[done : done + len(inside)] = self.scaling(rows)
+                done += len(inside)
+
+        with scratch_folder(run.scratch) as folder:
+            write_rows(folder, (len(kept), store.features), data.dtype, fill)
+            with products_of_file(self.kernel, folder, data.cluster, run, purpose) as products:
+                yield WeightedProducts(products, y, weight)
+
+    @contextmanager
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
+        data = self.data
+        with scratch_folder(data.run.scratch) as folder:
+            asked = data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
+            yield StoredPartitioned(self, partition_store(*asked), folder)
+
+    def places(self, pivots: Array) -> Array:
+        return np.searchsorted(self.data.taking_part[0], pivots)
+
+    def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
+        return self._pool.raw(index), index
+
+    def chosen_places(self, places: Array) -> tuple[Any, Array]:
+        numbers = self.data.taking_part[0][places]
+        return self.data.store.read_rows(numbers).X, numbers
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPartitioned:
+    """`dask_odm.learning.training.training_data.PartitionedRows` in a folder of the fit's."""
+
+    seen: StoredKernelData
+    partitions: StoredPartitions
+    folder: str
+
+    @property
+    def scaling(self) -> StoredScaling:
+        return StoredScaling(landmarks_path(self.folder))
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.seen.data.cluster
+
+    @contextmanager
+    def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
+        """Products over all rows in the order of the partitions, from a file of them."""
+        cluster = self.cluster
+        if cluster.client is None:
+            purpose = purpose.with_reserved(reserved)
+        else:
+            cluster = replace(cluster, memory=cluster.memory - reserved)
+        rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
+
+        def fill(out: Array) -> None:
+            for start in range(0, rows.n, COPIED_ROWS):
+                stop = min(rows.n, start + COPIED_ROWS)
+                rows.read(start, stop, out[start:stop])
+
+        path = os.path.join(self.folder, "root")
+        os.mkdir(path)
+        write_rows(path, (rows.n, rows.d), rows.dtype, fill)
+        with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
+            yield products
+
+    def chosen(self, rows: Array) -> tuple[Array, Array]:
+        return gather_rows(self.partitions, rows), rows
+
+
+def gather_rows(partitions: StoredPartitions, chosen: Array) -> Array:
+    """Raw rows of ascending row numbers ``chosen`` from partitions on disk, one partition at a time."""
+    out = np.empty((len(chosen), partitions.features), partitions.dtype)
+    for k in range(len(partitions.counts)):
+        numbers = partitions.row_numbers(k, k + 1)
+        at = np.searchsorted(chosen, numbers)
+        inside = np.flatnonzero((at < len(chosen)) & (chosen[np.minimum(at, len(chosen) - 1)] == numbers))
+        out[at[inside]] = partitions.raw(k, k + 1, inside)
+    return out

@@ -1,0 +1,104 @@
+"""Rows turned into columns, eight by eight within the processor's registers: number by number it takes four times as
+long, as long as all else that is done with them in a pass over a store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask_odm.linalg.jit import compiled, emitted
+from dask_odm.typing import Array
+
+SIDE = 8  # of the tiles: a power of two
+AHEAD = 128  # rows that memory is asked for before their turn: the processor does not see by itself what comes next
+
+
+@compiled
+def turn_rows(X: Array, rows: Array, start: int, n: int, origin: Array, out: Array) -> None:
+    """``X − origin`` of some rows as the first ``n`` columns of ``out``.
+
+    Parameters
+    ----------
+    X : C-contiguous ndarray of shape (m, d)
+    rows : int64 ndarray, or empty: all
+        Numbers of rows, of which those from ``start`` on are meant.
+    start, n : int
+    origin : ndarray of shape (d,)
+    out : C-contiguous ndarray of shape (d or more, n or more)
+        All three of one type.
+    """
+    d = origin.size
+    if n < SIDE or d < SIDE:
+        for i in range(n):
+            r = rows[start + i] if rows.size else start + i
+            for j in range(d):
+                out[j, i] = X[r, j] - origin[j]
+        return
+    for i in range(0, n, SIDE):
+        first = min(i, n - SIDE)  # the last tiles overlap others, with the same numbers
+        eight = _eight_from(rows, start + first)
+        for j in range(0, d, SIDE):
+            turn_tile(X, eight, min(j, d - SIDE), origin, out, first)
+
+
+@compiled
+def _eight_from(rows: Array, at: int) -> tuple[int, ...]:
+    if rows.size:
+        return (
+            rows[at], rows[at + 1], rows[at + 2], rows[at + 3], rows[at + 4], rows[at + 5], rows[at + 6], rows[at + 7],
+        )  # fmt: skip
+    return at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7
+
+
+@emitted
+def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any, at: Any) -> Any:
+    """``out[column + j, at + i] = X[rows[i], column + j] − origin[column + j]`` for i and j below `SIDE`."""
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        scalar = context.get_value_type(signature.args[0].dtype)
+        lanes, whole, size = ir.VectorType(scalar, SIDE), ir.IntType(64), context.get_abi_sizeof(scalar)
+        arrays = {k: context.make_array(signature.args[k])(context, builder, given[k]) for k in (0, 3, 4)}
+
+        def place(k: int, *index: Any) -> Any:
+            pointer = cgutils.get_item_pointer(context, builder, signature.args[k], arrays[k], index)
+            return builder.bitcast(pointer, lanes.as_pointer())
+
+        def load(pointer: Any) -> Any:
+            return builder.load(pointer, align=size)
+
+        shift = load(place(3, given[2]))
+        numbers = cgutils.unpack_tuple(builder, given[1], SIDE)
+        for number in numbers:
+            _fetch(builder, place(0, builder.add(number, whole(AHEAD)), given[2]))
+        tile = [builder.fsub(load(place(0, number, given[2])), shift) for number in numbers]
+        for j, turned in enumerate(_turned(builder, tile)):
+            target = place(4, builder.add(given[2], whole(j)), given[5])
+            builder.store(turned, target, align=size)
+        return context.get_dummy_value()
+
+    return types.void(X, rows, column, origin, out, at), generate
+
+
+def _fetch(builder: Any, pointer: Any) -> None:
+    """Ask memory for what will be read soon; an address behind the last row does no harm."""
+    from llvmlite import ir
+
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    wanted = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+    fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], wanted)
+    builder.call(fetch, [builder.bitcast(pointer, byte), flag(0), flag(3), flag(1)])  # to read, to keep, data
+
+
+def _turned(builder: Any, tile: list[Any]) -> list[Any]:
+    """Columns of a square tile of vectors, by interleaving those that are half a tile apart again and again."""
+    from llvmlite import ir
+
+    n, half = len(tile), len(tile) // 2
+    low = [k for i in range(half) for k in (i, n + i)]
+    masks = [ir.Constant(ir.VectorType(ir.IntType(32), n), order) for order in (low, [k + half for k in low])]
+    for _ in range(n.bit_length() - 1):
+        tile = [builder.shuffle_vector(tile[i], tile[half + i], mask) for i in range(half) for mask in masks]
+    return tile

@@ -1,0 +1,115 @@
+"""The preconditioner of Newton's systems over rows, of landmarks: ``(L_S L_Sᵀ + D_S)⁻¹`` by Woodbury.
+
+``L Lᵀ ≈ K`` comes from r landmark rows (Nyström), S are the active rows and D = ρ by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.threads import run_threads
+from dask_odm.typing import Array
+
+FEATURE_ROWS = 1024  # whose features are computed or summed at a time
+GROUPS = 8  # of rows, whose sums are added in order
+
+
+class Woodbury:
+    """``(I + √c L Lᵀ √c)⁻¹`` on any active rows, exact in float64 for the float32 features L that it is made of.
+
+    At a stiffness c of 10⁷ digits cancel that float32 does not have. The inner matrix ``I + Lᵀ diag(c) L`` follows c by
+    the rows whose c changed.
+
+    Parameters
+    ----------
+    features : float32 ndarray of shape (n, r)
+        L, with ``L Lᵀ ≈ K``.
+    threads : int
+    """
+
+    def __init__(self, features: Array, threads: int) -> None:
+        n, r = features.shape
+        self.features, self._threads = features, threads
+        self.inner, self.stiffness = np.eye(r), np.zeros(n)
+
+    def go_on(self, inner: Array, stiffness: Array) -> None:
+        """Take up the state of another one: ``inner`` (r, r), ``stiffness`` (n,)."""
+        self.inner, self.stiffness = inner, stiffness
+
+    def follow(self, stiffness: Array) -> None:
+        """Make ``stiffness`` (n,) the c of the inner matrix."""
+        change = stiffness - self.stiffness
+        moved = np.flatnonzero(change)
+        if 2 * len(moved) > np.count_nonzero(stiffness):
+            self.inner, change, moved = np.eye(len(self.inner)), stiffness, np.flatnonzero(stiffness)
+
+        def group(rows: Array) -> Array:
+            total = np.zeros_like(self.inner)
+            for start in range(0, len(rows), FEATURE_ROWS):
+                some = rows[start : start + FEATURE_ROWS]
+                values = self.features[some].astype(np.float64)
+                total += (values * change[some, None]).T @ values
+            return total
+
+        for part in run_threads(group, np.array_split(moved, GROUPS // 2), self._threads):
+            self.inner = self.inner + part
+        self.stiffness = stiffness
+
+    def on(self, face: Array) -> Callable[[Array], Array]:
+        """The preconditioner as a function of residuals on the rows ``face``."""
+        factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[face])
+        spans = [slice(len(face) * g // GROUPS, len(face) * (g + 1) // GROUPS) for g in range(GROUPS)]
+
+        def apply(v: Array) -> Array:
+            w = root * v
+
+            def gather(span: slice) -> Array:
+                out = np.zeros(len(self.inner))
+                gather_features(self.features, face[span], w[span], out)
+                return out
+
+            inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
+            run_threads(lambda s: spread_features(self.features, face[s], inside, w[s]), spans, self._threads)
+            return v - root * w
+
+        return apply
+
+
+@compiled
+def gather_features(features: Array, index: Array, v: Array, out: Array) -> None:
+    """``out += features[index].T @ v`` in float64."""
+    for i in range(index.size):
+        row, x = features[index[i]], v[i]
+        for j in range(row.size):
+            out[j] += x * row[j]
+
+
+@compiled
+def spread_features(features: Array, index: Array, c: Array, out: Array) -> None:
+    """``out <- features[index] @ c`` in float64."""
+    for i in range(index.size):
+        row, total = features[index[i]], 0.0
+        for j in range(row.size):
+            total += c[j] * row[j]
+        out[i] = total
+
+
+def nystrom_features(landmarks: Landmarks, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
+    """L of all n rows, float32 (n, r), with ``L Lᵀ`` the Nyström approximation of the Gram matrix."""
+    whitening = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).T
+    right = landmarks.kernel.pack_right(landmarks.rows.astype(np.float32))
+    whitening = whitening.astype(np.float32)
+    features = np.empty((n, len(landmarks)), np.float32)
+
+    def fill(start: int) -> None:
+        index = np.arange(start, min(n, start + FEATURE_ROWS))
+        tile = landmarks.kernel.tile_packed(landmarks.kernel.pack_left(rows(index).astype(np.float32)), right)
+        features[index[0] : index[-1] + 1] = tile @ whitening
+
+    run_threads(fill, range(0, n, FEATURE_ROWS), threads)
+    return features

@@ -1,0 +1,276 @@
+"""The gap of a model as it predicts: with the decision values of `predict`, not with those that its solver had.
+
+P of a model is ``½‖w‖² + Σ loss_i(f(x_i))``. The solver's f and the model's differ by rounding, of float32 where the
+rows are, and coefficients that are large for what they add up to make much of it. The lower bound D of every model's P
+does not depend on f. So the training rows are predicted once more, unless a bound of the rounding shows that it is
+nothing; where rounding of float32 keeps the model from its gap, it predicts in float64 from then on.
+
+The bound: a kernel value in float64, and a sum of such, is within ``ε √(κ(x, x) κ(z, z))`` of the true one. So f(x) is
+within ``δ = ε √κ(x, x) Σ|a_j| √κ(x_j, x_j)``, and as the losses are smooth, P is at most ``δ Σ|s| + ½ Λ δ²`` more, with
+Λ the sum of the largest second derivatives. The errors of ``sᵀQs``, which D has, do not know of each other: together
+they are some ``ε Σ s² κ(x, x)``, and D is taken to be what the most of that leaves of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.duplicates import merge_equal
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.dot import Polynomial
+from dask_odm.kernels.radial import RBF, Laplacian
+from dask_odm.kernels.user_kernels import Precomputed
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.settings import ODMFit
+from dask_odm.models.kernel import KernelModel
+from dask_odm.typing import Array
+
+NEGLIGIBLE = 1e-8  # share of P that rounding may move it by without a look
+SMALL = 0.01  # share of the tolerance that rounding may move P of weights by without another pass over a store
+SUM_ERROR = 100.0  # units of float64 that a kernel value, or a sum of them, is off besides what features add
+FIGURES = ("gap", "objective")
+TOGETHER = 0.2  # share of ε that errors which do not know of each other add up to, by 170 random problems
+SUMS = 4.0  # units that sums of coefficients which cancel are off
+UNIT = 0.5 * float(np.finfo(np.float64).eps)
+TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """What a solver knows of its model.
+
+    Attributes
+    ----------
+    primal, bound : float
+        P by the solver's scores, and the lower bound D of every model's.
+    half_norm : float or None
+        ½‖w‖²; None: it is found, from kernel values among the support, if it is needed.
+    dual : ndarray of shape (n,) or None
+        Dual variables that D is of; None: the model's own coefficients.
+    """
+
+    primal: float
+    bound: float
+    half_norm: float | None = None
+    dual: Array | None = None
+
+    @property
+    def gap(self) -> float:
+        return max(0.0, self.primal - self.bound) / max(self.primal, TINY)
+
+
+def held_as_predicted(
+    trained: Trained,
+    claim: Claim,
+    kernel: Kernel,
+    data: TrainingData,
+    fit: ODMFit,
+    figures: Collection[str] = FIGURES,
+) -> Trained:
+    """The model with the gap and the objective that it has as it predicts ``data``.
+
+    Parameters
+    ----------
+    trained : Trained
+        Of one machine. Its warning stays, unless rounding is what keeps it from its gap.
+    claim : Claim
+    kernel : Kernel
+        As training had it, with its bias.
+    data : TrainingData
+    fit : ODMFit
+    figures : collection of str
+        Which of "gap" and "objective" the last record of the history has of the model.
+    """
+    if not math.isfinite(claim.primal):
+        return trained
+    model, tol = trained.model, fit.solver.tol
+    rounding = _Rounding.of(model, claim, kernel, data, fit)
+    if rounding.rise + rounding.square <= NEGLIGIBLE * claim.primal and _in_float64(model, data):
+        return trained
+    solved, enough = claim, max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
+    half_norm = _half_norm(model, kernel) if claim.half_norm is None else claim.half_norm
+    claim = replace(claim, bound=rounding.sound_bound(claim), half_norm=half_norm)
+    found = _predicted(model, claim, data, fit)
+    if isinstance(model, KernelModel) and found.gap > enough and not _in_float64(model, data):
+        wide = replace(model, double_precision=True)
+        again = _predicted(wide, claim, data, fit)
+        if again.gap <= enough or again.primal < 0.5 * found.primal:
+            model, found = wide, again
+    trained = replace(trained, model=model, was_finite=math.isfinite(found.primal))
+    return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
+
+
+def weights_as_predicted(
+    trained: Trained, solution: PrimalSolution[Any], features: FeatureMap, data: TrainingData, fit: ODMFit
+) -> Trained:
+    """As `held_as_predicted`, of weights (k,) of features, which the model has as weights of raw ones.
+
+    Rows of a store are read once more only where a bound of the rounding is not small beside ``tol``.
+    """
+    claim = Claim(solution.primal, solution.primal * (1.0 - solution.gap), 0.5 * float(solution.x @ solution.x))
+    tol = fit.solver.tol
+    if not math.isfinite(claim.primal) or (
+        not data.in_memory and _weights_rise(claim, trained.model, features, data, fit) <= SMALL * tol * claim.primal
+    ):
+        return trained
+    enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
+    return _settled(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
+
+
+def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: TrainingData, fit: ODMFit) -> float:
+    """How far rounding may move P: of sums in float64, and of scaled rows and scores in their own type."""
+    statistics, scaling = data.statistics(), features.scaling
+    shift = np.zeros(data.features) if scaling is None else scaling.shift
+    weights, unit = np.abs(model.weights[0]), 0.5 * float(np.finfo(data.raw_dtype).eps)
+    far = np.maximum(np.abs(statistics.maximum - shift), np.abs(statistics.minimum - shift))
+    moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
+    moved += unit * (0.0 if scaling is None else float(weights @ far))
+    stiffness = fit.odm.lam / fit.odm.low**2
+    written = 4.0 * unit * claim.primal + 4.0 * unit**2 * stiffness  # the scores themselves, some 1 ± θ
+    return moved * math.sqrt(2.0 * stiffness * claim.primal) + 0.5 * stiffness * moved**2 + written
+
+
+def _settled(
+    trained: Trained,
+    solved: Claim,
+    found: Claim,
+    enough: float,
+    tol: float,
+    figures: Collection[str] = FIGURES,
+) -> Trained:
+    """What was trained, with what was ``found`` of it; unchanged where that is next to what was ``solved``."""
+    gap = max(found.gap, replace(found, primal=solved.primal).gap)
+    moved = max(abs(found.primal - solved.primal) / max(solved.primal, TINY), gap - solved.gap)
+    if moved <= NEGLIGIBLE:
+        return trained
+    *before, last = trained.history
+    told = {"gap": gap, "objective": found.primal}
+    history = [*before, last | {name: told[name] for name in figures}]
+    attributes = trained.attributes | {"dual_gap_": gap, "history_": history}
+    warning = trained.warning if gap <= enough else _warning(gap, tol)
+    return replace(trained, attributes=attributes, warning=warning)
+
+
+def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Claim:
+    """The claim with P of a model as it predicts; infinite where it has no finite value."""
+    assert claim.half_norm is not None
+    primal = claim.half_norm + data.predicted_loss(model, fit.loss(data))
+    return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
+
+
+def _in_float64(model: Any, data: TrainingData) -> bool:
+    """Whether the rows are predicted in float64."""
+    return data.raw_dtype == np.float64 and (not isinstance(model, KernelModel) or model.support.dtype == np.float64)
+
+
+def _warning(gap: float, tol: float) -> str:
+    return (
+        f"Rounding leaves the model, as it predicts, at a relative gap of {gap:.1e}, above tol={tol:g}: its "
+        "coefficients are too large for the digits of its kernel. Scale the features (scale='minmax'), or decrease lam."
+    )
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """How far rounding in float64 may move P (``rise``) and the square of the dual variables (``square``)."""
+
+    rise: float
+    square: float
+
+    @classmethod
+    def of(cls, model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> _Rounding:
+        a, own = _coefficients(model, kernel)
+        error, largest = SUM_ERROR * UNIT, math.inf  # how a user's kernel rounds is not known
+        if isinstance(kernel, RBF | Laplacian | Polynomial):
+            error, largest = _error(kernel, _Reach.of(model.scaling, data.statistics()))
+        whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
+        square = TOGETHER * error * whole
+        if claim.dual is None and square > NEGLIGIBLE * claim.primal:  # the values of equal rows are rounded alike
+            merged, once = _merged(a, own, model)
+            square = TOGETHER * error * float(merged**2 @ once) + SUMS * UNIT * whole
+        stiffness = fit.odm.lam / fit.odm.low**2
+        slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
+        slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # those of the losses may be so far from s
+        moved = error * math.sqrt(largest) * float(np.abs(a) @ np.sqrt(own))
+        return cls(moved * slopes + 0.5 * stiffness * moved**2, square)
+
+    def sound_bound(self, claim: Claim) -> float:
+        """D, or less: what is left of it where the square is as much larger as rounding may hide."""
+        twice = 2.0 * claim.bound
+        return claim.bound * (twice / max(twice + self.square, TINY))
+
+
+def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
+    """Coefficients of a model's support, and the kernel's values of each of these rows with itself."""
+    if not isinstance(model, KernelModel):  # weights of a training row's column each
+        numbers = np.flatnonzero(model.weights[0])
+        return model.weights[0, numbers], np.abs(kernel.diagonal(numbers[:, None]))
+    a = model.coefficients[0]
+    if isinstance(kernel, RBF | Laplacian):
+        return a, np.full(len(a), 1.0 + kernel.bias)
+    X = support_of(model)
+    return a, kernel.diagonal(model.scaling(np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)))
+
+
+def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:
+    """The same with equal rows made one, be they of both classes."""
+    if not isinstance(model, KernelModel) or not isinstance(model.support, np.ndarray):
+        return a, own
+    first, of = merge_equal(model.support, np.zeros(len(a)))
+    return np.bincount(of, a, len(first)), own[first]
+
+
+def support_of(model: KernelModel) -> Any:
+    """Raw rows of a model that was just made, in memory."""
+    support: Any = model.support
+    return support.X if isinstance(support, SparseRows) else support
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How far scaled rows may be from zero: by sums of absolute values and of squares over their ``d`` features."""
+
+    d: int
+    absolute: float
+    square: float
+
+    @classmethod
+    def of(cls, scaling: Scaling, statistics: Statistics) -> _Reach:
+        far = np.maximum(np.abs(statistics.maximum - scaling.shift), np.abs(statistics.minimum - scaling.shift))
+        far = far * np.abs(scaling.factor)
+        return cls(len(far), float(far.sum()), float(far @ far))
+
+
+def _error(kernel: RBF | Laplacian | Polynomial, reach: _Reach) -> tuple[float, float]:
+    """ε of the kernel's values in float64, and the largest that a row may have with itself."""
+    if isinstance(kernel, Polynomial):
+        largest = (kernel.gamma * reach.square + kernel.coef0) ** kernel.degree
+        return (SUM_ERROR + kernel.degree * (reach.d + 4)) * UNIT, largest + kernel.bias
+    if isinstance(kernel, RBF):  # norms and products, which cancel where rows are near each other
+        exponent = 4.0 * (reach.d + 6) * kernel.gamma * reach.square
+    else:
+        exponent = reach.d + 2.0 * kernel.gamma * reach.absolute
+    return (SUM_ERROR + exponent) * UNIT, 1.0 + kernel.bias
+
+
+def _half_norm(model: Any, kernel: Kernel) -> float:
+    """½‖w‖² of a model that was just made, from kernel values in float64 among its support."""
+    if isinstance(kernel, Precomputed):
+        a, used = model.weights[0], np.flatnonzero(model.weights[0])
+        scores = kernel.matrix[used] @ a + model.intercept[0]
+        return 0.5 * float(a[used] @ scores)
+    scores = replace(model, double_precision=True).machine_scores(support_of(model), CPU_COUNT)
+    return 0.5 * float(np.vdot(model.coefficients, scores))

@@ -1,0 +1,145 @@
+"""The system of a Newton step over the active rows, by conjugate gradients with one preconditioner after another.
+
+Rows in small parts that are far apart (`dask_odm.methods.exact.kernel_components`) have a factor for each, which leaves
+little to do. Else landmarks precondition, then landmarks with cells of neighbouring rows
+(`dask_odm.methods.exact.block_preconditioner`). A small system that is slow is solved by Cholesky in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import LinAlgError, lapack
+
+from dask_odm.errors import InputError
+from dask_odm.learning.problem.odm import Operator
+from dask_odm.learning.problem.products import Products
+from dask_odm.linalg.dense import mended
+from dask_odm.linalg.krylov import conjugate_gradients
+from dask_odm.methods.exact.preconditioners import FacePreconditioner
+from dask_odm.typing import Array
+
+SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
+CLOSE = 0.01  # exactness with cells or parts, where more of it costs few products and saves steps
+ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
+
+
+class FaceSystem:
+    """``(I + √c K √c) x = b``, and ``K √c x`` of the x found so far: no product is spent on it.
+
+    Parameters
+    ----------
+    gram : Operator
+        K of the m active rows.
+    root : ndarray of shape (m,)
+        √c, square roots of their stiffness.
+    b : ndarray of shape (m,)
+
+    Attributes
+    ----------
+    x, Kx : ndarrays of shape (m,)
+    products : int
+        With K, so far.
+    """
+
+    def __init__(self, gram: Operator, root: Array, b: Array) -> None:
+        self._gram, self._root, self._b = gram, root, b
+        self.x, self.Kx, self.products = np.zeros(len(b)), np.zeros(len(b)), 0
+        self._applied = self.Kx
+
+    @property
+    def left(self) -> Array:
+        """The residual (m,)."""
+        return self._b - self.x - self._root * self.Kx
+
+    def go_on(self, precondition: Callable[[Array], Array], *, least: float, most: int) -> None:
+        """Until the residual's square is ``least``, by at most so many products more."""
+        more, products = conjugate_gradients(
+            self._apply, self.left, precondition, least=least, most=most, on_step=self._follow
+        )
+        self.x, self.products = self.x + more, self.products + products
+
+    def _apply(self, p: Array) -> Array:
+        self._applied = self._gram.matvec(self._root * p)
+        return p + self._root * self._applied
+
+    def _follow(self, length: float) -> None:
+        self.Kx = self.Kx + length * self._applied
+
+
+class FaceSolver:
+    """Solves the systems of a run, ``(K_SS + D_S) x = r``.
+
+    Parameters
+    ----------
+    products : Products
+    preconditioner : FacePreconditioner
+    direct_rows : int
+        The most active rows that Cholesky may take over.
+    most : int
+        The most products of one system.
+    """
+
+    def __init__(self, products: Products, preconditioner: FacePreconditioner, direct_rows: int, most: int) -> None:
+        self._products, self._preconditioner = products, preconditioner
+        self._direct_rows, self._most = direct_rows, most
+
+    def solve(
+        self, face: Array, stiffness: Array, residual: Array, least: float, *, near: bool, double: bool
+    ) -> tuple[Array, Array, int]:
+        """``(K_SS + D_S)⁻¹ residual`` on the rows ``face``, its scores there, and the products it took.
+
+        ``stiffness`` (n,) is 1/D, ``least`` the square of the scaled residual that is enough; ``near`` has cells from
+        the beginning, ``double`` entries of K in float64.
+        """
+        if not len(face):
+            return np.zeros(0), np.zeros(0), 0
+        root = np.sqrt(stiffness[face])
+        system = FaceSystem(self._products.face(face, double_precision=double), root, root * residual)
+        direct = len(face) <= self._direct_rows
+        most = min(self._most, 1 + len(face) // ROWS_PER_PRODUCT) if direct else self._most
+        least *= self._precondition(system, face, stiffness, least, most, near)
+        left = system.left
+        if direct and float(left @ left) > 2.0 * least:  # more than rounding
+            x, left = self._solve_direct(face, root, root * residual)
+            return root * x, left / root, system.products + 1
+        return root * system.x, system.Kx, system.products
+
+    def _precondition(
+        self, system: FaceSystem, face: Array, stiffness: Array, least: float, most: int, near: bool
+    ) -> float:
+        """Go on with what preconditions best; what that multiplies ``least`` by."""
+        known = self._preconditioner
+        if known.parts is not None:
+            system.go_on(known.parts.on(face, stiffness), least=CLOSE * least, most=most)
+            return CLOSE
+        if not near:
+            system.go_on(known.by_landmarks(face, stiffness), least=least, most=min(SLOW, most))
+        if not near and system.products < SLOW:
+            return 1.0
+        system.go_on(known.by_cells(face, stiffness), least=CLOSE * least, most=most)
+        return CLOSE
+
+    def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
+        """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
+        X, largest = self._products.rows(face).astype(np.float64), 0.0
+
+        def solved(ridge: float) -> tuple[Array, Array] | None:
+            nonlocal largest
+            system = self._products.kernel.tile(X, X)
+            system *= root
+            system *= root[:, None]
+            largest = float(np.abs(system.diagonal()).max())
+            system.flat[:: len(face) + 1] += 1.0 + ridge
+            # the transpose is as Fortran has it: factored where it lies
+            factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
+            if info:
+                return None
+            x = np.asarray(lapack.dpotrs(factor, b, lower=1)[0])
+            return x, b - (1.0 + ridge) * x
+
+        try:
+            return mended(solved, lambda: np.finfo(float).eps * len(face) * max(1.0, largest))
+        except LinAlgError as error:
+            raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error

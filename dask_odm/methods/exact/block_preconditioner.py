@@ -1,0 +1,202 @@
+"""A preconditioner for narrow kernels: landmarks for what is far, blocks of neighbouring rows for what is near.
+
+With cells of neighbouring rows and landmarks' features L, ``K ≈ L Lᵀ + E`` where E is ``K − L Lᵀ`` within a cell and
+zero from cell to cell. Landmarks alone leave many eigenvalues of a narrow kernel, which vary from row to row; most of
+these are within a cell.
+
+Source: Snelson and Ghahramani, *Local and global sparse Gaussian process approximations* (AISTATS 2007), the partially
+independent conditional, there a model and here a preconditioner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, cho_factor, cho_solve, lapack
+
+from dask_odm.learning.problem.products import Products
+from dask_odm.linalg.dense import mended
+from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.woodbury import gather_features, spread_features
+from dask_odm.typing import Array
+
+CELL_ROWS = 512
+DIRECTIONS = 32  # the most features that cells are cut in: of more, random projections
+POWER_STEPS = 4  # towards the direction in which rows of a part differ most
+GROUPS = 8  # of cells, whose sums are added in order
+READ_ROWS = 4096  # at a time
+ROW_BYTES = 1024  # of memory for each row of a solve, for rows that are gathered at a time to make cells of
+
+
+def cell_bytes(n: int, r: int, d: int) -> int:
+    """Bytes that cells of ``n`` rows take, with ``r`` landmarks, besides the landmarks' features."""
+    gathered = min(n * ROW_BYTES, 2 * 8 * n * d)  # with what is read for it
+    rows = 4 * 3 * min(d, DIRECTIONS) + 8 * CELL_ROWS
+    return n * rows + gathered + GROUPS * 8 * r * r + 64 * CELL_ROWS * (r + CELL_ROWS)
+
+
+def cells_of(products: Products, rng: np.random.Generator) -> list[Array]:
+    """All n rows in cells of at most `CELL_ROWS` neighbours, each ascending: halved where they differ most."""
+    rows, n = _projected(products, rng), products.n
+    cells: list[Array] = []
+
+    def cut(index: Array, count: int) -> None:
+        if count == 1:
+            cells.append(np.sort(index))
+            return
+        some = rows[index]
+        some -= some.mean(axis=0)
+        order = np.argsort(some @ _widest(some, rng), kind="stable")
+        at = len(index) * (count // 2) // count
+        cut(index[order[:at]], count // 2)
+        cut(index[order[at:]], count - count // 2)
+
+    cut(np.arange(n), -(-n // CELL_ROWS))
+    return cells
+
+
+def _projected(products: Products, rng: np.random.Generator) -> Array:
+    """All rows, float32 (n, d), or in fewer random directions that keep most of their distances."""
+    starts = range(0, products.n, READ_ROWS)
+    blocks = (products.rows(np.arange(i, min(products.n, i + READ_ROWS))).astype(np.float32) for i in starts)
+    first = next(blocks)
+    d = first.shape[1]
+    onto = None if d <= DIRECTIONS else rng.standard_normal((d, DIRECTIONS)).astype(np.float32)
+    return np.concatenate([block if onto is None else block @ onto for block in (first, *blocks)])
+
+
+def _widest(some: Array, rng: np.random.Generator) -> Array:
+    """About the direction in which centred rows vary most."""
+    direction = np.asarray(rng.standard_normal(some.shape[1]), some.dtype)
+    for _ in range(POWER_STEPS):
+        following = (some @ direction) @ some
+        length = np.linalg.norm(following)
+        if not length > 0:
+            break
+        direction = np.asarray(following / length)
+    return direction
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The active rows of a cell, their places on the face, the factor of ``I + √c E √c``, and √c."""
+
+    rows: Array
+    at: Array
+    factor: Array
+    root: Array
+
+    def solved(self, v: Array) -> Array:
+        found: Array = lapack.dpotrs(self.factor, v, lower=1)[0]
+        return found
+
+
+class CellBlocks:
+    """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64 for the float32 features L that it is made of.
+
+    Parameters
+    ----------
+    products : Products
+    features : float32 ndarray of shape (n, r)
+        L.
+    cells : list of ndarray
+        Ascending rows of every cell.
+    threads : int
+    """
+
+    def __init__(self, products: Products, features: Array, cells: list[Array], threads: int) -> None:
+        self._products, self._features, self._cells, self._threads = products, features, cells, threads
+
+    def on(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
+        """The preconditioner as a function of residuals on the rows ``face``, whose c is ``stiffness`` (n,)."""
+        place = np.full(len(stiffness), -1)
+        place[face] = np.arange(len(face))
+        chosen = [cell[place[cell] >= 0] for cell in self._cells]
+        factored = self._factored(chosen, stiffness)
+        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(each.total for each in factored), lower=True)
+        root = np.sqrt(stiffness)
+        blocks = [_Block(cell, place[cell], factor, root[cell]) for each in factored for cell, factor in each.found]
+        shares = [blocks[len(blocks) * g // GROUPS : len(blocks) * (g + 1) // GROUPS] for g in range(GROUPS)]
+
+        def apply(v: Array) -> Array:
+            out = np.empty_like(v)
+
+            def gather(share: list[_Block]) -> Array:
+                total = np.zeros(self._features.shape[1])
+                for block in share:
+                    out[block.at] = x = block.solved(v[block.at])
+                    gather_features(self._features, block.rows, block.root * x, total)
+                return total
+
+            inside = cho_solve(inner, sum(run_threads(gather, shares, self._threads)))
+
+            def spread(share: list[_Block]) -> None:
+                for block in share:
+                    model = np.empty(len(block.at))
+                    spread_features(self._features, block.rows, inside, model)
+                    out[block.at] -= block.solved(block.root * model)
+
+            run_threads(spread, shares, self._threads)
+            return out
+
+        return apply
+
+    def _factored(self, cells: list[Array], stiffness: Array) -> list[_Factored]:
+        """Cells in groups of every eighth, factored; rows are gathered for many at a time, once where they may be."""
+        groups = [_Factored(self._features.shape[1]) for _ in range(GROUPS)]
+        each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
+        most = self._products.n * ROW_BYTES // (each * max(map(len, cells)))
+        step = GROUPS * max(1, most // GROUPS)
+        for start in range(0, len(cells), step):
+            some = cells[start : start + step]
+            index = np.sort(np.concatenate(some))
+            X = self._products.rows(index)
+
+            def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
+                for cell in some[g::GROUPS]:
+                    if len(cell):
+                        groups[g].add(cell, *self._system(cell, X[np.searchsorted(index, cell)], stiffness))
+
+            run_threads(factor, range(GROUPS), self._threads)
+        return groups
+
+    def _system(self, cell: Array, X: Array, stiffness: Array) -> tuple[Array, Array]:
+        """``√c E √c`` of a cell whose rows are ``X``, and ``√c L``."""
+        root = np.sqrt(stiffness[cell])
+        B = root[:, None] * self._features[cell].astype(np.float64)
+        X = X.astype(np.float64)
+        system = self._products.kernel.tile(X, X)
+        system *= root
+        system *= root[:, None]
+        system -= B @ B.T
+        return system, B
+
+
+class _Factored:
+    """Cells of a group with the Cholesky factors of ``I + √c E √c``, and what they add to the inner matrix (r, r)."""
+
+    def __init__(self, r: int) -> None:
+        self.found: list[tuple[Array, Array]] = []
+        self.total = np.zeros((r, r), order="F")
+
+    def add(self, cell: Array, system: Array, B: Array) -> None:
+        factor = _factor(system)
+        Z = blas.dtrsm(1.0, factor, B, lower=1)
+        self.total = blas.dsyrk(1.0, Z, beta=1.0, c=self.total, trans=1, lower=1, overwrite_c=1)
+        self.found.append((cell, factor))
+
+
+def _factor(system: Array) -> Array:
+    """Cholesky factor of ``I + system``; L in float32 may cost E its definiteness, which more on the diagonal mends."""
+    diagonal = system.diagonal().copy()
+    largest = float(np.abs(diagonal).max())
+
+    def attempt(ridge: float) -> Array | None:
+        system.flat[:: len(system) + 1] = diagonal + (1.0 + ridge)
+        factor, info = lapack.dpotrf(system, lower=1)
+        return None if info else factor
+
+    return mended(attempt, lambda: float(np.finfo(np.float32).eps) * max(1.0, largest))

@@ -1,0 +1,110 @@
+"""Landmarks of a Gram matrix that is held whole: where its Newton starts, and what preconditions the systems of it.
+
+With r of the n rows, ``WᵀW`` for ``W = L⁻¹ K_rn`` and ``L Lᵀ = K_rr`` is the Nyström approximation of K. The machine
+over the span of the landmarks, solved by Newton in r numbers, is where the solve over all rows begins; and
+``1 + W C Wᵀ``, whose factor each of those steps makes, is by Woodbury's formula the inverse of ``1 + √C WᵀW √C``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import LinAlgError, get_blas_funcs, get_lapack_funcs
+
+from dask_odm.learning.line_search import few_rows_step
+from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.typing import Array
+
+SHARE = 10  # one row in so many is a landmark
+RIDGE = 1e-5  # on the diagonal of K_rr, times its mean: float32 does not tell less
+FALL = 0.03  # of P by a step over the span: what falls less is near enough
+STEPS = 8  # the most of these
+
+
+class GramSpan:
+    """The span of landmark rows of a Gram matrix, in its dtype.
+
+    Parameters
+    ----------
+    K : float32 or float64 ndarray of shape (n, n)
+    index : ndarray of shape (r,)
+        Rows that are landmarks.
+
+    Raises
+    ------
+    LinAlgError
+        Their part of the matrix is not positive definite.
+    """
+
+    def __init__(self, K: Array, index: Array) -> None:
+        self._potrf, self._potrs, self._trtrs = get_lapack_funcs(("potrf", "potrs", "trtrs"), dtype=K.dtype)
+        self._syrk = get_blas_funcs("syrk", dtype=K.dtype)
+        rows, self.index = K[index], index
+        inner = rows[:, index]
+        inner.flat[:: len(index) + 1] += RIDGE * inner.trace() / len(index)
+        self._landmarks = self._factor(inner)
+        self.W: Array = np.ascontiguousarray(self._trtrs(self._landmarks, rows, lower=1)[0])
+
+    def left(self, diagonal: Array) -> float:
+        """The mean of what the landmarks leave of the matrix's ``diagonal`` (n,)."""
+        return float(diagonal.mean() - np.square(self.W).sum(axis=0).mean())
+
+    def start(self, losses: RowLosses) -> Array:
+        """Coefficients (n,) that are zero but for the landmarks': about the least P over their span."""
+        y, b, f = losses.y, np.zeros(len(self.index)), np.zeros(len(losses.y))
+        primal = _primal(losses, b, f)
+        for _ in range(STEPS):
+            margins, before = y * f, primal
+            c = losses.curvature(margins)
+            target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
+            new = self._solved(self._inner(c), self._project(c * target))
+            d, change = new - b, self._scores(new) - f
+            length = 1.0
+            if not _primal(losses, b + d, f + change) < before:
+                length = few_rows_step(losses, f, change, float(b @ d), float(d @ d))
+            b, f = b + length * d, f + length * change
+            primal = _primal(losses, b, f)
+            if not before - primal > FALL * primal:
+                break
+        a = np.zeros(len(y))
+        a[self.index] = self._trtrs(self._landmarks, b.astype(self.W.dtype), lower=1, trans=1)[0]
+        return a
+
+    def preconditioner(self, stiffness: Array) -> Callable[[Array], Array]:
+        """About ``(1 + √c K √c)⁻¹`` for c = ``stiffness`` (n,), as a function of residuals (n,)."""
+        factor, root = self._inner(stiffness), np.sqrt(stiffness)
+
+        def apply(v: Array) -> Array:
+            return v - root * self._scores(self._solved(factor, self._project(root * v)))
+
+        return apply
+
+    def _inner(self, c: Array) -> Array:
+        """The factor of ``1 + W diag(c) Wᵀ``."""
+        scaled = self.W * np.sqrt(c).astype(self.W.dtype)
+        inner = self._syrk(1.0, scaled.T, trans=1, lower=1)
+        inner.flat[:: len(inner) + 1] += 1
+        return self._factor(inner)
+
+    def _factor(self, A: Array) -> Array:
+        factor, info = self._potrf(A, lower=1)
+        if info or not np.isfinite(factor.diagonal()).all():
+            raise LinAlgError("not positive definite")
+        return np.asarray(factor)
+
+    def _solved(self, factor: Array, v: Array) -> Array:
+        return np.asarray(self._potrs(factor, v, lower=1)[0])
+
+    def _project(self, v: Array) -> Array:
+        projected: Array = self.W @ v.astype(self.W.dtype)
+        return projected
+
+    def _scores(self, b: Array) -> Array:
+        """``Wᵀ b`` in float64."""
+        return np.asarray(b @ self.W, dtype=np.float64)
+
+
+def _primal(losses: RowLosses, b: Array, scores: Array) -> float:
+    """P of a model of weights ``b`` (r,) over the span."""
+    return 0.5 * float(b @ b) + float(losses.losses(losses.y * scores).sum())

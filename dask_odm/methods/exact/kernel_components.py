@@ -1,0 +1,211 @@
+"""Rows in parts that are so far apart that a narrow kernel is nothing between them: products within the parts alone.
+
+Where no feature of two parts comes near, every kernel value between them is below `NOTHING`, which float32 does not see
+beside the 1 of a row with itself. A product in float32 leaves them out; one in float64 has them from float32, whose
+rounding of so small numbers float64 does not see. What a product costs falls by the number of parts.
+
+Products are computed by threads of this process even where there are workers: the parts are many small matrices, whose
+products would mostly wait for messages, and a model's bits may not depend on who computed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.blocks import Gram
+from dask_odm.kernels.radial import RBF
+from dask_odm.learning.problem.odm import Operator
+from dask_odm.learning.problem.products import ChosenRows, Products, ReadableProducts, RowProducts, Subset
+from dask_odm.typing import Array
+
+NOTHING = float(np.finfo(np.float32).eps)  # a kernel value of rows that are apart
+ROUNDED = 0.1  # the most that rounding rows to float32 may change the logarithm of a kernel value
+FEATURES = 32  # the most of rows that are looked through: they are held in memory for it
+READ_ROWS = 4096  # at a time
+SLOTS = 8  # along the distance at which rows are apart, in which a feature's values are counted
+PIECES = 256  # the most boxes that rows are cut into
+WORTH = 0.5  # share of the matrix that may be left
+FEW = 64  # rows that are not cut again
+
+
+@dataclass(frozen=True, eq=False)
+class ApartFace:
+    """A face of rows in several parts: the bias, what is within each, and what ``between`` adds, if anything."""
+
+    places: Sequence[Array]
+    faces: Sequence[Operator]
+    bias: float
+    between: Callable[[Array], Array] | None
+
+    @property
+    def n(self) -> int:
+        return sum(map(len, self.places))
+
+    def matvec(self, v: Array) -> Array:
+        """``K @ v``, float64 (n,)."""
+        out = np.full(self.n, self.bias * float(v.sum()))
+        for at, face in zip(self.places, self.faces, strict=True):
+            out[at] += face.matvec(v[at])
+        return out if self.between is None else out + self.between(v)
+
+
+@dataclass(frozen=True, eq=False)
+class ApartProducts:
+    """`Products` of rows whose ``label`` (n,) says which part each is in; parts are apart (see the module)."""
+
+    within: RowProducts  # of the kernel without its bias
+    kernel: Kernel
+    label: Array
+
+    @property
+    def n(self) -> int:
+        return self.within.n
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.within.dtype
+
+    def rows(self, index: Array) -> Array:
+        return self.within.rows(index)
+
+    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+        places = [at for at in self._places(index) if len(at)]
+        if double_precision:
+            faces = [self.within.face(index[at], double_precision=True) for at in places]
+            return ApartFace(places, faces, self.kernel.bias, lambda v: self._between(index, index, v))
+        budget = self.within.budget / max(1.0, sum(float(len(at)) ** 2 for at in places))
+        rows = [ChosenRows(self.within.source, index[at], double_precision) for at in places]
+        grams = [Gram(self.within.kernel, r, int(budget * r.n**2), self.within.threads) for r in rows]
+        return ApartFace(places, grams, self.kernel.bias, None)
+
+    def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
+        out = np.full(len(targets), self.kernel.bias * float(v.sum()))
+        for there, here in zip(self._places(targets), self._places(sources), strict=True):
+            if len(there) and len(here):
+                out[there] += self.within.cross(
+                    targets[there], sources[here], v[here], double_precision=double_precision
+                )
+        return out + self._between(targets, sources, v) if double_precision else out
+
+    def _places(self, index: Array) -> list[Array]:
+        """Where the rows of every part are in ``index``."""
+        label = self.label[index]
+        return [np.flatnonzero(label == part) for part in range(int(self.label.max()) + 1)]
+
+    def _between(self, targets: Array, sources: Array, v: Array) -> Array:
+        """What kernel values between parts add, in float32."""
+        out, label = np.zeros(len(targets)), self.label[sources]
+        for part, there in enumerate(self._places(targets)):
+            others = np.flatnonzero(label != part)
+            if len(there) and len(others):
+                out[there] = self.within.cross(targets[there], sources[others], v[others])
+        return out
+
+
+def labels_of(products: Products) -> Array | None:
+    """The part of every row where products are of rows in parts, else None."""
+    if isinstance(products, ApartProducts):
+        return products.label
+    if isinstance(products, Subset):
+        label = labels_of(products.whole)
+        return None if label is None else label[products.index]
+    return None
+
+
+def parts_of_rows(products: Products) -> list[Array]:
+    """The rows of every part, ascending; all rows where there is but one part."""
+    label = labels_of(products)
+    if label is None:
+        return [np.arange(products.n)]
+    return [np.flatnonzero(label == part) for part in np.unique(label)]
+
+
+def part_products(products: Products, rows: Array) -> Products:
+    """Products of some ``rows``, all of one part, of the kernel without its bias."""
+    if isinstance(products, Subset):
+        return part_products(products.whole, products.index[rows])
+    assert isinstance(products, ApartProducts)
+    return Subset(products.within, rows)
+
+
+def share_of(products: Products) -> float:
+    """Which share of the matrix a product in float32 uses."""
+    if not isinstance(products, ApartProducts):
+        return 1.0
+    shares = np.bincount(products.label) / products.n
+    return float(shares @ shares)
+
+
+def set_apart(products: Products) -> Products:
+    """The same products within the parts that the rows are in, where that leaves half of the matrix out.
+
+    Rows so far from zero, for the kernel's width, that float32 does not tell which are near are left as they are.
+    """
+    if not isinstance(products, ReadableProducts) or not isinstance(products.kernel, RBF):
+        return products
+    here = products.here
+    if not 1 < here.source.shape[1] <= FEATURES:
+        return products
+    X, gamma = _in_float32(here), products.kernel.gamma
+    if not NOTHING * gamma * np.einsum("ij,ij->i", X, X).max() <= ROUNDED:
+        return products
+    label = parts_of(X, np.sqrt(-np.log(NOTHING) / gamma))
+    within = replace(here, kernel=replace(products.kernel, bias=0.0))
+    apart = ApartProducts(within, products.kernel, label)
+    return apart if share_of(apart) <= WORTH else products
+
+
+def _in_float32(products: RowProducts) -> Array:
+    """All rows; those too large for float32 are infinite."""
+    out = np.empty(products.source.shape, np.float32)
+    with np.errstate(over="ignore"):
+        for start in range(0, products.n, READ_ROWS):
+            out[start : start + READ_ROWS] = products.rows(np.arange(start, min(products.n, start + READ_ROWS)))
+    return out
+
+
+def parts_of(X: Array, distance: float) -> Array:
+    """Which part each of the rows ``X`` (n, d) is in, int (n,): no two rows of two parts are as near as ``distance``.
+
+    Rows are cut into boxes where a feature has a gap, and boxes that are near are one part. Finds no parts but such.
+    """
+    if np.linalg.norm(np.ptp(X, axis=0)) < distance:
+        return np.zeros(len(X), np.int64)
+    boxes: list[Array] = []
+    left = [np.arange(len(X))]
+    while left and len(boxes) + len(left) < PIECES:
+        index = left.pop()
+        above = _beyond_gap(X[index], distance / SLOTS)
+        if above is None:
+            boxes.append(index)
+        else:
+            left += [index[~above], index[above]]
+    boxes += left
+    low = np.array([X[index].min(axis=0) for index in boxes])
+    high = np.array([X[index].max(axis=0) for index in boxes])
+    apart = np.maximum(0.0, np.maximum(low[:, None] - high, low - high[:, None]))
+    _, box_part = connected_components((apart**2).sum(axis=2) < distance**2, directed=False)
+    label = np.empty(len(X), np.int64)
+    for index, part in zip(boxes, box_part, strict=True):
+        label[index] = part
+    return label
+
+
+def _beyond_gap(X: Array, slot: float) -> Array | None:
+    """Which rows are above the widest gap of any feature; None where none has a gap of a whole ``slot``."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    widest, best = 0, None
+    for j in np.flatnonzero(high - low > slot) if len(X) > FEW else ():
+        slots = np.minimum((X[:, j] - low[j]) / slot, PIECES).astype(np.int64)
+        filled = np.flatnonzero(np.bincount(slots))
+        gaps = np.diff(filled)
+        if gaps.max(initial=1) > max(1, widest):
+            at = int(np.argmax(gaps))
+            widest, best = int(gaps[at]), slots > filled[at]
+    return best

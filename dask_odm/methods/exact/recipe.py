@@ -1,0 +1,130 @@
+"""Kernels by Newton over all rows, to a certified gap: in this process, or with its products spread over workers."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+
+from dask_odm.errors import InputError
+from dask_odm.learning.leave_one_out import kernel_leverages
+from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.products import Products
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.model_building import finish_kernel, stopped_at
+from dask_odm.learning.training.steps import report_step, rescaling_advised
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import Purpose, TrainingData
+from dask_odm.methods.as_predicted import Claim, held_as_predicted
+from dask_odm.methods.exact.gram_newton import ExactSolution
+from dask_odm.methods.exact.preconditioners import landmark_count
+from dask_odm.methods.exact.solver import ExactState, solve_exact, solver_bytes
+from dask_odm.methods.left_out import attributes_of
+from dask_odm.methods.settings import ODMFit
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+NEWTON = Purpose("Newton", solver_bytes)
+LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False."
+MANY_ENTRIES = 10**10  # of the kernel matrix, in a pass: from here on a fit may take hours
+
+
+def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
+    """Train over all rows; equal ones are made one first."""
+    if fit.kernel.kernel == "linear":
+        raise InputError("solver='exact' is for kernels other than 'linear', which solver='newton' learns exactly.")
+    given = data
+    if fit.kernel.kernel != "precomputed":
+        data = data.merged()
+    _warn_of_entries(data.rows)
+    seen = data.seen_by(fit.kernel)
+    with seen.products(NEWTON) as found:
+        losses = RowLosses(fit.odm, found.y, found.weight)
+        solution = _solve(losses, found.products, data, fit)
+        left = _left_out(losses, found.products, solution, given, data, fit)
+        a, norm = solution.coefficients, float(solution.coefficients @ solution.scores)
+    attributes = left | {
+        "dual_gap_": float(solution.point.gap),
+        "history_": solution.history,
+        "n_iter_": max(1, len(solution.history) - 1),
+    }
+    places = np.arange(len(losses.y))
+    trained = finish_kernel(seen.kernel, seen.scaling, a, places, seen.chosen_places, attributes)
+    trained = replace(trained, warning=_warning(solution, fit))
+    claim = Claim(solution.point.primal, solution.point.dual, 0.5 * norm)
+    return held_as_predicted(trained, claim, seen.kernel, data, fit)
+
+
+def _warn_of_entries(n: int) -> None:
+    """Say what so many rows cost; only who asks for this solver comes here with as many."""
+    entries = n * (n + 1) // 2
+    if entries > MANY_ENTRIES:
+        logger.warning(
+            "solver='exact' with %d rows: each of its passes, a hundred or more, computes %.1e kernel values. It may "
+            "take hours where solver='landmark' takes minutes.",
+            n,
+            entries,
+        )
+
+
+def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFit) -> ExactSolution:
+    """Solve, with checkpoints if they are asked for."""
+    resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
+    require_state(fit, resume is None or _fits(resume, products.n))
+    with rescaling_advised():
+        return solve_exact(
+            losses,
+            products,
+            fit.solver,
+            resume=resume,
+            threads=CPU_COUNT,
+            on_step=report_step,
+            on_state=save,
+        )
+
+
+def _left_out(
+    losses: RowLosses,
+    products: Products,
+    solution: ExactSolution,
+    given: TrainingData,
+    data: TrainingData,
+    fit: ODMFit,
+) -> dict[str, Any]:
+    """Fitted attributes of leaving out each row, where they are wanted."""
+    if not fit.loo:
+        return {}
+    active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
+    data.cluster.require(3 * 8 * active**2, 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
+    pairs = kernel_leverages(losses, products, solution.scores)
+    if not data.in_memory:
+        pairs = _at_all_rows(pairs, data)
+    return attributes_of(fit, given, data, fit.loss(data), pairs)
+
+
+def _at_all_rows(pairs: Array, data: TrainingData) -> Array:
+    """Scores and leverages of the rows that take part, at their places among all rows of a store."""
+    y, weight = data.columns()
+    found = np.zeros((2, len(y)))
+    found[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
+    return found
+
+
+def _fits(state: ExactState, n: int) -> bool:
+    """Whether a state is one of ``n`` rows."""
+    vectors = all(vector.shape == (n,) for vector in (state.coefficients, state.scores, state.stiffness))
+    r = len(state.inner)
+    return vectors and state.inner.shape == (r, r) and 1 <= r <= landmark_count(n)
+
+
+def _warning(solution: ExactSolution, fit: ODMFit) -> str | None:
+    if solution.converged:
+        return None
+    if len(solution.history) > fit.solver.max_iter:
+        advice = f"Increase max_iter ({fit.solver.max_iter} steps), scale the features, or decrease lam."
+    else:
+        advice = "It has stalled: scale the features, decrease lam, or try another kernel width (gamma)."
+    return f"{stopped_at(solution.point.gap, fit.solver.tol)} {advice}"

@@ -1,0 +1,1 @@
+"""Reduced hulls whose rows stay with clients: server and clients exchange sums."""

@@ -1,0 +1,117 @@
+"""Probability vectors with capped entries: where a linear function is least over them, and the nearest one in entropy.
+
+The vectors are e ≥ 0 with Σ e_i = 1 and e_i ≤ c_i / mass, c the weights of rows. Their set is a reduced convex hull's
+(Bennett and Bredensteiner 2000; Crisp and Burges 1999); a mass of 0 leaves the whole hull. A row of weight 2 is a row
+that is there twice. Rows of equal score share what is left for them in proportion to their weights: so a row that is
+there twice is one of weight 2 to the last bit, and neither the order of the rows nor who holds them matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dask_odm.linalg.jit import compiled_in_order
+from dask_odm.typing import Array
+
+MOST_ROUNDS = 200  # of Newton on the projection's factor: it ends after a few, each caps a row more at least
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The e that minimises ``Σ e_i s_i``: ``full · c_i`` below the threshold of the scores, ``tied · c_i`` at it.
+
+    Attributes
+    ----------
+    threshold, full, tied : float
+    """
+
+    threshold: float
+    full: float
+    tied: float
+
+    def entries(self, scores: Array, weight: Array | None) -> Array:
+        """e of rows with ``scores`` (n,) and weights (n,), or None: all 1."""
+        e = np.where(scores < self.threshold, self.full, 0.0)
+        e[scores == self.threshold] = self.tied
+        return e if weight is None else e * weight
+
+
+def cut_at(threshold: float, below: float, tied: float, mass: float) -> Cut:
+    """The cut where rows of total weight ``below`` are below the threshold, and of ``tied`` at it."""
+    full = 1.0 / mass if mass > 0 else 0.0
+    return Cut(threshold, full, max(0.0, 1.0 - full * below) / tied)
+
+
+def cut_scores(scores: Array, weight: Array | None, mass: float) -> Cut:
+    """Where ``Σ e_i s_i`` is least.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n,)
+    weight : ndarray of shape (n,) or None
+        Positive; None: all 1.
+    mass : float
+        At most the sum of weights.
+    """
+    n = len(scores)
+    if weight is None:
+        m = min(int(mass), n - 1)
+        threshold = float(np.partition(scores, m)[m])
+        counts = np.count_nonzero(scores < threshold), np.count_nonzero(scores == threshold)
+        return cut_at(threshold, float(counts[0]), float(counts[1]), mass)
+    order = np.argsort(scores, kind="stable")
+    at = min(int(np.searchsorted(np.cumsum(weight[order]), mass, side="right")), n - 1)
+    threshold = float(scores[order[at]])
+    below = float(weight[scores < threshold].sum())
+    return cut_at(threshold, below, float(weight[scores == threshold].sum()), mass)
+
+
+@compiled_in_order
+def cap_factor(logs: Array, log_caps: Array, start: float) -> float:
+    """log c with ``Σ min(cap_i, c · p_i) = 1``: the projection in relative entropy of p onto capped vectors.
+
+    By Newton on c, whose steps stay below the root after the first one and end there; in logarithms, since nearly all
+    of p may be too small for a float.
+
+    Parameters
+    ----------
+    logs : ndarray of shape (n,)
+        log p, finite.
+    log_caps : ndarray of shape (n,)
+        Their exponentials sum to 1 at least.
+    start : float
+        Where to begin: the factor found last is near.
+    """
+    log_c, before = start, -1
+    for _ in range(MOST_ROUNDS):
+        capped, count, top = 0.0, 0, -np.inf
+        for i in range(logs.size):
+            if logs[i] + log_c >= log_caps[i]:
+                capped += np.exp(log_caps[i])
+                count += 1
+            elif logs[i] > top:
+                top = logs[i]
+        if count == before:
+            break
+        if count == logs.size or capped >= 1.0:
+            if before >= 0:  # no room is left but by rounding
+                break
+            log_c, before = -_log_sum(logs), 0  # the start was far above the root: from below instead
+            continue
+        free = 0.0
+        for i in range(logs.size):
+            if logs[i] + log_c < log_caps[i]:
+                free += np.exp(logs[i] - top)
+        log_c, before = np.log(1.0 - capped) - top - np.log(free), count
+    return log_c
+
+
+@compiled_in_order
+def _log_sum(logs: Array) -> float:
+    top = logs.max()
+    total = 0.0
+    for i in range(logs.size):
+        total += np.exp(logs[i] - top)
+    return top + np.log(total)

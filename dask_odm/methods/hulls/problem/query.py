@@ -1,0 +1,179 @@
+"""What is asked of the rows of two classes for their reduced hulls: totals, scores, points of the hulls, looks.
+
+Tasks carry it to whoever has the rows. `dask_odm.methods.hulls.problem.hulls` asks, and makes bounds of the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import block_rows
+from dask_odm.linalg.jit import frozen
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.methods.hulls.problem.weighted_quantile import Look, Looked, Tally, add_rows, add_totals, score_rows
+from dask_odm.typing import Array
+
+CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Of either class, the positive one first: weights (2,) and weighted sums of the rows (2, d).
+
+    Attributes
+    ----------
+    weight, sums : ndarrays
+    square : float
+        The largest squared norm of a row.
+    """
+
+    weight: Array
+    sums: Array
+    square: float
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.weight + other.weight, self.sums + other.sums, max(self.square, other.square))
+
+    @property
+    def means(self) -> Array:
+        """(2, d)."""
+        return np.asarray(self.sums / self.weight[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class HullQuery:
+    """What is asked of all rows; tasks carry it.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Without a constant feature.
+    positive : int
+        Code of the positive class; other codes are of the negative one, and rows of those below zero are left out.
+    class_weights : tuple of two floats
+        Of the negative and the positive class.
+    """
+
+    features: FeatureMap
+    positive: int = 1
+    class_weights: tuple[float, float] = (1.0, 1.0)
+
+    def totals(self, blocks: Iterable[RowBlock]) -> Totals:
+        """Weights and sums of the classes."""
+        found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
+        for block in blocks:
+            for X, rows in self._dense_pieces(block) if not issparse(block.X) else ():
+                sums = np.zeros((2, self.features.d + 1))
+                numbers = self.positive, np.array(self.class_weights, dtype=np.float64), *self._affine
+                square = add_totals(frozen(X), block.y[rows], block.weight[rows], *numbers, sums)
+                found += Totals(sums[:, -1], sums[:, :-1], square)
+            for X, sign, weight in self.pieces([block]) if issparse(block.X) else ():
+                of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
+                sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
+                square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
+                found += Totals(np.array([each.sum() for each in of_class]), sums, square)
+        return found
+
+    def blocks(self, blocks: Iterable[RowBlock]) -> list[RowBlock]:
+        """The blocks themselves, of rows at hand."""
+        return list(blocks)
+
+    def columns(self, blocks: Iterable[RowBlock]) -> list[Array]:
+        """Sign and weight of every row, (2, n) of each block."""
+        return [np.stack(self._sign_and_weight(block.y, block.weight)) for block in blocks]
+
+    def scores(self, blocks: Iterable[RowBlock], w: Array) -> list[Array]:
+        """``w·x`` of every row, (n,) of each block."""
+        shift, factor = self._affine
+        found, u = [], w * factor
+        for block in blocks:
+            if issparse(block.X):
+                found.append(self.features.scores(self._features_of(block.X), w))
+            else:
+                found.append(np.empty(block.X.shape[0]))
+                score_rows(frozen(self.features.unscaled(block.X)), u, shift, found[-1])
+        return found
+
+    def dense(self, blocks: Iterable[RowBlock]) -> list[Array]:
+        """Features of every block, dense."""
+        return [np.array(self.features.dense(self._features_of(block.X))) for block in blocks]
+
+    def points(self, blocks: Iterable[RowBlock], shares: Sequence[tuple[Array, Array]]) -> Array:
+        """``Σ e_i x_i`` of either class, (2, d), of numbers of its rows, ascending, and their entries.
+
+        Blocks are of rows at hand, one after the other.
+        """
+        total, following = np.zeros((2, self.features.d)), list(blocks)
+        edges = np.array([*(block.first for block in following), following[-1].first + following[-1].X.shape[0]])
+        for k, (numbers, entries) in enumerate(shares):
+            bounds = numbers.searchsorted(edges)
+            for i in np.flatnonzero(bounds[:-1] < bounds[1:]):
+                part, block = slice(bounds[i], bounds[i + 1]), following[i]
+                self._add(block.X, numbers[part] - block.first, entries[part], total[k])
+        return total
+
+    def _add(self, X: Any, rows: Array, entries: Array, total: Array) -> None:
+        """Add some ``rows`` of ``X`` times ``entries`` to a total (d,)."""
+        if issparse(X):
+            total += self.features.weighted_sum(self._features_of(X[rows]), entries)
+        else:
+            add_rows(frozen(self.features.unscaled(X)), rows, entries, *self._affine, total)
+
+    def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
+        """Weights and sums of the rows by their scores, near the thresholds that ``look`` guesses."""
+        shift, factor = self._affine
+        tally = Tally(look, w * factor, shift, factor)
+        for block in blocks:
+            for X, rows in self._dense_pieces(block):
+                tally.add(X, block.y[rows], block.weight[rows], self.positive, self.class_weights)
+        return tally.total()
+
+    @property
+    def _affine(self) -> tuple[Array, Array]:
+        """Shift and factor of the scaling."""
+        scaling, d = self.features.scaling, self.features.d
+        return (np.zeros(d), np.ones(d)) if scaling is None else (scaling.shift, scaling.factor)
+
+    def _dense_pieces(self, block: RowBlock) -> Iterator[tuple[Array, slice]]:
+        """Features of a block before their scaling, a bounded number of rows at a time, and which rows these are."""
+        step = block_rows(self.features.d, block.X)
+        for start in range(0, len(block.y), step):
+            rows = slice(start, start + step)
+            yield self.features.unscaled(block.X[rows]), rows
+
+    def _features_of(self, X: Any) -> Any:
+        return self.features.block(X.astype(np.float64, copy=False))
+
+    def _sign_and_weight(self, y: Array, weight: Array) -> tuple[Array, Array]:
+        negative, positive = self.class_weights
+        sign = np.where(y == self.positive, 1.0, np.where(y >= 0, -1.0, 0.0))
+        factor = np.where(sign > 0, positive, negative)
+        return sign, factor * weight if len(weight) else factor
+
+    def pieces(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, Array, Array]]:
+        """Features of every block in float64, a bounded number of rows at a time, with signs and weights.
+
+        The sign is zero of rows that take no part.
+        """
+        for block in blocks:
+            sign, weight = self._sign_and_weight(block.y, block.weight)
+            sign = np.where(weight > 0, sign, 0.0)
+            step = block_rows(self.features.d, block.X)
+            for start in range(0, len(sign), step):
+                rows = slice(start, start + step)
+                yield self._features_of(block.X[rows]), sign[rows], weight[rows]
+
+    def _squares(self, X: Any) -> Array:
+        """Squared norms of sparse rows."""
+        scaling, squared = self.features.scaling, X.multiply(X).tocsr()
+        if scaling is None:
+            return np.asarray(squared.sum(axis=1)).ravel()
+        factor = scaling.factor**2
+        mixed = X @ (factor * scaling.shift)
+        return np.maximum(squared @ factor - 2.0 * mixed + factor @ scaling.shift**2, 0.0)

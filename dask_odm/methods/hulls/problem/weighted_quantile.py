@@ -1,0 +1,319 @@
+"""The threshold of scores up to which a class's rows use its caps up, found over rows that nobody holds together.
+
+A *look* is one pass: of either class it brings back the weights and weighted sums of the rows by score, below a
+window, in equal bins of it, and above it, with the least and the largest score of each bin. If the threshold is in a
+bin, what is left for its rows to use is shared by all of them: a point of the hull, that is farther than the best one
+by the bin's spread of scores at most. Where that is too far, the bin is the next look's window, until its rows have one
+score: then the point is the best.
+
+The window is known beforehand. A quantile of w·x is homogeneous in w, and its derivative the mean of the rows there,
+which the last look's bin told: it is expected at the product of that mean and the new w, and the window is narrow where
+w moved little. It cannot be beyond a range, since no score moves by more than ‖x‖ ‖Δw‖: where it is not in the window,
+the rest of the range is the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dask_odm.linalg.jit import compiled, frozen
+from dask_odm.methods.hulls.problem.capped_simplex import cut_at
+from dask_odm.typing import Array
+
+BINS = 1024  # the most of a window
+FEWEST_BINS = 64
+BLOCK_ROWS = 256  # whose scores are computed before any is dealt
+LEAST_RANGE = 1e-100
+FAR = float(np.finfo(float).max)  # ends of an empty bin: the compiled loops know no infinity
+ROUNDED = 1e-15  # of a threshold, the spread of scores that is one score but for rounding
+SHARE = 0.1  # of the range: the window about the threshold that is expected
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What the last look tells the next: w (d,), thresholds of signed scores, and the mean signed rows there (2, d)."""
+
+    w: Array
+    thresholds: Array
+    means: Array
+
+    def vector(self) -> Array:
+        """All of it, (3 d + 2,)."""
+        return np.concatenate([self.w, self.thresholds, *self.means])
+
+    @classmethod
+    def of_vector(cls, numbers: Array) -> Known:
+        d = (len(numbers) - 2) // 3
+        return cls(numbers[:d], numbers[d : d + 2], numbers[d + 2 :].reshape(2, d))
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Where a threshold is: between ``start`` and ``stop`` for certain, between ``low`` and ``high`` perhaps."""
+
+    start: float
+    stop: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is looked for: the thresholds of both classes, in so many ``bins`` of their windows."""
+
+    guesses: tuple[Guess, Guess]
+    bins: int
+
+    @classmethod
+    def first(cls, w: Array, scale: float, bins: int, known: Known | None) -> Look:
+        """The first one at ``w`` (d,), by what is known of the last; ``scale`` is the largest norm of a row."""
+        reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), LEAST_RANGE)
+        if known is None:
+            return cls((Guess(-reach, reach, -reach, reach),) * 2, bins)
+        moved = scale * float(np.linalg.norm(w - known.w)) + 1e-6 * reach
+        guesses = []
+        for threshold, expected in zip(known.thresholds.tolist(), (known.means @ w).tolist(), strict=True):
+            start, stop = max(-reach, threshold - moved), min(reach, threshold + moved)
+            if not start < stop:
+                start, stop = -reach, reach
+            low, high = max(start, expected - SHARE * moved), min(stop, expected + SHARE * moved)
+            guesses.append(Guess(start, stop, low, high) if low < high else Guess(start, stop, start, stop))
+        return cls((guesses[0], guesses[1]), bins)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one class.
+
+    Attributes
+    ----------
+    threshold : float
+        Signed.
+    point : ndarray of shape (d,)
+    mean : ndarray of shape (d,)
+        Of the signed rows at the threshold.
+    slack : float
+        By how much ``w·point`` may be above the best of the hull.
+    bin : (low, high)
+        Scores of the rows at the threshold.
+    """
+
+    threshold: float
+    point: Array
+    mean: Array
+    slack: float
+    bin: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLook:
+    """What a look finds of one class.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (bins + 2, d + 1)
+        Weighted sums of the rows below the window, in its bins and above it, not signed, and last their weights.
+    ends : ndarray of shape (2, bins + 2)
+        Least and largest score of all of these.
+    """
+
+    sums: Array
+    ends: Array
+
+    def __add__(self, other: ClassLook) -> ClassLook:
+        ends = np.stack([np.minimum(self.ends[0], other.ends[0]), np.maximum(self.ends[1], other.ends[1])])
+        return ClassLook(self.sums + other.sums, ends)
+
+    def found(self, mass: float, sign: float) -> Found | None:
+        """What the window tells; None if it does not have the threshold."""
+        weights, sums = self.sums[:, -1], self.sums[:, :-1]
+        until = np.cumsum(weights)
+        at = int(np.searchsorted(until, mass, side="right"))
+        if weights[-1] == 0 and at >= len(until) - 1:
+            at = int(np.flatnonzero(weights)[-1])  # all weight is used up, but for rounding
+        if not 0 < at < len(until) - 1:
+            return None
+        (low, high), own = self.ends[:, at].tolist(), float(weights[at])
+        cut = cut_at(low, float(until[at - 1]), own, mass)
+        left = min(1.0, cut.tied * own)  # of all of e, what the bin's rows have
+        used = 0.0 if mass == 0 else min(1.0, left * mass / own)
+        point = cut.full * sums[:at].sum(axis=0) + cut.tied * sums[at]
+        slack = left * (1.0 - used) * (high - low)
+        return Found(low + used * (high - low), point, sign * sums[at] / own, slack, (low, high))
+
+    def elsewhere(self, guess: Guess, mass: float) -> Guess:
+        """The part of the range on the other side of the window, or its neighbourhood where rounding had it wrong."""
+        width = guess.stop - guess.start
+        if self.sums[0, -1] > mass or self.sums[-1, -1] == 0:
+            start, stop = (guess.start if guess.start < guess.low else guess.low - width), guess.low
+        else:
+            start, stop = guess.high, (guess.stop if guess.high < guess.stop else guess.high + width)
+        return Guess(start, stop, start, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """What a look finds, of the positive class and of the negative one."""
+
+    classes: tuple[ClassLook, ClassLook]
+
+    def __add__(self, other: Looked) -> Looked:
+        positive, negative = (mine + its for mine, its in zip(self.classes, other.classes, strict=True))
+        return Looked((positive, negative))
+
+
+@dataclass(eq=False)
+class Tally:
+    """What a look adds up, block by block.
+
+    Parameters
+    ----------
+    look : Look
+    u, shift, factor : ndarrays of shape (d,)
+        The score of a row is ``Σ u (x − shift)``; its features are ``(x − shift) · factor``.
+    """
+
+    look: Look
+    u: Array
+    shift: Array
+    factor: Array
+
+    def __post_init__(self) -> None:
+        bins, d = self.look.bins, len(self.u)
+        self._edges = np.array([[each.low, each.high] for each in self.look.guesses])
+        self._sums, self._ends = np.zeros((2 * (bins + 2), d + 1)), np.empty((2, 2 * (bins + 2)))
+        self._ends[0], self._ends[1] = FAR, -FAR
+
+    def add(self, X: Array, codes: Array, weight: Array, positive: int, class_weights: Sequence[float]) -> None:
+        """Rows ``X`` (n, d) with codes (n,) and weights (n,), or none: all 1; codes below zero take no part."""
+        weights = np.array(class_weights, dtype=np.float64)
+        deal_rows(frozen(X), codes, weight, positive, weights, self.u, self.shift, self._edges, self._sums, self._ends)
+
+    def total(self) -> Looked:
+        """All of it, in scaled features."""
+        self._sums[:, :-1] *= self.factor
+        positive, negative = zip(np.split(self._sums, 2), np.split(self._ends, 2, axis=1), strict=True)
+        return Looked((ClassLook(*positive), ClassLook(*negative)))
+
+
+def bin_count(kept: int, d: int) -> int:
+    """Bins of a window whose sums of ``d`` features take ``kept`` bytes of either class."""
+    return max(FEWEST_BINS, min(BINS, kept // (8 * (d + 3)) - 2))
+
+
+def settle(looked: Looked, look: Look, mass: float, allowed: float) -> tuple[tuple[Found, Found] | None, Look]:
+    """What was found of both classes, best to ``allowed``, or None and how to look next."""
+    found = [each.found(mass, sign) for each, sign in zip(looked.classes, (1.0, -1.0), strict=True)]
+    following = []
+    for each, guess, known in zip(looked.classes, look.guesses, found, strict=True):
+        if known is None:
+            following.append(each.elsewhere(guess, mass))
+        elif 2 * known.slack > max(allowed, ROUNDED * abs(known.threshold)):
+            low, high = known.bin
+            following.append(Guess(guess.start, guess.stop, low, float(np.nextafter(high, np.inf))))
+        else:
+            following.append(guess)
+    positive, negative = found
+    if tuple(following) == look.guesses and positive is not None and negative is not None:
+        return (positive, negative), look
+    return None, Look((following[0], following[1]), look.bins)
+
+
+@compiled
+def deal_rows(
+    X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, u: Array, shift: Array, edges: Array,
+    sums: Array, ends: Array,
+) -> None:  # fmt: skip
+    """Add rows to what a `Tally` has: slots of the positive class, then those of the negative one.
+
+    There are no branches between rows, which are in no order of score: half of them would be foretold wrongly.
+
+    Parameters
+    ----------
+    class_weights : ndarray of shape (2,)
+        Of the negative and the positive class.
+    edges : ndarray of shape (2, 2)
+        The windows.
+    """
+    d, slots = X.shape[1], ends.shape[1] // 2
+    per = (slots - 2) / (edges[:, 1] - edges[:, 0])
+    scores, parts, slot = np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS, dtype=np.int64)
+    for first in range(0, X.shape[0], BLOCK_ROWS):
+        m = min(BLOCK_ROWS, X.shape[0] - first)
+        for r in range(m):
+            s = 0.0
+            for j in range(d):
+                s += (X[first + r, j] - shift[j]) * u[j]
+            scores[r] = s
+        for r in range(m):
+            is_positive = codes[first + r] == positive
+            c = class_weights[1] if is_positive else class_weights[0]
+            if weight.size > 0:
+                c *= weight[first + r]
+            parts[r] = 0.0 if codes[first + r] < 0 else c
+            s = scores[r] if is_positive else -scores[r]
+            low, each = (edges[0, 0], per[0]) if is_positive else (edges[1, 0], per[1])
+            place = min(max((s - low) * each + 1.0, 0.0), slots - 1.0)
+            scores[r], slot[r] = s, int(place) + (0 if is_positive else slots)
+        for r in range(m):
+            c, total, row = parts[r], sums[slot[r]], X[first + r]
+            total[d] += c
+            for j in range(d):
+                total[j] += c * (row[j] - shift[j])
+        for r in range(m):
+            if parts[r] > 0.0:
+                ends[0, slot[r]] = min(ends[0, slot[r]], scores[r])
+                ends[1, slot[r]] = max(ends[1, slot[r]], scores[r])
+
+
+@compiled
+def add_totals(
+    X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, shift: Array, factor: Array, sums: Array
+) -> float:
+    """Add scaled rows to the weighted sums (2, d + 1) of the positive and the negative class, and last their weights.
+
+    Returns
+    -------
+    float
+        The largest squared norm of a row that takes part.
+    """
+    d, largest = X.shape[1], 0.0
+    for i in range(X.shape[0]):
+        if codes[i] < 0:
+            continue
+        k = 0 if codes[i] == positive else 1
+        c = class_weights[1 - k]
+        if weight.size > 0:
+            c *= weight[i]
+        if c == 0.0:
+            continue
+        row, total, square = X[i], sums[k], 0.0
+        for j in range(d):
+            x = (row[j] - shift[j]) * factor[j]
+            total[j] += c * x
+            square += x * x
+        total[d] += c
+        largest = max(largest, square)
+    return largest
+
+
+@compiled
+def score_rows(X: Array, u: Array, shift: Array, scores: Array) -> None:
+    """Scores (n,) of rows less ``shift`` (d,) by weights ``u`` (d,)."""
+    for i in range(scores.size):
+        s = 0.0
+        for j in range(u.size):
+            s += (X[i, j] - shift[j]) * u[j]
+        scores[i] = s
+
+
+@compiled
+def add_rows(X: Array, rows: Array, entries: Array, shift: Array, factor: Array, total: Array) -> None:
+    """Add ``entries`` times the scaled ``rows`` of ``X`` to a total (d,)."""
+    for i in range(rows.size):
+        row, e = X[rows[i]], entries[i]
+        for j in range(total.size):
+            total[j] += e * ((row[j] - shift[j]) * factor[j])

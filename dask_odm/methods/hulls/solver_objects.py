@@ -1,0 +1,88 @@
+"""The solver objects of `SaddleSVC`."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject
+
+_COUNT = [Interval(Integral, 1, None, closed="left")]
+
+
+class MNP(SolverObject):
+    """Wolfe's minimum-norm point: a pass over the rows each iteration.
+
+    Parameters
+    ----------
+    n_landmarks : int, default=1000
+        Rows whose kernel functions span the model of a kernel other than "linear".
+    choice : {"rp", "uniform"}, default="rp"
+        How landmarks are drawn. "rp": by randomly pivoted Cholesky among twenty times as many rows. "uniform": all
+        rows with the same probability.
+
+    References
+    ----------
+    Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
+    """
+
+    word: ClassVar[str] = "mnp"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_landmarks": _COUNT,
+        "choice": [StrOptions({"rp", "uniform"})],
+    }
+
+    def __init__(self, n_landmarks: int = 1000, *, choice: str = "rp") -> None:
+        self.n_landmarks = n_landmarks
+        self.choice = choice
+
+
+class Saddle(SolverObject):
+    """Saddle-SVC and Saddle-DSVC: random blocks of coordinates and multiplicative weights of the rows.
+
+    It takes dense rows, or sparse ones with clients.
+
+    Parameters
+    ----------
+    block_size : int or None, default=None
+        Coordinates that a step moves at a time. None: all of them; the paper's steps move 1.
+    n_clients : int or None, default=None
+        Clients that the rows are dealt to. Rows stay with their clients, on the workers; vectors of features and
+        numbers travel, and ``history_`` counts them. None: 20 over a store that is not read into memory, none
+        otherwise.
+
+    References
+    ----------
+    Jin, Huang, Li: *SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms*, 2017.
+    """
+
+    word: ClassVar[str] = "saddle"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "block_size": [*_COUNT, None],
+        "n_clients": [*_COUNT, None],
+    }
+
+    def __init__(self, block_size: int | None = None, *, n_clients: int | None = None) -> None:
+        self.block_size = block_size
+        self.n_clients = n_clients
+
+
+class Gilbert(SolverObject):
+    """Gilbert's algorithm: a pass over the rows each iteration, and more of them the nearer the hulls are.
+
+    Parameters
+    ----------
+    n_clients : int or None, default=None
+        Clients that the rows are dealt to, as of `Saddle`; None: none.
+    """
+
+    word: ClassVar[str] = "gilbert"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": [*_COUNT, None]}
+
+    def __init__(self, n_clients: int | None = None) -> None:
+        self.n_clients = n_clients
+
+
+HULL_SOLVERS: SolverClasses = (MNP, Saddle, Gilbert)

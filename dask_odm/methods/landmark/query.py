@@ -1,0 +1,422 @@
+"""What is asked of rows about functions in the span of landmarks, block by block, and how its answers are added up.
+
+The module `dask_odm.methods.landmark.problem` says what the sums are for. Kernel values of some rows at a time stay in
+a core's cache; queries of several problems over the same landmarks take them in turns (`add_tiles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
+from itertools import chain
+from operator import add
+from typing import Any
+
+import numpy as np
+from scipy.linalg import blas
+
+from dask_odm.kernels.base import Kernel
+from dask_odm.learning.problem.features import Affine
+from dask_odm.learning.problem.losses import Loss, as_fused
+from dask_odm.learning.problem.nystrom_loops import span_product, span_scores
+from dask_odm.linalg.row_passes import PassBytes, RowBlock
+from dask_odm.methods.landmark.priority_sampling import PrioritySample
+from dask_odm.typing import Array
+
+TILE_BYTES = 512 << 10  # bytes of kernel values that are computed at a time: they stay in the second-level cache
+ACTIVE_ROWS = 512  # rows with a curvature that are multiplied at once
+GROUPS = 16  # of rows in memory, whose sums are added in order
+UNSUPPORTED = 1e-3  # share of its stiffness that a row without a dual variable is drawn by
+
+
+@dataclass(frozen=True, eq=False)
+class SpanSums:
+    """Sums over rows at one α.
+
+    Attributes
+    ----------
+    loss : float
+    dual_image : float64 ndarray of shape (r,)
+        ``Kᵀu``, minus the gradient of the loss.
+    curvatures : tuple
+        Of groups of rows in order, the second derivatives of their losses, block by block as products take them.
+    sample : PrioritySample or None
+        Rows drawn by their curvature.
+    """
+
+    loss: float
+    dual_image: Array
+    curvatures: tuple[Any, ...]
+    sample: PrioritySample | None
+
+    def __add__(self, other: SpanSums) -> SpanSums:
+        sample = None if self.sample is None or other.sample is None else self.sample + other.sample
+        curvatures = self.curvatures + other.curvatures
+        return SpanSums(self.loss + other.loss, self.dual_image + other.dual_image, curvatures, sample)
+
+
+@dataclass(frozen=True, eq=False)
+class SpanRounding:
+    """What rounded kernel values hide at one α: how far sums over rows are from those of float64 values.
+
+    With the dual variables u of the rounded scores, D is that of the span in float64, and so is the gap::
+
+        ½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i
+
+    Attributes
+    ----------
+    dual_image : float64 ndarray of shape (r,)
+        ``Kᵀu`` less that of the rounded values.
+    young : float
+        The second sum, which is 0 for rounded scores f.
+    loss : float
+        The sum of losses less that of the rounded values.
+    """
+
+    dual_image: Array
+    young: float
+    loss: float
+
+    def __add__(self, other: SpanRounding) -> SpanRounding:
+        return SpanRounding(self.dual_image + other.dual_image, self.young + other.young, self.loss + other.loss)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How many rows to sample, and by which seed."""
+
+    size: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows ``first`` and on of others, as the kernel sees them: the X of a block in memory."""
+
+    rows: Any
+    first: int
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows ``start:stop`` of these."""
+        found: Array = self.rows[self.first + start : self.first + stop]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class SpanQuery:
+    """What is asked of rows about the span of landmarks; tasks carry it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    landmarks : ndarray of shape (r, d)
+        In the rows' dtype.
+    loss : Loss
+    scaling : Affine, optional
+        From raw rows, where blocks have an array of these, to those that the kernel sees.
+    streamed : bool
+        Rows are gone after a pass, and sums may travel: rows of a sample are read at once, curvatures packed, and
+        products taken of active rows alone. See `Passes`.
+    double : bool
+        Kernel values are computed in float64 from the same rows; else in their dtype.
+    """
+
+    kernel: Kernel
+    landmarks: Array
+    loss: Loss
+    scaling: Affine | None = None
+    streamed: bool = False
+    double: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_right", "in_float64")}
+
+    @property
+    def r(self) -> int:
+        """Landmarks."""
+        return len(self.landmarks)
+
+    @cached_property
+    def _right(self) -> Any:
+        return self.kernel.pack_right(self.landmarks.astype(self.dtype, copy=False))
+
+    @cached_property
+    def in_float64(self) -> SpanQuery:
+        """The same query with kernel values in float64."""
+        return replace(self, double=True)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of kernel values."""
+        return np.dtype(np.float64) if self.double else self.landmarks.dtype
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows whose kernel values are computed at a time."""
+        return tile_rows(self.r, self.dtype.itemsize)
+
+    def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
+        """Loss, dual image, curvatures and a sample, if one is to be drawn, at ``a``."""
+        running = RunningSums(self, a, draw)
+        for block in blocks:
+            add_tiles([running], [block])
+        return running.result()
+
+    def product(
+        self, blocks: Iterable[RowBlock], p: Array, curvatures: Sequence[Array], so_far: Array | None = None
+    ) -> Array:
+        """``Kᵀ (c ∘ K p)`` over the blocks, with what `sums` had of their curvatures.
+
+        Here and below, ``so_far`` is what blocks before these gave: it goes on from there.
+        """
+        out = np.zeros(self.r) if so_far is None else so_far
+        for block, curvature in zip(blocks, curvatures, strict=True):
+            if self.streamed:
+                self._add_active(block, self.loss.unpack(curvature, block.y, block.weight), p, out)
+            elif block.values is not None:
+                span_product(block.values, curvature, p, out)
+            else:
+                self._add_tiles(block, curvature, p, out)
+        return out
+
+    def rounding(self, blocks: Iterable[RowBlock], a: Array) -> SpanRounding:
+        """What the query's kernel values hide at ``a``, of rows drawn by their curvature and weighed as drawn."""
+        total = SpanRounding(np.zeros(self.r), 0.0, 0.0)
+        buffer = np.empty((self.tile_rows, self.r))
+        for block in blocks:
+            for rows, K in self._tiles(block):
+                exact_K = self.in_float64._tile(self._read(block, rows), buffer)
+                total += self._hidden(K, exact_K, block.y[rows], block.weight[rows], a)
+        return total
+
+    def _hidden(self, K: Array, exact_K: Array, y: Array, weight: Array, a: Array) -> SpanRounding:
+        """`rounding` of some rows."""
+        scores, exact = K @ a, exact_K @ a
+        curvature = self.loss.evaluate(scores, y, weight)[2]
+        # a row above the band was drawn by less than its stiffness
+        weight = weight * np.divide(weight, curvature, out=np.ones_like(weight), where=curvature > 0)
+        loss, dual, _ = self.loss.evaluate(scores, y, weight)
+        more = self.loss.evaluate(exact, y, weight)[0] - loss
+        return SpanRounding((exact_K - K).T @ dual, more + float(dual @ (exact - scores)), more)
+
+    def slopes(
+        self, blocks: Iterable[RowBlock], a: Array, direction: Array, steps: Array, so_far: Array | None = None
+    ) -> Array:
+        """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
+        total = np.zeros(len(steps)) if so_far is None else so_far
+        for block in blocks:
+            for rows, K in self._tiles(block):
+                scores, change = np.empty(len(K)), np.empty(len(K))
+                span_scores(K, a, scores)
+                span_scores(K, direction, change)
+                total += self.loss.slopes(scores, change, block.y[rows], block.weight[rows], steps)
+        return total
+
+    def support(
+        self, blocks: Iterable[RowBlock], a: Array, draw: Draw, so_far: PrioritySample | None = None
+    ) -> PrioritySample:
+        """Rows drawn by their `chances` at ``a``."""
+        drawn = (self._draw(block, self._chances(block, a), draw) for block in blocks)
+        return reduce(add, drawn if so_far is None else chain([so_far], drawn))
+
+    def chances(self, blocks: Iterable[RowBlock], a: Array) -> tuple[Array, ...]:
+        """Every row's dual variable |u| at ``a``, and next to nothing for those without one, block by block."""
+        return tuple(self._chances(block, a) for block in blocks)
+
+    def hessian(self, blocks: Iterable[RowBlock], a: Array, so_far: Array | None = None) -> Array:
+        """``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
+        total = np.zeros((self.r, self.r)) if so_far is None else so_far
+        for block in blocks:
+            for _, K, c in self._active(block, a, np.empty(len(block.y))):
+                scaled = np.sqrt(c[:, None]) * K  # float64, as the sum is
+                total += scaled.T @ scaled
+        return total
+
+    def leverages(
+        self, blocks: Iterable[RowBlock], a: Array, inverse: Array, so_far: list[Array] | None = None
+    ) -> list[Array]:
+        """Scores of the rows at ``a`` and, of those with a curvature, ``‖inverse · k‖²``: a list of (2, n) arrays.
+
+        ``inverse`` (r, r) is lower triangular.
+        """
+        found, multiply = so_far or [], blas.strmm if inverse.dtype == np.float32 else blas.dtrmm
+        for block in blocks:
+            pair = np.zeros((2, len(block.y)))
+            for active, K, _ in self._active(block, a, pair[0]):
+                # K · inverseᵀ, of which half is zero
+                white = multiply(1.0, inverse.T, K.astype(inverse.dtype, copy=False).T, trans_a=1, overwrite_b=1).T
+                pair[1, active] = np.einsum("ij,ij->i", white, white)
+            found.append(pair)
+        return found
+
+    def _active(self, block: RowBlock, a: Array, scores: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """Places, kernel values and second derivatives of the rows that have one; sets ``scores`` (n,) of all at ``a``.
+
+        Many rows at a time, since products of few are slow.
+        """
+        held, count = list[tuple[Array, Array, Array]](), 0
+        for rows, K in self._tiles(block):
+            span_scores(K, a, scores[rows])
+            curvature = self.loss.evaluate(scores[rows], block.y[rows], block.weight[rows])[2]
+            active = np.flatnonzero(curvature)
+            held.append((rows.start + active, K[active], curvature[active]))
+            count += len(active)
+            if count >= ACTIVE_ROWS or rows.stop == len(block.y):
+                places, values, curvatures = (np.concatenate(each) for each in zip(*held, strict=True))
+                yield places, values, curvatures
+                held, count = [], 0
+
+    def fill(self, block: RowBlock) -> None:
+        """Compute the values that ``block`` is to keep."""
+        assert block.values is not None
+        for start in range(0, len(block.y), self.tile_rows):
+            rows = slice(start, min(len(block.y), start + self.tile_rows))
+            self._tile(self._read(block, rows), block.values[rows])
+
+    def _add_sums(
+        self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
+    ) -> float:
+        """``total`` and the loss of rows of kernel values ``K``; adds to ``dual_image``, sets ``curvature``."""
+        fused = as_fused(self.loss)
+        if fused is not None:
+            return fused.span_sums(K, y, weight, a, dual_image, curvature, total)
+        scores = np.empty(len(K))
+        span_scores(K, a, scores)
+        loss, dual, curvature[:] = self.loss.evaluate(scores, y, weight)
+        dual_image += K.T @ dual
+        return total + loss
+
+    def _add_active(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
+        """To a product, its active rows."""
+        active, buffer, step = np.flatnonzero(curvature), self._buffer(), self.tile_rows
+        for i in range(0, len(active), step):
+            rows = active[i : i + step]
+            span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
+
+    def _add_tiles(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
+        """To a product, the tiles that would be kept, if there were memory: BLAS rounds a row by its place in one."""
+        buffer, step = self._buffer(), self.tile_rows
+        for start in range(0, len(block.y), step):
+            rows = slice(start, min(len(block.y), start + step))
+            if curvature[rows].any():
+                span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
+
+    def _chances(self, block: RowBlock, a: Array) -> Array:
+        """`chances` of one block."""
+        chances = np.empty(len(block.y))
+        for rows, K in self._tiles(block):
+            y, weight, scores = block.y[rows], block.weight[rows], np.empty(len(K))
+            span_scores(K, a, scores)
+            _, dual, _ = self.loss.evaluate(scores, y, weight)
+            chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
+        return chances
+
+    def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
+        """Of the rows of a block, by their ``weight``."""
+        return PrioritySample.draw(weight, block.y, block.first, partial(self._read, block), draw.size, draw.seed)
+
+    def _read(self, block: RowBlock, rows: slice | Array) -> Array:
+        """Some rows of a block as the kernel sees them."""
+        if isinstance(block.X, RowRange):
+            assert isinstance(rows, slice)
+            return block.X.read(rows.start, rows.stop)
+        X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
+        return X if self.scaling is None else self.scaling(X)
+
+    def _buffer(self) -> Array:
+        """Where a tile is computed."""
+        return np.empty((self.tile_rows, self.r), self.dtype)
+
+    def _tile(self, X: Array, out: Array) -> Array:
+        """Kernel values of rows ``X`` (n, d) as the kernel sees them, in the front of ``out``."""
+        left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
+        return self.kernel.tile_packed(left, self._right, out[: len(X)])
+
+    def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
+        """Kernel values of a block, some rows at a time, in the same memory; where they are kept, all if ``whole``."""
+        n, kept = len(block.y), block.values
+        if whole and kept is not None:
+            yield slice(0, n), kept
+            return
+        buffer = self._buffer() if kept is None else kept
+        for start in range(0, n, self.tile_rows):
+            rows = slice(start, min(n, start + self.tile_rows))
+            yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
+
+
+class RunningSums:
+    """`SpanQuery.sums` as they are added up, block by block and tile by tile.
+
+    Parameters
+    ----------
+    query : SpanQuery
+    a : ndarray of shape (r,)
+    draw : Draw or None
+    """
+
+    def __init__(self, query: SpanQuery, a: Array, draw: Draw | None) -> None:
+        self.query, self._a, self._draw = query, a, draw
+        self._loss, self._dual_image, self._curvatures = 0.0, np.zeros(query.r), list[Array]()
+        self._sample: PrioritySample | None = None
+        self._curvature = np.empty(0)
+
+    def begin(self, block: RowBlock) -> None:
+        """Rows of another block come."""
+        self._curvature = np.empty(len(block.y))
+
+    def add(self, block: RowBlock, rows: slice, K: Array) -> None:
+        """The next ``rows`` of the block, with their kernel values."""
+        y, weight, curvature = block.y[rows], block.weight[rows], self._curvature[rows]
+        self._loss = self.query._add_sums(K, y, weight, self._a, self._dual_image, curvature, self._loss)
+
+    def end(self, block: RowBlock) -> None:
+        """All rows of the block were added."""
+        query, curvature = self.query, self._curvature
+        packed = query.loss.pack(curvature, block.y, block.weight) if query.streamed else curvature
+        self._curvatures.append(packed)
+        if self._draw is not None:
+            drawn = query._draw(block, curvature, self._draw)
+            self._sample = drawn if self._sample is None else self._sample + drawn
+
+    def result(self) -> SpanSums:
+        """The sums over all blocks."""
+        return SpanSums(self._loss, self._dual_image, (self._curvatures,), self._sample)
+
+
+def add_tiles(sums: Sequence[RunningSums], blocks: Sequence[RowBlock]) -> None:
+    """Add to each of ``sums`` its block: the same rows, whose kernel values at the same landmarks are computed once."""
+    for each, block in zip(sums, blocks, strict=True):
+        each.begin(block)
+    for rows, K in sums[0].query._tiles(blocks[0], whole=True):
+        for each, block in zip(sums, blocks, strict=True):
+            each.add(block, rows, K)
+    for each, block in zip(sums, blocks, strict=True):
+        each.end(block)
+
+
+def tile_rows(r: int, itemsize: int) -> int:
+    """Rows whose values at ``r`` landmarks are computed at a time."""
+    return max(16, TILE_BYTES // (r * itemsize) // 4 * 4)
+
+
+def drawn_bytes(d: int, itemsize: int) -> int:
+    """Bytes of a row of ``d`` features that is drawn."""
+    return itemsize * d + 24
+
+
+def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
+    """What a task of a pass over streamed rows holds, for ``r`` landmarks, where it draws so many rows."""
+    row = drawn_bytes(d, itemsize)
+    work = 3 * r * d * 8 + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
+    return PassBytes(8 * r + 2 * draw_size * row, 40, work)
+
+
+def active_bytes(r: int) -> int:
+    """Bytes of the rows with a curvature that a thread multiplies at once: gathered, joined, scaled."""
+    return 4 * 8 * ACTIVE_ROWS * r
+
+
+def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
+    """Bytes a thread computes in, of ``n`` rows of ``d`` features in memory: rows read and packed, values."""
+    return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize

@@ -1,0 +1,305 @@
+"""Kernels by Newton over the span of landmarks, O(n r) a pass, wherever the rows are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+
+from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.passes import StorePasses
+from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import choose
+from dask_odm.learning.leave_one_out import span_leverages
+from dask_odm.learning.machines import Joined, joined_attributes, trained_machines
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.kernel_products import require_memory
+from dask_odm.learning.training.model_building import stopped_at
+from dask_odm.learning.training.recipe import Together
+from dask_odm.learning.training.steps import report_step, rescaling_advised
+from dask_odm.learning.training.trained import Trained, require_finite_solution
+from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
+from dask_odm.linalg.row_passes import PassBytes
+from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.as_predicted import Claim, held_as_predicted
+from dask_odm.methods.landmark.certificate import certified, is_cheap
+from dask_odm.methods.landmark.problem import SpanProblem
+from dask_odm.methods.landmark.query import TILE_BYTES, SpanSums, active_bytes, span_pass_bytes, tile_bytes
+from dask_odm.methods.landmark.sketch import SKETCH
+from dask_odm.methods.landmark.solver import (
+    LandmarkState,
+    carried_over,
+    rough_solution,
+    solve_landmark,
+    start_rows,
+    with_support,
+)
+from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
+from dask_odm.methods.settings import ODMFit
+from dask_odm.models.kernel import KernelModel
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have at the landmarks
+CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
+ADVICE = "Use a smaller n_landmarks, or more memory."
+PIVOT_ROWS = 20  # candidate rows per landmark
+AT_ONCE = 16  # the most machines that share their passes over a store: each keeps a preconditioner in this process
+OBJECTIVE = ("objective",)  # of the records of a fit, what is of the model itself: their gaps are within the span
+FEW = 4  # a fit begins with one landmark in so many
+
+Spanned = Callable[..., SpanProblem]
+SpanSolution = PrimalSolution[SpanSums]
+
+
+def landmark_values(rows: int, fit: ODMFit) -> int:
+    """Kernel values of so many rows at the landmarks."""
+    return rows * min(rows, fit.n_landmarks)
+
+
+def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
+    """Train over the span of landmarks; equal rows in memory are made one first."""
+    _check(fit)
+    began, given = time.perf_counter(), data
+    data = data.merged()
+    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
+    count = _count(data.rows, fit)
+    spare = here.memory - _require(here, count, data, fit)
+    seen = data.seen_by(fit.kernel)
+    with single_threaded_blas, rescaling_advised():
+        loss, choosing = fit.loss(data), _choosing(fit, count, data.rows)
+        pool = seen.pivots(choosing["count"], choosing["method"])
+        draws = max(start_rows(data.rows, count), SKETCH * count)
+
+        def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
+            return seen.span(landmarks, loss, spare if keep else 0, draws)
+
+        logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
+        chosen = choose(seen.kernel, pool, **choosing)
+        landmarks, solution, span = _solve(chosen, spanned, data, count, spare, fit, began)
+        left = _left_out(span, landmarks, solution.x, given, data, fit)
+        del span
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        claim = _claim(seen, landmarks, solution.x, fit)
+    trained = _finish(seen, landmarks, raw, numbers, solution, claim, fit)
+    trained.attributes.update(left)
+    return trained if claim is None else held_as_predicted(trained, claim, seen.kernel, data, fit, OBJECTIVE)
+
+
+def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
+    """Train all machines of many classes over the span of the same landmarks, drawn once among the rows of all."""
+    _check(fit)
+    data = data.merged()
+    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
+    count = _count(data.rows, fit)
+    spare = here.memory - _require(here, count, data, fit, data.pair_bytes() if pairs else 0)
+    join = Joined(pairs, joined_attributes)
+    with single_threaded_blas, rescaling_advised():
+        train = _over_shared_landmarks(data, count, spare, fit)
+        for trained in trained_machines(train, data, fit, machines, machines_at_once(data, fit)):
+            join.add(trained)
+    return join.trained()
+
+
+def _over_shared_landmarks(
+    data: TrainingData, count: int, memory: int, fit: ODMFit
+) -> Callable[[TrainingData, ODMFit], Trained]:
+    """What trains a machine over landmarks that are chosen once, among the rows of all machines."""
+    method = "uniform" if fit.choice == "support" else fit.choice
+    whole, choosing = data.seen_by(fit.kernel), _choosing(replace(fit, choice=method), count, data.rows)
+    landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
+    raw, numbers = whole.chosen_pivots(landmarks.index)
+
+    def train(own: TrainingData, fit: ODMFit) -> Trained:
+        return _machine(own, landmarks, raw, numbers, memory, replace(fit, choice=method))
+
+    return train
+
+
+def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
+    """Machines that share their passes over a store: as many as fit the workers and this process."""
+    if data.in_memory or fit.certify:
+        return 1
+    count = _count(data.rows, fit)
+    passes, draws = data.passes(count), max(start_rows(data.rows, count), SKETCH * count)
+    assert isinstance(passes, StorePasses)
+    one = span_pass_bytes(count, data.features, data.dtype.itemsize, draws)
+    sums = max(one.sums, 8 * count**2 * fit.loo)
+    here = Cluster.local(fit.run.memory_limit).memory // solver_bytes(count, data.features, data.rows, 8)
+    each = [PassBytes(m * sums, m * one.row, m * one.work) for m in range(1, min(AT_ONCE, here) + 1)]
+    return max(1, sum(map(passes.fits, each)))
+
+
+def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array, memory: int, fit: ODMFit) -> Trained:
+    """One machine, over the span of landmarks that may be no rows of its own."""
+    seen, loss = data.seen_by(fit.kernel), fit.loss(data)
+    count = len(landmarks)
+    draws = max(start_rows(data.rows, count), SKETCH * count)
+
+    def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
+        return seen.span(landmarks, loss, memory if keep else 0, draws)
+
+    _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
+    return _finish(seen, landmarks, raw, numbers, solution, None, fit)
+
+
+def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
+    """Whether all machines share their landmarks: not where each is certified or leaves out rows of its own."""
+    return not (fit.certify or fit.loo)
+
+
+AT_LANDMARKS = Together(train_machines_at_landmarks, _one_set)
+
+
+def _check(fit: ODMFit) -> None:
+    if fit.kernel.kernel == "precomputed":
+        raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='exact'.")
+    if fit.kernel.kernel == "linear":
+        raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
+
+
+def _count(rows: int, fit: ODMFit) -> int:
+    """Landmarks among so many rows."""
+    if fit.n_landmarks > rows:
+        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.n_landmarks, rows)
+    return min(rows, fit.n_landmarks)
+
+
+def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
+    """Bytes that Newton, and ``more``, take here; MemoryLimitError where they, or a certificate after, do not fit."""
+    left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
+    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
+    needed += more
+    here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
+    if fit.certify:  # told now, not after the fit
+        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
+    return needed
+
+
+def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
+    """How the landmarks are chosen that a fit begins with."""
+    if _by_support(fit, count, n):
+        return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
+    method = "uniform" if fit.choice == "support" else fit.choice
+    # by their residual among so many rows that a pass costs no more than Newton's
+    return {"method": method, "seed": fit.run.seed, "count": count, "rows": PIVOT_ROWS * count}
+
+
+def _by_support(fit: ODMFit, count: int, n: int) -> bool:
+    """Whether landmarks are added by what the first of them leave to be done; not where every row is one."""
+    return fit.choice == "support" and count < n
+
+
+def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
+    """About what Newton over ``r`` landmarks of ``d`` features holds besides ``n`` rows and their vectors."""
+    start = start_rows(n, r)
+    sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it comes and as it is put together
+    few = r // FEW + 1
+    tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
+    # the Gram matrix, its factor and what made it; the preconditioner, its parts and the values they are made of
+    return sample + tiles + 8 * ((10 + SKETCH) * r * r + (SKETCH + 4) * r * d)
+
+
+def _solve(
+    chosen: Landmarks, spanned: Spanned, data: TrainingData, count: int, memory: int, fit: ODMFit, began: float
+) -> tuple[Landmarks, SpanSolution, SpanProblem]:
+    """All landmarks, the ``chosen`` ones if no more are to come, Newton's solution over them, and their span.
+
+    ``spanned`` gives the span of landmarks over the rows; of a few of them a sample's solution is learned first, to
+    start from, and to tell which rows have a dual variable.
+    """
+    n, seed = data.rows, fit.run.seed
+    size = start_rows(n, count)
+    resume, save = open_steps("landmark", data.fingerprint, fit, LandmarkState)
+    landmarks, start, by_support = chosen, np.zeros(len(chosen)), _by_support(fit, count, n)
+    if by_support or (resume is None and 2 * size < n):
+        few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
+        rough = spanned(few, keep=2 * size >= n)  # else values are read but twice: computed sooner than kept
+        a = rough_solution(rough, few, n, size, seed, memory, CPU_COUNT)
+        landmarks = with_support(rough, few, a, count, seed) if by_support else chosen
+        start = carried_over(few, a, landmarks)
+        del rough
+    require_state(fit, resume is None or _fits(resume, len(landmarks)))
+    span = spanned(landmarks, keep=True)
+    solution = solve_landmark(
+        span,
+        landmarks,
+        start,
+        tol=fit.solver.tol,
+        max_iter=fit.solver.max_iter,
+        seed=seed,
+        threads=CPU_COUNT,
+        began=began,
+        resume=resume,
+        on_step=report_step,
+        on_state=save,
+    )
+    return landmarks, solution, span
+
+
+def _left_out(
+    span: SpanProblem, landmarks: Landmarks, a: Array, given: TrainingData, data: TrainingData, fit: ODMFit
+) -> dict[str, Any]:
+    """Fitted attributes of leaving out each row, where they are wanted."""
+    if not fit.loo:
+        return {}
+    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES + active_bytes(len(landmarks)))
+    data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
+    return attributes_of(fit, given, data, fit.loss(data), span_leverages(span, landmarks.gram, a))
+
+
+def _fits(state: LandmarkState, r: int) -> bool:
+    """Whether a state is one of ``r`` landmarks."""
+    shaped = state.a.shape == (r,) and state.sketched.shape in ((0,), (r,))
+    return shaped and min(state.drawn, state.steps) >= 0
+
+
+def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
+    """What is known of the gap for the kernel itself: asked for, or for next to nothing where rows are in memory."""
+    data = seen.data
+    if not fit.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
+        return None
+    try:
+        with seen.products(CERTIFICATE) as found:
+            losses, places = RowLosses(fit.odm, found.y, found.weight), seen.places(landmarks.index)
+            return certified(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
+    except MemoryLimitError:
+        if fit.certify:
+            raise
+        return None  # it was not asked for
+
+
+def _finish(
+    seen: KernelData,
+    landmarks: Landmarks,
+    raw: Any,
+    numbers: Array,
+    solution: SpanSolution,
+    claim: Claim | None,
+    fit: ODMFit,
+) -> Trained:
+    """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
+    a, kernel = solution.x, landmarks.kernel
+    require_finite_solution(a, solution.gap)
+    intercept = np.array([kernel.bias * float(a.sum())])
+    model = KernelModel(replace(kernel, bias=0.0), seen.scaling, raw, a[None], intercept)
+    attributes = {
+        "support_": numbers,
+        "dual_gap_": float("nan") if claim is None else claim.gap,
+        "history_": solution.history,
+        "n_iter_": max(1, solution.steps),
+    }
+    warning = None
+    if not solution.converged:
+        over = stopped_at(solution.gap, fit.solver.tol).replace(", above", " over the span of the landmarks, above")
+        warning = f"{over} Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
+    return Trained(model, attributes, warning)

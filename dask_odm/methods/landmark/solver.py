@@ -1,0 +1,310 @@
+"""Newton on the primal over the span of landmarks, for kernels: O(n r) a pass instead of O(n²).
+
+A step solves ``(G + Kᵀ diag(c) K) Δ = −∇P`` by conjugate gradients, preconditioned by the same matrix summed over
+a sample of the active rows only, drawn in proportion to their curvature c. Four to six steps from zero; unit steps,
+and an exact line search where one does not lower P; a short step is followed by a new preconditioner. Sums are in
+float64 from the start: where P ceases to fall, the run ends. The rows themselves are the `SpanProblem`'s.
+
+Where landmarks are nearly dependent and λ is large, sums in their coefficients α lose the small eigenvalues of G. The
+sketch notices (`SketchedHessian.whitened`), and the step is then solved in the coordinates ``β = Lᵀα``, ``G = LLᵀ``,
+of an orthonormal basis: ``(1 + L⁻¹ Kᵀ diag(c) K L⁻ᵀ) Δβ = −L⁻¹∇P``, from the same kernel values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import blas, solve_triangular
+
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
+from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.linalg.krylov import conjugate_gradients
+from dask_odm.methods.landmark.priority_sampling import PrioritySample
+from dask_odm.methods.landmark.problem import SpanProblem
+from dask_odm.methods.landmark.query import Draw, SpanSums
+from dask_odm.methods.landmark.sketch import SKETCH, SketchedHessian, solve_factored, times_symmetric
+from dask_odm.typing import Array
+
+TIRED = 15  # products of a system after which the preconditioner is made anew
+SHORT = 0.1  # share of a step: where P falls for less, the preconditioner is made anew, too
+MOST_PRODUCTS = 300  # of one system
+START_TOL = 1.0  # the gap that a sample's problem is solved to: its rows are few enough to be wrong by as much
+START_STEPS = 20  # the most steps of it
+ROUNDING = 1e-13  # share of P: a step that gains less has come to the end of float64
+FORCING = 0.1  # the largest share of the gradient that conjugate gradients may leave
+
+SpanIterate = Iterate[SpanSums]
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkState:
+    """Where a run stands after a step: all that it takes to go on from there.
+
+    Attributes
+    ----------
+    a : ndarray of shape (r,)
+    sketched : ndarray of shape (r,), or empty
+        The coefficients that the preconditioner was made at, from rows drawn in pass ``drawn``.
+    double_precision : bool
+        Whether passes are in float64 by now.
+    drawn, steps : int
+    history : list of dict
+    """
+
+    a: Array
+    sketched: Array
+    double_precision: bool
+    drawn: int
+    steps: int
+    history: list[Record]
+
+
+def solve_landmark(
+    span: SpanProblem,
+    landmarks: Landmarks,
+    a: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    seed: int,
+    threads: int = 1,
+    confirm: bool = True,
+    began: float | None = None,
+    resume: LandmarkState | None = None,
+    on_step: OnStep = lambda record: None,
+    on_state: Callable[[LandmarkState], object] = lambda state: None,
+) -> PrimalSolution[SpanSums]:
+    """Minimise P over the span, from coefficients ``a`` (r,), until the gap over the span is at most ``tol`` of P.
+
+    Parameters
+    ----------
+    span : SpanProblem
+    landmarks : Landmarks
+        Independent ones.
+    a : ndarray of shape (r,)
+    tol : float
+    max_iter : int
+        Most steps.
+    seed : int
+        Of the samples that preconditioners are made of.
+    threads : int
+        For making them; no bit depends on it.
+    confirm : bool
+        Hold the gap against float64; a solution that is only a start needs no such look.
+    began : float, optional
+        What `time.perf_counter` said when the seconds of the records began; now without.
+    resume : LandmarkState, optional
+        Go on from there, instead of ``a``.
+    on_step : callable
+        Told of every pass of value and gradient: iteration, gap, objective, passes so far, seconds so far.
+    on_state : callable
+        Given the state after every step.
+    """
+    newton = _SpanNewton(span, landmarks, tol, seed, threads, confirm, StepLog(on_step, began), on_state)
+    if resume is not None:
+        newton.resume(resume)
+        a = resume.a
+    return replace(newton.run(a, max_iter), sums=None)  # they are as large as the rows' curvatures and a sample
+
+
+class _SpanNewton(Newton[SpanSums]):
+    def __init__(
+        self,
+        span: SpanProblem,
+        landmarks: Landmarks,
+        tol: float,
+        seed: int,
+        threads: int,
+        confirm: bool,
+        log: StepLog,
+        on_state: Callable[[LandmarkState], object],
+    ) -> None:
+        super().__init__(tol, log)
+        self._span, self._landmarks, self._seed, self._on_state = span, landmarks, seed, on_state
+        self._tired, self._sketched, self._drawn = True, np.empty(0), 0
+        self._confirm = confirm
+        self._sample: PrioritySample | None = None  # that the preconditioner was made of
+        self._sketch = SketchedHessian(landmarks, threads)
+
+    def resume(self, state: LandmarkState) -> None:
+        self.take_up(state.history, state.steps)
+        if state.double_precision:
+            self._span = self._span.in_float64()
+        if len(state.sketched):
+            self._make_sketch(self.look(state.sketched, state.drawn, None))
+            self._tired = False
+
+    def save(self, at: SpanIterate) -> None:
+        made = np.empty(0) if self._tired else self._sketched
+        self._on_state(LandmarkState(at.x, made, self._double, self._drawn, self.steps, list(self.log.history)))
+
+    @property
+    def _double(self) -> bool:
+        """Whether kernel values are in float64."""
+        return self._span.query.dtype == np.float64
+
+    def look(self, x: Array, number: int, known: SpanSums | None) -> SpanIterate:
+        """The pass, with a sample of the rows if the next step needs one."""
+        draw = None
+        if self._tired:
+            seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+            draw = Draw(SKETCH * len(self._landmarks), seed)
+        sums = self._span.sums(x, draw) if known is None else known
+        return Iterate.of(x, self._landmarks.gram @ x, sums, number, self._whitened)
+
+    def _whitened(self, gradient: Array) -> Array:
+        return np.asarray(solve_triangular(self._landmarks.factor, gradient, lower=True, check_finite=False))
+
+    def _make_sketch(self, at: SpanIterate) -> None:
+        """Of the sample that was drawn at ``at``."""
+        assert at.sums.sample is not None
+        self._sample = at.sums.sample
+        self._sketch.make(self._sample)
+        self._sketched, self._drawn = at.x, at.number
+
+    def direction(self, at: SpanIterate) -> Array:
+        if self._tired:
+            self._make_sketch(at)
+        x, products = self._whitened_step(at) if self._sketch.whitened else self._plain_step(at)
+        self.passes += products
+        self._tired = products >= TIRED
+        return x
+
+    def _plain_step(self, at: SpanIterate) -> tuple[Array, int]:
+        """By conjugate gradients in the coefficients of the landmarks."""
+        return conjugate_gradients(
+            lambda p: times_symmetric(self._landmarks.gram, p) + self._span.product(at.sums, p),
+            -at.gradient,
+            self._sketch.solve,
+            most=MOST_PRODUCTS,
+            forcing=_forcing(at),
+        )
+
+    def _whitened_step(self, at: SpanIterate) -> tuple[Array, int]:
+        """In the coordinates ``Lᵀα`` of an orthonormal basis."""
+        factor = self._landmarks.factor
+
+        def coefficients(p: Array) -> Array:
+            return np.asarray(blas.dtrsv(factor, p, lower=1, trans=1))
+
+        step, products = conjugate_gradients(
+            lambda p: p + blas.dtrsv(factor, self._span.product(at.sums, coefficients(p)), lower=1),
+            -blas.dtrsv(factor, at.gradient, lower=1),
+            self._sketch.solve,
+            most=MOST_PRODUCTS,
+            forcing=_forcing(at),
+        )
+        return coefficients(step), products
+
+    def _length(self, at: SpanIterate, direction: Array, slope: float) -> float:
+        length = super()._length(at, direction, slope)
+        # the curvatures that the preconditioner was made of are far from those that this step met
+        self._tired = self._tired or length < SHORT
+        return length
+
+    def gram_times(self, v: Array) -> Array:
+        return self._landmarks.gram @ v
+
+    def loss_slopes(self, at: SpanIterate, direction: Array, steps: Array) -> Array:
+        return self._span.slopes(at.x, direction, steps)
+
+    def rounds(self, at: SpanIterate, after: SpanIterate, slope: float) -> bool:
+        return after.gap <= self.tol
+
+    def accepted(self, at: SpanIterate, after: SpanIterate) -> SpanIterate:
+        self.stuck = not after.primal < at.primal - ROUNDING * at.primal and after.gap > 0.5 * at.gap
+        return at if self.stuck else after
+
+    def confirmed(self, at: SpanIterate) -> SpanIterate:
+        """The same coefficients, with a gap that float64 stands for.
+
+        It is enlarged by what a sample of the rows shows that float32 may hide. Where that is more than ``tol`` leaves
+        room for, all passes are in float64 from here on.
+        """
+        sample = self._sample if at.sums.sample is None else at.sums.sample
+        if not self._confirm or self._double or sample is None:
+            return at
+        gap = self._enlarged(at, sample)
+        if at.gap <= self.tol and not gap <= self.tol:
+            self._span, self._tired = self._span.in_float64(), True
+            self.passes += 1
+            at = self.look(at.x, at.number, None)
+        else:
+            at = replace(at, gap=gap)
+        self.log.amend(gap=at.gap, objective=at.primal, passes=self.passes)
+        return at
+
+    def _enlarged(self, at: SpanIterate, sample: PrioritySample) -> float:
+        """The gap at ``at``, and what kernel values in float64 may add to it and to P."""
+        query = self._span.query
+        some = SpanProblem.over_rows(
+            replace(query, loss=query.loss.of_stiff_rows()), *sample.weighted(), 0, self._sketch.threads
+        )
+        hidden = some.rounding(at.x)
+        image = self._whitened(hidden.dual_image)
+        root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(image @ image))
+        return float((root**2 + hidden.young + abs(hidden.loss)) / at.primal)
+
+
+def _forcing(at: SpanIterate) -> float:
+    """Share of the squared norm of the gradient that conjugate gradients may leave."""
+    return float(min(FORCING, np.sqrt(at.gap)) ** 2)
+
+
+def rough_solution(
+    span: SpanProblem, landmarks: Landmarks, n: int, size: int, seed: int, memory: int, threads: int = 1
+) -> Array:
+    """Coefficients (r,) that are nearly the best for a sample of the rows, or for all of them where these are few.
+
+    Parameters
+    ----------
+    span : SpanProblem
+        Of ``n`` rows, asked for one pass if a sample is drawn.
+    landmarks : Landmarks
+    n, size, seed : int
+        Rows, those of a sample, and what it is drawn by.
+    memory : int
+        Bytes that kernel values of the sample may be kept in.
+    threads : int
+    """
+    zero, some = np.zeros(len(landmarks)), span
+    if 2 * size < n:
+        # with all coefficients zero every row is active: drawn by its weight
+        sample = span.sums(zero, Draw(size, seed)).sample
+        assert sample is not None
+        rows, y, weight = sample.weighted()
+        query = replace(span.query, loss=span.query.loss.of_stiff_rows())  # the weights are stiffnesses already
+        some = SpanProblem.over_rows(query, rows, y, weight, memory, threads)
+    found = solve_landmark(
+        some, landmarks, zero, tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads, confirm=False
+    )
+    return found.x
+
+
+def with_support(span: SpanProblem, landmarks: Landmarks, a: Array, count: int, seed: int) -> Landmarks:
+    """``landmarks``, and others up to ``count``, drawn by the dual variables of the rows at coefficients ``a``.
+
+    The solution is a sum over the rows that have a dual variable. One pass over the rows of ``span``.
+    """
+    other = np.random.SeedSequence(seed, spawn_key=(1,))  # than those of samples
+    drawn = span.support(a, Draw(count, int(other.generate_state(1)[0])))
+    new = np.flatnonzero(~np.isin(drawn.numbers, landmarks.index))[: count - len(landmarks)]
+    rows, index = (
+        np.concatenate(pair) for pair in ((landmarks.rows, drawn.rows[new]), (landmarks.index, drawn.numbers[new]))
+    )
+    order = np.argsort(index)
+    return Landmarks.of(landmarks.kernel, rows[order], index[order])
+
+
+def carried_over(few: Landmarks, a: Array, landmarks: Landmarks) -> Array:
+    """Coefficients of ``landmarks`` (r,) for the function next to that of ``few`` with coefficients ``a``."""
+    values = landmarks.kernel.tile(landmarks.rows.astype(np.float64), few.rows.astype(np.float64)) @ a
+    return solve_factored(landmarks.factor, values)
+
+
+def start_rows(n: int, r: int) -> int:
+    """Rows of the sample that `rough_solution` learns from."""
+    return min(max(8 * r, n // 8), 32 * r)

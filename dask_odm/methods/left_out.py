@@ -1,0 +1,104 @@
+"""What leaving out each row tells about a fit of one machine: decision values, accuracy, effective parameters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_odm.errors import InputError
+from dask_odm.learning.leave_one_out import left_out
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.settings import ODMFit
+from dask_odm.models.log_odds import fit_link
+from dask_odm.typing import Array
+
+LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that a file holds
+LEFT_OUT_BYTES = 320  # a row: its score and leverage, and what a link is fitted to
+OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
+MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
+
+
+def attributes_of(
+    fit: ODMFit, given: TrainingData, solved: TrainingData, loss: BandLoss, found: Array
+) -> dict[str, Any]:
+    """Fitted attributes of leaving out the rows of ``given`` data one by one.
+
+    Parameters
+    ----------
+    fit : ODMFit
+    given, solved : TrainingData
+        As they came, and with equal rows made one.
+    loss : BandLoss
+        Of either.
+    found : ndarray of shape (2, n)
+        Scores and leverages of the rows of ``solved``.
+    """
+    y, weight = given.columns()
+    found = found if solved.copies is None else found[:, solved.copies]
+    out = left_out(loss, found[0], found[1], y, weight)
+    counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
+    taking = counted > 0
+    if not taking.any():
+        raise InputError("no row has both a label and a positive weight.")
+    _warn_of(out.parameters, int(taking.sum()))
+    positive = y == loss.positive
+    right = (out.scores > 0) == positive
+    shares = np.where(taking, weight if weight.size else 1.0, 0.0)
+    total, numbers = given.row_numbers
+    scores = _spread(np.where(taking, out.scores, np.nan), total, numbers, np.nan)
+    return {
+        "loo_decision_function_": scores,
+        "loo_score_": float(shares[right].sum() / shares.sum()),
+        "loo_parameters_": out.parameters,
+        OF_MACHINE: (scores, _spread(positive, total, numbers), _spread(counted, total, numbers)),
+        "probability_link_": fit_link(out.scores[taking], positive[taking], counted[taking]),
+    }
+
+
+def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[str, Any]:
+    """What leaving out tells of all machines: one link for all of them.
+
+    Nothing where a machine has not left its rows out. Where each tells a class from the rest, a row's score a class is
+    that of the class's machine without it. Of ``pairs`` there are scores of a row for the machines of its own class
+    alone, and the share of these that are right.
+    """
+    if not all(OF_MACHINE in machine for machine in machines):
+        return {}
+    scores, positive, weight = (np.stack(each, axis=1) for each in zip(*(m[OF_MACHINE] for m in machines), strict=True))
+    if pairs:
+        known = ~np.isnan(scores)
+        share = float(np.average((scores[known] > 0) == positive[known], weights=weight[known]))
+    else:
+        known = ~np.isnan(scores).any(axis=1)
+        own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # a row of it weighs so much in its own machine
+        right = scores[known].argmax(axis=1) == positive[known].argmax(axis=1)
+        share = float(np.average(right, weights=own[known]))
+    flat = (each[known].ravel() for each in (scores, positive > 0, weight))
+    return {
+        "loo_decision_function_": scores,
+        "loo_score_": share,
+        "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
+        "probability_link_": fit_link(*flat),
+    }
+
+
+def _spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0) -> Array:
+    """``values`` at the places ``numbers`` among all ``total`` rows that were given, ``rest`` elsewhere."""
+    out = np.full(total, rest)
+    out[slice(None) if numbers is None else numbers] = values
+    return out
+
+
+def _warn_of(parameters: float, rows: int) -> None:
+    """Say where the closed form is too hopeful."""
+    if parameters > MOST_SHARE * rows:
+        warnings.warn(
+            f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for {rows} rows. "
+            "Choose a smaller lam or gamma, or validate by other rows.",
+            UserWarning,
+            stacklevel=2,
+        )

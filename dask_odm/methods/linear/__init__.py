@@ -1,0 +1,1 @@
+"""The linear machine, dense or sparse."""

@@ -1,0 +1,109 @@
+"""A linear problem that is asked for its Hessian at many points near each other: it is brought up to date, not summed.
+
+The curvature of a row's loss is piecewise constant. From one point to the next most rows keep theirs, and so they do
+where all losses weigh more or less, but for one factor. So the Hessian at a point is that at the last, times the
+factor, and the products of the rows that crossed an end of the band meanwhile: a few in a hundred from step to step
+and from setting to setting. Rows are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums, Query
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
+from dask_odm.typing import Array
+
+GROUPS = 4  # of rows, at most: every one has a Hessian to be added
+LEAST_ROWS = 1000  # of a group
+STEADY = 1e-5  # share of a row's curvature: a smaller change of it is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Sums over rows, their curvature only by as much as that of the rows changed; and this, group by group."""
+
+    sums: PrimalSums
+    curvatures: list[list[Array]]
+
+    def __add__(self, other: Changes) -> Changes:
+        return Changes(self.sums + other.sums, self.curvatures + other.curvatures)
+
+    def since(self, before: PrimalSums | None) -> PrimalSums:
+        """The whole sums, where those ``before`` had the curvature that was known."""
+        return self.sums if before is None else replace(self.sums, curvature=before.curvature + self.sums.curvature)
+
+
+@dataclass(frozen=True, eq=False)
+class ChangesQuery(Query):
+    """As `Query`, of blocks that are taken whole."""
+
+    def changes(self, blocks: Iterable[RowBlock], known: Sequence[Array] = ()) -> Changes:
+        """What is summed over the blocks, if the curvatures of their rows were ``known``, or none was."""
+        sums, curvatures = [], []
+        for i, block in enumerate(blocks):
+            X = self.features.block(block.X)
+            value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), block.y, block.weight)
+            second = self._second(X, c) if not known else self._changed(X, c, known[i])
+            sums.append(PrimalSums(value, self.features.weighted_sum(X, dual), second))
+            curvatures.append(c)
+        return Changes(reduce(add, sums), [curvatures])
+
+    def _changed(self, X: Any, c: Array, known: Array) -> Array:
+        """What `_second` gives for ``c`` beyond that for ``known``."""
+        more = c - known
+        more[np.abs(more) <= STEADY * c] = 0.0
+        return self._second(X, np.maximum(more, 0.0)) - self._second(X, np.maximum(-more, 0.0))
+
+
+class UpdatedProblem(PrimalProblem):
+    """As `PrimalProblem`, but in the rows' own type whatever is asked for: for gaps that are not small.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    loss : BandLoss
+    passes : Passes
+    """
+
+    def __init__(self, features: FeatureMap, loss: BandLoss, passes: Passes) -> None:
+        super().__init__(features, loss, passes)
+        self._band = loss
+        self._at: Array | None = None  # where the sums are known
+        self._last: PrimalSums | None = None
+        self._known: list[list[Array]] = []  # curvatures of the rows where the last sums are of
+
+    @classmethod
+    def of_rows(
+        cls, features: FeatureMap, loss: BandLoss, X: Any, y: Array, weight: Array, threads: int = 1
+    ) -> UpdatedProblem:
+        """As `over_rows`, in fewer and larger blocks."""
+        step = max(LEAST_ROWS, -(-X.shape[0] // GROUPS))
+        return cls(features, loss, ThreadPasses.cut(X, y, weight, step, GROUPS, threads))
+
+    def weigh(self, loss: BandLoss) -> None:
+        """Go on with another loss."""
+        factor = float(loss.stiffness.sum() / self._band.stiffness.sum())
+        self._loss = self._band = loss
+        self._at = None
+        if self._last is not None:
+            self._last = self._last.times(factor)
+            self._known = [[c * c.dtype.type(factor) for c in group] for group in self._known]
+
+    def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
+        """As `Query.sums`, of all rows."""
+        if curvature != "full":
+            return super().sums(w, curvature, double_precision=double_precision, hessian_stride=hessian_stride)
+        if self._last is None or w is not self._at:
+            query = ChangesQuery(self._features, self._loss, w)
+            found: Changes = self._passes.run(query, ChangesQuery.changes, of_groups=self._known)
+            self._at, self._last, self._known = w, found.since(self._last), found.curvatures
+        return self._last

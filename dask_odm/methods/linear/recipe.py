@@ -1,0 +1,214 @@
+"""The linear kernel by Newton in the weights of its features: a pass over the rows a step, wherever they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.engine.passes import StorePasses
+from dask_odm.errors import InputError
+from dask_odm.learning.leave_one_out import linear_leverages
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
+from dask_odm.learning.problem.sparse_linear import SparsePrimal
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.model_building import finish_weights
+from dask_odm.learning.training.steps import report_step, reported_after, rescaling_advised
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.as_predicted import weights_as_predicted
+from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
+from dask_odm.methods.linear.gram_reduction import RowSpan, span_bytes
+from dask_odm.methods.linear.solver import NewtonState, solve_newton
+from dask_odm.methods.linear.sparse_route import forms_hessian, read_sparsely, solve_thin, thin_problem
+from dask_odm.methods.settings import ODMFit
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+SPANNED = 2  # features for every row from which a model is sought in the span of the rows
+LEAST_FEATURES = 512  # with fewer, the Hessian costs little
+SHARPER = 0.1  # share of the tolerance that is reached in the span
+
+
+def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
+    """Train in the weights of the features."""
+    if fit.lams and fit.run.checkpoint is not None:
+        raise InputError("lam_path has no checkpoint; set checkpoint to None.")
+    features = FeatureMap(data.features, fit.kernel.bias, scaling_asked_for(data, fit))
+    data = read_sparsely(data, fit)
+    passes = data.passes(features.k)
+    problem = PrimalProblem(features, fit.loss(data), passes)
+    exact = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else forms_hessian(data, fit)
+    if data.in_memory:
+        left_out = LEFT_OUT_BYTES * data.rows if fit.loo else 0
+        needed = problem.nbytes + left_out + data.held_bytes(scaled=False)
+        data.cluster.require(needed, 1, f"Newton over {features.k} weights")
+    leaves_out = _forms_for_leaving_out(problem, data, fit, exact)
+    with single_threaded_blas:  # once for all passes: entering it looks for libraries
+        return _solve_path(problem, features, data, fit, exact, leaves_out)
+
+
+def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
+    """Whether the Hessian is formed: where it is not large and fits the workers' memory."""
+    forms = problem.k <= EXACT_FEATURES
+    if forms and not passes.fits(problem.pass_bytes("full")):
+        logger.warning(
+            "A Hessian of %d weights does not fit the workers' memory: conjugate gradients instead, a pass each.",
+            problem.k,
+        )
+        forms = False
+    passes.require(problem.pass_bytes("full" if forms else "diagonal"))
+    return forms
+
+
+def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
+    """How features are scaled; None where they are not, and no pass over the rows is spent on statistics."""
+    if fit.kernel.scale is None:
+        return None
+    statistics = data.statistics()
+    fit.kernel.make(statistics)  # for what it refuses
+    return fit.kernel.scaling(statistics, sparse=isinstance(data, MemoryData) and issparse(data.held.X))
+
+
+def _solve_path(
+    problem: PrimalProblem,
+    features: FeatureMap,
+    data: TrainingData,
+    fit: ODMFit,
+    exact: bool | None,
+    leaves_out: bool,
+) -> Trained:
+    """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
+    w, found, sums, before = start_weights(features, fit), [], None, 1.0
+    ways = _Ways.of(features, data, fit, exact)
+    for lam in fit.lams or (fit.odm.lam,):
+        problem = problem.with_lam(lam)
+        with rescaling_advised():
+            solution = ways.solved(problem, lam, w, None if sums is None else sums.times(lam / before))
+        trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
+        trained = weights_as_predicted(trained, solution, features, data, replace(fit, odm=replace(fit.odm, lam=lam)))
+        if leaves_out:
+            pairs = linear_leverages(problem, solution.x)
+            trained.attributes.update(attributes_of(fit, data, data, fit.loss(data).with_lam(lam), pairs))
+        found.append(trained)
+        w, sums, before = solution.x, solution.sums, lam
+    return replace(found[-1], path=tuple(found))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ways:
+    """How the problem for one λ is solved: by the way that suits the rows, if one does, and then by Newton."""
+
+    data: TrainingData
+    fit: ODMFit
+    span: RowSpan | None
+    thin: SparsePrimal | None
+    exact: bool | None
+    resume: NewtonState | None
+    save: Callable[[NewtonState], object]
+
+    @classmethod
+    def of(cls, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None) -> _Ways:
+        span = span_of_few_rows(features, data, fit)
+        thin = None if span is not None else thin_problem(features, data, fit)
+        resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
+        require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
+        return cls(data, fit, span, thin, exact, resume, save)
+
+    def solved(self, problem: PrimalProblem, lam: float, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
+        """The solution for λ from weights ``w`` (k,), whose sums ``start`` may be known."""
+        ahead, settings = self._ahead(lam, w), self.fit.solver
+        if ahead is not None and ahead.converged:
+            return ahead
+        return solve_newton(
+            problem,
+            w if ahead is None else ahead.x,
+            tol=settings.tol,
+            max_iter=settings.max_iter,
+            exact=self.exact,
+            double_precision=self.fit.run.dtype == "float64"
+            or (self.thin is not None and self.data.dtype == np.float64),
+            start=start if ahead is None else None,
+            resume=self.resume,
+            on_state=self.save,
+            on_step=reported_after(ahead),
+        ).after(ahead)
+
+    def _ahead(self, lam: float, w: Array) -> PrimalSolution[Any] | None:
+        """What is found before Newton sees all weights and rows; None where nothing is."""
+        if self.span is not None and self.resume is None:
+            return _in_span(self.span, replace(self.fit, odm=replace(self.fit.odm, lam=lam)), self.data)
+        return None if self.thin is None else solve_thin(self.thin.with_lam(lam), w, self.fit)
+
+
+def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:
+    """The span of rows in memory that are far fewer than features, to solve in; None where that is no gain.
+
+    Sparse rows are solved in the weights unless they are scaled: their products are cheap, while what scaling does to
+    rare features makes thousands of products needed.
+    """
+    few = SPANNED * data.rows <= features.k >= LEAST_FEATURES and data.rows <= EXACT_FEATURES
+    if not few or not isinstance(data, MemoryData) or fit.start is not None:
+        return None
+    X = data.held.X
+    sparse = bool(issparse(X))
+    if (sparse and features.scaling is None) or span_bytes(data.rows, features.d, sparse=sparse) > data.cluster.memory:
+        return None
+    return RowSpan.of(features, X)
+
+
+def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
+    """The optimum over the span, as weights (k,), and the steps to it: in float64, by Cholesky, from zero."""
+    assert isinstance(data, MemoryData)
+    rows, held = span.coordinates, data.held
+    features = FeatureMap(rows.shape[1], 0.0)
+    weights = held.block_weights
+    problem = PrimalProblem.over_rows(features, fit.loss(data), rows, held.codes, weights, CPU_COUNT)
+    found = solve_newton(
+        problem,
+        np.zeros(features.k),
+        tol=SHARPER * fit.solver.tol,  # rows in float32 do not have the digits of their Gram matrix
+        max_iter=fit.solver.max_iter,
+        exact=True,
+        double_precision=True,
+        on_step=report_step,
+    )
+    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows themselves say so
+
+
+def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:
+    """Whether rows are left out; InputError where that is asked for and the Hessian is not formed."""
+    forms = problem.k <= EXACT_FEATURES if forms is None else forms
+    if fit.loo and not forms:
+        raise InputError(
+            f"loo=True needs the Hessian of the features, and {problem.k} are too many: set loo to False, or take "
+            f"fewer than {EXACT_FEATURES} features, or workers with more memory."
+        )
+    return fit.loo
+
+
+def start_weights(features: FeatureMap, fit: ODMFit) -> Array:
+    """Where a linear solver starts: weights (k,) of the model to start from, or zeros."""
+    w = np.zeros(features.k)
+    if fit.start is None:
+        return w
+    raw, intercept = fit.start
+    if len(raw) != features.d:
+        raise InputError(f"warm_start: X has {features.d} features, but the fitted model has {len(raw)}.")
+    factor, shift = np.ones(features.d), np.zeros(features.d)
+    if features.scaling is not None:
+        factor, shift = features.scaling.factor, features.scaling.shift
+    w[: features.d] = np.divide(raw, factor, out=np.zeros(features.d), where=factor != 0)
+    if features.bias > 0:
+        w[-1] = (intercept + shift @ raw) / features.constant
+    return w

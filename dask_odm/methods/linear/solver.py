@@ -1,0 +1,185 @@
+"""Semismooth Newton on the primal of a linear model: one pass over the rows a step.
+
+step   ``(I + Σ c_i φ_i φ_iᵀ) Δ = −∇P(w)``: by Cholesky up to `EXACT_FEATURES` weights, by conjugate gradients with a
+       diagonal preconditioner beyond; of very many rows the Hessian is that of a sample, value and gradient are of all
+       (subsampled Newton: Roosta-Khorasani and Mahoney, 2019)
+where steps cease to help
+       the Hessian is summed over all rows from there on; after that, all sums are in float64
+stop   by a gap that is summed in float64
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
+from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.linalg.dense import solve_positive
+from dask_odm.linalg.krylov import conjugate_gradients
+from dask_odm.typing import Array
+
+MOST_PRODUCTS = 500  # of one system
+FORCING = 1e-2  # the largest share of the gradient that conjugate gradients may leave
+SLOW = 0.25  # share of the gap that a good step leaves at most
+CREEP = 0.1  # share of P: a step that gains less, and is slow, is of a Hessian or a float too coarse
+ROUNDING = 1e-7  # share of P: a smaller decrease cannot be seen in it
+
+State = Iterate[PrimalSums]
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonState:
+    """Where a run stands after a step: all that it takes to go on from there.
+
+    Attributes
+    ----------
+    w : ndarray of shape (k,)
+    double_precision : bool
+        Whether passes are in float64 by now.
+    hessian_stride : int
+        The Hessian is summed over one row in so many.
+    steps : int
+    history : list of dict
+    """
+
+    w: Array
+    double_precision: bool
+    hessian_stride: int
+    steps: int
+    history: list[Record]
+
+
+def solve_newton(
+    problem: PrimalProblem,
+    w: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    exact: bool | None = None,
+    double_precision: bool = False,
+    certify: bool = True,
+    start: PrimalSums | None = None,
+    resume: NewtonState | None = None,
+    on_step: OnStep = lambda record: None,
+    on_state: Callable[[NewtonState], object] = lambda state: None,
+) -> PrimalSolution[PrimalSums]:
+    """Minimise P from ``w`` (k,).
+
+    Parameters
+    ----------
+    problem : PrimalProblem
+    w : ndarray of shape (k,)
+    tol : float
+        Relative duality gap to reach.
+    max_iter : int
+        Most steps.
+    exact : bool, optional
+        Steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
+    double_precision : bool
+        Compute all passes in float64; else only those that float32 has not digits enough for.
+    certify : bool
+        Whether the last gap is summed anew in float64.
+    start : PrimalSums, optional
+        The sums at ``w`` with the curvature that is needed, where they are known: spares the first pass.
+    resume : NewtonState, optional
+        Go on from there, instead of ``w``.
+    on_step : callable
+        Told of every step: iteration, gap, objective, passes so far, seconds so far.
+    on_state : callable
+        Given the state after every step that is kept.
+    """
+    exact = problem.k <= EXACT_FEATURES if exact is None else exact
+    newton = _LinearNewton(problem, exact, tol, double_precision, certify, StepLog(on_step), on_state)
+    if resume is not None:
+        newton.resume(resume)
+        w = resume.w
+    return newton.run(w, max_iter, start)
+
+
+class _LinearNewton(Newton[PrimalSums]):
+    def __init__(
+        self,
+        problem: PrimalProblem,
+        exact: bool,
+        tol: float,
+        double_precision: bool,
+        certify: bool,
+        log: StepLog,
+        on_state: Callable[[NewtonState], object],
+    ) -> None:
+        super().__init__(tol, log)
+        self._problem, self._exact, self._on_state = problem, exact, on_state
+        self._double, self._certify = double_precision, certify
+        self._stride = 1 if double_precision else problem.hessian_stride
+
+    def resume(self, state: NewtonState) -> None:
+        self.take_up(state.history, state.steps)
+        self._double, self._stride = state.double_precision, state.hessian_stride
+
+    def save(self, at: State) -> None:
+        self._on_state(NewtonState(at.x, self._double, self._stride, self.steps, list(self.log.history)))
+
+    def look(self, x: Array, number: int, known: PrimalSums | None) -> State:
+        if known is None:
+            kind = "full" if self._exact else "diagonal"
+            known = self._problem.sums(x, kind, double_precision=self._double, hessian_stride=self._stride)
+        return Iterate.of(x, x, known, number)
+
+    def confirmed(self, at: State) -> State:
+        """The same w with sums in float64; where that gap is not small enough, all that follows is in float64."""
+        if self._double or not self._certify:
+            return at
+        self.passes += 1
+        sums = self._problem.sums(at.x, "none", double_precision=True, hessian_stride=1)
+        exact: State = Iterate.of(at.x, at.x, replace(sums, curvature=at.sums.curvature), at.number)
+        self.log.amend(gap=exact.gap, objective=exact.primal, passes=self.passes)
+        if exact.gap > self.tol:
+            self._double, self._stride = True, 1
+        return exact
+
+    def direction(self, at: State) -> Array:
+        if not self._exact:
+            return self._inexact_direction(at)
+        hessian = at.sums.curvature.copy()
+        hessian.flat[:: len(hessian) + 1] += 1.0
+        first_ridge = float(np.finfo(np.float32).eps) * float(np.trace(hessian)) / len(hessian)
+        return -solve_positive(hessian, at.gradient, first_ridge)
+
+    def _inexact_direction(self, at: State) -> Array:
+        """By conjugate gradients, until the residual is as small a part of the gradient as the gap suggests."""
+        inverse = 1.0 / (1.0 + at.sums.curvature)
+        x, products = conjugate_gradients(
+            lambda p: p + self._problem.product(at.x, p, double_precision=self._double),
+            -at.gradient,
+            lambda r: inverse * r,
+            most=MOST_PRODUCTS,
+            forcing=min(FORCING, np.sqrt(at.gap)) ** 2,
+        )
+        self.passes += products
+        return x
+
+    def gram_times(self, v: Array) -> Array:
+        return v
+
+    def loss_slopes(self, at: State, direction: Array, steps: Array) -> Array:
+        return self._problem.slopes(at.x, direction, steps, double_precision=self._double)
+
+    def rounds(self, at: State, after: State, slope: float) -> bool:
+        return abs(slope) < ROUNDING * at.primal
+
+    def accepted(self, at: State, after: State) -> State:
+        kept = after if after.primal <= at.primal or after.gap < at.gap else at
+        still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < CREEP * at.primal
+        if kept is at or (still and after.gap > self.tol):
+            if self._stride > 1:
+                self._stride = 1  # a sample of the rows has too few of the active ones: the same w again, of all
+                return self.at(kept.x)
+            if not self._double:
+                self._double = True  # float32 has no more digits to give: the same w again, in float64
+                return self.at(kept.x)
+        self.stuck = kept is at
+        return kept

@@ -1,0 +1,84 @@
+"""Rows in memory that are mostly zeros, for the linear kernel: which way over them costs least, and the quick one.
+
+Dense rows are read as sparse ones. Where a Hessian of the entries costs little, Newton forms it. Else steps are taken
+that need products alone: of far fewer rows than features first coordinate descent in the dual, whose rows hardly know
+each other, and then, or of other rows at once, quasi-Newton steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dask.system import CPU_COUNT
+from scipy.sparse import issparse
+
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import EXACT_FEATURES
+from dask_odm.learning.problem.linear_loops import MOST_FEATURES
+from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.steps import report_step, reported_after
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.linear.quasi_newton import MEMORY, solve_quasi_newton
+from dask_odm.methods.linear.row_descent import descend_rows
+from dask_odm.methods.settings import ODMFit
+from dask_odm.typing import Array
+
+HESSIAN_PASSES = 12  # passes over the rows that a Hessian may cost where Newton forms it
+STEPS = 10  # by products, for every step that Newton may take
+CHOLESKY = 75  # multiplications of a factorisation that take as long as an entry in a pass
+
+
+def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
+    """The same data as sparse rows, where they are in memory, mostly zeros, and of more than a few features."""
+    if fit.loo or not isinstance(data, MemoryData) or data.features <= MOST_FEATURES:
+        return data
+    held = data.held
+    if issparse(held.X) or not is_thin(held.X):
+        return data
+    return replace(data, held=replace(held, X=as_sparse(held.X, CPU_COUNT)))
+
+
+def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
+    """Whether Newton forms the Hessian of thin rows, by what it costs; None: of other rows, the solver knows."""
+    if fit.loo or not _are_thin(data):
+        return None
+    entries = data.held.X.nnz  # type: ignore[attr-defined]
+    passes = 0.25 * entries / data.rows + data.features**3 / (3.0 * CHOLESKY * max(1, entries))
+    return bool(data.features < EXACT_FEATURES and passes <= HESSIAN_PASSES)
+
+
+def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> SparsePrimal | None:
+    """The problem over thin rows, to be solved by products; None where a Hessian or a checkpoint is wanted.
+
+    Raises
+    ------
+    MemoryLimitError
+        The solver's vectors do not fit.
+    """
+    if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
+        return None
+    assert isinstance(data, MemoryData)
+    held = data.held
+    data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
+    return SparsePrimal(features, fit.loss(data), held.X, held.codes, held.block_weights, CPU_COUNT)
+
+
+def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
+    """From ``w`` (k,) as near to the optimum as these steps get."""
+    settings, ahead = fit.solver, None
+    n, d = problem.X.shape
+    if n < d and problem.features.scaling is None and not w.any():
+        ahead = descend_rows(problem, settings, report_step)
+        if ahead.converged:
+            return ahead
+        w = ahead.x
+    most, tell = STEPS * settings.max_iter, reported_after(ahead)
+    return solve_quasi_newton(problem, w, tol=settings.tol, max_iter=most, on_step=tell).after(ahead)
+
+
+def _are_thin(data: TrainingData) -> bool:
+    if not isinstance(data, MemoryData) or data.features <= MOST_FEATURES:
+        return False
+    return bool(issparse(data.held.X)) and is_thin(data.held.X)

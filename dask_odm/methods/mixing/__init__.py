@@ -1,0 +1,1 @@
+"""Robust parameter mixing of linear classifiers that learn shard by shard."""

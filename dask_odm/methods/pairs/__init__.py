@@ -1,0 +1,1 @@
+"""Many classes by machines of two: one against one, exactly."""

@@ -1,0 +1,139 @@
+"""The exact machine of two classes whose whole kernel matrix fits the cache, or nearly: one of many, one against one.
+
+Where descent (`dask_odm.methods.pairs.descent`) ends short of the gap that is asked for, it has told nearly all rows
+that will be outside the band. Semismooth Newton goes on from there, in a few steps; each solves
+``(K_SS + D_S) a_S = t_S`` over the rows S outside by Cholesky, see `dask_odm.methods.exact.solver`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+from scipy.linalg import lapack
+
+from dask_odm.learning.line_search import least_row_step
+from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.learning.step_log import step_record
+from dask_odm.linalg.dense import mended
+from dask_odm.linalg.jit import compiled
+from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues
+from dask_odm.typing import Array
+
+
+def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: PairSolution) -> PairSolution:
+    """Minimise P over rows with the kernel matrix ``K`` (n, n).
+
+    Parameters
+    ----------
+    losses : RowLosses
+        Of the n rows.
+    K : float64 ndarray of shape (n, n)
+    settings : SolverSettings
+        ``max_iter`` bounds Newton's steps.
+    start : PairSolution
+        Where descent ended; its records come first.
+    """
+    began, history, a = time.perf_counter(), list(start.history), start.coefficients
+    scores, carried = _scores(K, a), False
+    while True:
+        primal, gap = pair_gap(losses, a, scores)
+        if carried and gap <= settings.tol:  # of scores that were carried along, which may have drifted
+            scores, carried = _scores(K, a), False
+            primal, gap = pair_gap(losses, a, scores)
+        passes, seconds = start.history[-1]["passes"] + len(history), time.perf_counter() - began
+        history.append(step_record(len(history), gap, primal, passes, seconds + start.history[-1]["seconds"]))
+        if gap <= settings.tol or len(history) - len(start.history) > settings.max_iter:
+            break
+        before = a
+        a, scores = _stepped(losses, K, a, scores, (primal, gap))
+        carried = True
+        if np.array_equal(a, before):
+            break
+    if carried:
+        scores = _scores(K, a)
+        primal, gap = pair_gap(losses, a, scores)
+        history[-1] |= {"gap": gap, "objective": primal}
+    return PairSolution(a, scores, primal, gap, gap <= settings.tol, history)
+
+
+def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol: float) -> PairSolution:
+    """A solution in float64 with the gap that it may have where a model predicts in the type of ``values``.
+
+    It is the largest for scores as far from those in float64 as any is with ``values``. Where it would be above
+    ``tol``, the solution is returned as it is: for a model in float64.
+    """
+    spread = float(np.abs(values.product(found.coefficients) - found.scores).max())
+    slopes = np.abs(losses.dual_candidate(losses.y * found.scores))
+    rise = spread * float(slopes.sum()) + 0.5 * spread**2 * float(losses.stiffness_low.sum())
+    gap = found.gap + rise / max(found.primal, TINY)
+    if gap > max(tol, found.gap):
+        return replace(found, double_precision=True)
+    return replace(found, gap=gap, history=[*found.history[:-1], found.history[-1] | {"gap": gap}])
+
+
+def pair_gap(losses: RowLosses, a: Array, scores: Array) -> tuple[float, float]:
+    """P of coefficients (n,) with their scores, and the relative gap of these as dual variables."""
+    margins = losses.y * scores
+    primal = losses.primal(a, scores)
+    return primal, float(losses.row_gaps(losses.y * a, margins).sum()) / max(primal, TINY)
+
+
+@compiled
+def _scores(K: Array, a: Array) -> Array:
+    """``K a``, of the rows that count: K is symmetric, and its rows are contiguous."""
+    out = np.zeros(len(a))
+    for i in range(len(a)):
+        if a[i] != 0.0:
+            row = K[i]
+            for j in range(len(out)):
+                out[j] += a[i] * row[j]
+    return out
+
+
+@compiled
+def _gather(K: Array, active: Array, root: Array, ridge: float) -> Array:
+    """``1 + ridge + √D K √D`` of the active rows, its lower half."""
+    n = len(active)
+    out = np.empty((n, n))
+    for i in range(n):
+        row = K[active[i]]
+        for j in range(i + 1):
+            out[i, j] = root[i] * root[j] * row[active[j]]
+        out[i, i] += 1.0 + ridge
+    return out
+
+
+def _solved(K: Array, active: Array, stiffness: Array, target: Array) -> Array:
+    """Coefficients of the active rows: scaled by √stiffness on both sides, their system is good for any λ."""
+    root = np.sqrt(stiffness)
+
+    def attempt(ridge: float) -> Array | None:
+        factor, info = lapack.dpotrf(_gather(K, active, root, ridge).T, lower=0, clean=0, overwrite_a=1)
+        return None if info else np.asarray(lapack.dpotrs(factor, root * target, lower=0)[0])
+
+    trace = len(active) + float(stiffness @ K.diagonal()[active])
+    return root * mended(attempt, lambda: np.finfo(float).eps * trace)
+
+
+def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, now: tuple[float, float]) -> tuple[Array, Array]:
+    """A step of Newton, or as much of it as P falls for; ``now`` is P with its gap.
+
+    Coefficients of equal rows of both classes may be far from their best where P, which knows their sum alone, is not.
+    """
+    margins, settings = losses.y * scores, losses.settings
+    stiffness = losses.curvature(margins)
+    active = np.flatnonzero(stiffness)
+    target = losses.y * np.where(margins < 1.0, settings.low, settings.high)
+    new = np.zeros_like(a)
+    if len(active):
+        new[active] = _solved(K, active, stiffness[active], target[active])
+    after = _scores(K, new)
+    primal, gap = pair_gap(losses, new, after)
+    if primal < now[0] or gap < 0.5 * now[1]:
+        return new, after
+    d, change = new - a, after - scores
+    length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
+    return a + length * d, scores + length * change

@@ -1,0 +1,246 @@
+"""The exact machines of all pairs of classes, of rows in memory: kernel values that pairs share are computed once.
+
+The rows of a class among themselves are in every pair of it, those of two classes in one: the former are kept, and all
+values are computed once, in the rows' type (those of polynomials in float64). Of float32 rows the gap is the largest
+that their rounding allows, by the error of a sample of them. Each pair is a small problem
+(`dask_odm.methods.pairs.descent`, and where that ends short of ``tol`` `dask_odm.methods.pairs.newton`, in float64),
+and threads take pairs in turn. Where values in float32 would not have the gap of a pair, the model predicts in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
+from dask_odm.learning.machines import joined_attributes, joined_warning
+from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
+from dask_odm.learning.training.model_building import stopped_at
+from dask_odm.learning.training.recipe import Together
+from dask_odm.learning.training.steps import report_step, rescaling_advised
+from dask_odm.learning.training.trained import Trained, require_finite_solution
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.transpose import turn_rows
+from dask_odm.methods.pairs.descent import PairSolution, PairValues, descend_pair
+from dask_odm.methods.pairs.newton import as_predicted, solve_pair
+from dask_odm.methods.settings import ODMFit
+from dask_odm.models.kernel import KernelModel
+from dask_odm.typing import Array
+
+PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some seconds
+PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no limit is set
+SAMPLE = 256  # rows whose values among themselves tell how these are rounded
+FEW = 256  # rows of a pair that is solved to rounding: it takes no longer
+DENSE_BYTES = 1 << 28  # of sparse rows that are made dense
+ROUNDING = 1e-14  # the gap that is as good as none
+_ALL = np.empty(0, np.int64)
+PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
+
+
+def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
+    """Whether all pairs are learned at once: of rows in memory, where no pair has many, without a checkpoint.
+
+    Sparse rows are made dense for it, where that takes little memory.
+    """
+    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData):
+        return False
+    if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > DENSE_BYTES:
+        return False
+    if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
+        return False
+    return int(np.sort(np.bincount(data.held.y.astype(np.int64)))[-2:].sum()) <= PAIR_ROWS
+
+
+def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
+    """Train a machine for every two of ``pairs`` classes."""
+    assert isinstance(data, MemoryData)
+    _require(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit)
+    given, data = data, _dense(data).merged()
+    seen = data.seen_by(fit.kernel, _scaling(data, fit))
+    rows = [np.flatnonzero(data.held.y == code) for code in range(pairs)]
+    with single_threaded_blas, rescaling_advised():
+        work = _Pairs.of(seen, rows, fit)
+        found = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
+        for record in chain.from_iterable(solution.history for solution in found):
+            report_step(record)
+    return _finish(given, seen, rows, found, fit)
+
+
+def _dense(data: MemoryData) -> MemoryData:
+    """The same rows as an array."""
+    held = data.held
+    return replace(data, held=replace(held, X=held.X.toarray())) if issparse(held.X) else data
+
+
+def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
+    """Of the rows: where most features are at rest these become zeros, which tiles of the RBF kernel skip."""
+    statistics = data.statistics()
+    scaling = fit.kernel.scaling(statistics)
+    return scaling.at_rest(data.held.X, statistics) if fit.kernel.kernel == "rbf" else scaling
+
+
+SUITED = Together(train_pairs, suits)
+
+
+def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
+    """What kernel values are computed in: of a polynomial, which may be any numbers, no sample tells how float32 rounds
+    them.
+    """
+    return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
+
+
+def _require(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> None:
+    """Raise MemoryLimitError unless the kernel matrices and the model fit this process."""
+    what = f"The kernel matrices of pairs of up to {sum(sorted(counts)[-2:])} rows"
+    advice = "Use more memory, multi_class='ovr', or solver='landmark'."
+    data.cluster.require(_needed(data, counts, fit), 1, what, advice)
+
+
+def _needed(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> int:
+    """Bytes of the kernel matrices and the model."""
+    largest = sum(sorted(counts)[-2:])
+    own, rows = _dtype(data, fit).itemsize * sum(n * n for n in counts), 4 * 8 * data.rows * data.features
+    coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
+    return own + CPU_COUNT * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
+
+
+def are_quick(data: TrainingData, fit: ODMFit) -> bool:
+    """Whether exact pairs take little time and memory, for data that they suit."""
+    assert isinstance(data, MemoryData)
+    room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
+    fits = _needed(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit) <= room
+    return fits and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """What threads solve pairs from, by class: scaled rows, packed for either side, weights, own kernel values.
+
+    The kernel, and its values, are without ``bias``.
+    """
+
+    kernel: Kernel
+    tiles: Tiles
+    bias: float
+    rows: list[Array]
+    packed: list[tuple[Any, Any]]
+    weights: list[Array]
+    own: list[Array]
+    error: float
+    fit: ODMFit
+    free: list[Array]  # memory for values across classes that no thread uses: fresh pages are slow
+
+    @classmethod
+    def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
+        scaled: Any = seen.scaled
+        bias, weight, dtype = seen.kernel.bias, seen.data.held.total_weights, _dtype(seen.data, fit)
+        kernel = replace(seen.kernel, bias=0.0)
+        rows = [scaled[each].astype(dtype, copy=False) for each in numbers]
+        tiles = tiles_of(kernel, scaled)
+        packed = run_threads(lambda X: (tiles.pack_left(X), tiles.pack_right(X)), rows, CPU_COUNT)
+        own = run_threads(lambda sides: tiles.tile_packed(*sides), packed, CPU_COUNT)
+        weights = [weight[each] for each in numbers]
+        error = _rounding(kernel, tiles, scaled) if dtype == np.float32 else 0.0
+        return cls(kernel, tiles, bias, rows, packed, weights, own, error, fit, [])
+
+    def solved(self, pair: tuple[int, int]) -> PairSolution:
+        """The machine of a pair."""
+        y = np.repeat([-1.0, 1.0], [len(self.rows[code]) for code in pair])
+        losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
+        settings, tol = self.fit.solver, self.fit.solver.tol
+        if len(y) <= FEW:
+            settings = replace(settings, tol=min(tol, ROUNDING))
+        with self._values(*pair) as values:
+            found = descend_pair(losses, values, settings.tol, settings.seed)
+            if not found.converged:
+                found = solve_pair(losses, self._matrix(values, pair), settings, found)
+                if values.across.dtype == np.float32:
+                    # a model has the rows that it predicts on the left, where float32 rounds otherwise
+                    self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
+                    found = as_predicted(losses, values, found, tol)
+        return replace(found, converged=found.gap <= tol)
+
+    @contextmanager
+    def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
+        """Kernel values of a pair."""
+        n, m = len(self.rows[negative]), len(self.rows[positive])
+        try:
+            room = self.free.pop()
+        except IndexError:
+            largest = sorted(len(X) for X in self.rows)[-2:]
+            room = np.empty((2, largest[0] * largest[1]), self.rows[0].dtype)
+        across, back = room[0, : n * m].reshape(n, m), room[1, : n * m].reshape(m, n)
+        self.tiles.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
+        turn_rows(across, _ALL, 0, n, np.zeros(m, across.dtype), back)
+        yield PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
+        self.free.append(room)
+
+    def _matrix(self, values: PairValues, pair: tuple[int, int]) -> Array:
+        """The kernel matrix of both classes' rows in float64."""
+        if values.across.dtype == np.float64:
+            return values.matrix()
+        X = np.concatenate([self.rows[code] for code in pair]).astype(np.float64)
+        return self.kernel.tile(X, X) + self.bias
+
+
+def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
+    """How far kernel values of float32 ``rows`` may be from those in float64: twice the most that a sample shows."""
+    some = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
+    exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
+    rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
+    return 2.0 * float(np.abs(rounded - exact).max())
+
+
+def _finish(
+    given: MemoryData, seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit
+) -> Trained:
+    """One model of all pairs, of rows as they were ``given``.
+
+    Its support is in the order of the classes, so that few machines share a part of it.
+    """
+    numbers = np.concatenate(rows)
+    used = np.zeros(len(numbers), dtype=bool)
+    for _, places, part in _placed(rows, found):
+        require_finite_solution(part)
+        used[places] |= part != 0.0
+    support = seen.data.held.kept[numbers[used]]
+    raw = given.held.raw(np.searchsorted(given.held.kept, support))
+    coefficients, ends = np.zeros((len(found), len(support))), np.concatenate([[0], np.cumsum(used)])
+    for i, places, part in _placed(rows, found):
+        coefficients[i, ends[places.start] : ends[places.stop]] = part[used[places]]
+    intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
+    kernel = replace(seen.kernel, bias=0.0)
+    double = _dtype(given, fit) != given.dtype or any(solution.double_precision for solution in found)
+    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows), double)
+    attributes = [
+        {"dual_gap_": each.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)} for each in found
+    ]
+    short = [None if each.converged else _warning(each, fit) for each in found]
+    return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))
+
+
+def _placed(rows: list[Array], found: list[PairSolution]) -> Iterator[tuple[int, slice, Array]]:
+    """Of every machine and each of its classes: its number, places of the class's rows, and their coefficients."""
+    starts = np.cumsum([0, *map(len, rows)])
+    for i, (solution, pair) in enumerate(zip(found, combinations(range(len(rows)), 2), strict=True)):
+        cut = len(rows[pair[0]])
+        for code, part in zip(pair, (solution.coefficients[:cut], solution.coefficients[cut:]), strict=True):
+            yield i, slice(starts[code], starts[code + 1]), part
+
+
+def _warning(solution: PairSolution, fit: ODMFit) -> str:
+    return (
+        f"{stopped_at(solution.gap, fit.solver.tol)} Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
+    )

@@ -1,0 +1,156 @@
+"""The table of solvers: how each learns, and which one `solver="auto"` takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dask_odm.engine.cluster import parse_limit
+from dask_odm.errors import InputError
+from dask_odm.learning.machines import Scheme
+from dask_odm.learning.training.recipe import Choice, Recipe, StoreShape
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.exact.recipe import train_exact
+from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
+from dask_odm.methods.landmark.recipe import (
+    AT_LANDMARKS,
+    WHOLE_VALUES,
+    landmark_values,
+    machines_at_once,
+    train_landmark,
+)
+from dask_odm.methods.linear.many_classes_recipe import SUITED as SPARSE_AT_ONCE
+from dask_odm.methods.linear.recipe import train_newton
+from dask_odm.methods.pairs.recipe import SUITED as PAIRS_AT_ONCE
+from dask_odm.methods.pairs.recipe import are_quick
+from dask_odm.methods.pairs.recipe import suits as pairs_suit
+from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
+from dask_odm.methods.tree.recipe import train_tree
+from dask_odm.methods.tree.rules import CASCADE, DC, DIP, SODM, TreeRule
+
+logger = logging.getLogger("dask_odm")
+
+
+def _reads_few_values(shape: StoreShape, fit: ODMFit) -> bool:
+    return shape.is_small and landmark_values(shape.rows, fit) <= WHOLE_VALUES
+
+
+def _reads_one_partition(rule: TreeRule) -> Callable[[StoreShape, ODMFit], bool]:
+    def reads(shape: StoreShape, fit: ODMFit) -> bool:
+        return shape.is_small and shape.rows <= rule.whole_rows and fit.n_partitions in (None, 1)
+
+    return reads
+
+
+def _never_read(shape: StoreShape, fit: ODMFit) -> bool:
+    return False
+
+
+def _spreads_partitions(fit: ODMFit) -> bool:
+    return (fit.n_partitions or 1) > 1 and fit.kernel.is_named
+
+
+def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
+    """The recipe of a tree of partitions."""
+    return Recipe(
+        partial(train_tree, rule=rule),
+        reads=_reads_one_partition(rule),
+        spreads=_spreads_partitions,
+    )
+
+
+RECIPES: dict[str, Recipe[ODMFit]] = {
+    "sodm": tree_recipe(SODM),
+    "cascade": tree_recipe(CASCADE),
+    "dip": tree_recipe(DIP),
+    "dc": tree_recipe(DC),
+    "landmark": Recipe(
+        train_landmark,
+        reads=_reads_few_values,
+        together=AT_LANDMARKS,
+        at_once=machines_at_once,
+    ),
+    "exact": Recipe(train_exact, together=PAIRS_AT_ONCE),
+    "newton": Recipe(train_newton, linear=True, together=SPARSE_AT_ONCE),
+    "dsvrg": Recipe(
+        train_dsvrg,
+        reads=_never_read,
+        spreads=_spreads_partitions,
+        linear=True,
+    ),
+    "svrg": Recipe(train_svrg, linear=True),
+    "csvrg": Recipe(train_csvrg, linear=True),
+}
+
+LEAVE_OUT = ("newton", "landmark", "exact")  # solvers whose rows can be left out in closed form
+EXACT_WORK = 1 << 33  # multiplications of a pass over the whole kernel: some seconds for a fit
+
+
+def is_linear(solver: str, kernel: Any) -> bool:
+    """Whether ``solver`` learns weights of features.
+
+    Raises
+    ------
+    InputError
+        A linear solver for another kernel.
+    """
+    if solver == "auto":
+        return bool(kernel == "linear")
+    linear = RECIPES[solver].linear
+    if linear and kernel != "linear":
+        raise InputError(f"solver={solver!r} is for kernel='linear'. Got kernel={kernel!r} instead.")
+    return linear
+
+
+def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
+    """What ``solver`` names; of "auto" what suits so many rows and features, the kernel and ``memory_limit``.
+
+    Workers have no say: the same data make the same model anywhere.
+
+    Raises
+    ------
+    InputError
+        A linear solver for another kernel.
+    """
+    is_linear(solver, fit.kernel.kernel)  # for what it refuses
+    name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
+    logger.info("solver=%r: %s", name, why)
+    if fit.loo and name not in LEAVE_OUT:
+        raise InputError(
+            f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark' or 'exact', or set "
+            "loo to False."
+        )
+    return Choice(name, why, RECIPES[name])
+
+
+def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, scheme: Scheme) -> Choice[ODMFit]:
+    """What "auto" takes for machines of many classes: exact ones of pairs in place of landmarks, where these are quick.
+
+    A pair has few of the rows, so that pairs are learned exactly where the whole is too large for that.
+    """
+    together = replace(fit, loo=False)  # machines that leave rows out are learned one by one, but as small as all
+    if choice.solver != "landmark" or not pairs_suit(data, together, scheme) or not are_quick(data, fit):
+        return choice
+    why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
+    logger.info("solver='exact': %s", why)
+    return Choice("exact", why, RECIPES["exact"])
+
+
+def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
+    """The solver that suits the data, and why."""
+    kernel = fit.kernel.kernel
+    if kernel == "linear":
+        return "newton", "the kernel is linear"
+    if kernel == "precomputed":
+        return "exact", "the kernel is precomputed"
+    work = rows**2 * (features + 16)
+    if work > EXACT_WORK:
+        return "landmark", f"{rows} rows of {features} features are too many for their whole kernel matrix"
+    limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
+    if limit is not None and exact_bytes(rows, features, 8) > limit:
+        return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
+    return "exact", f"{rows} rows of {features} features are few"

@@ -1,0 +1,181 @@
+"""Shards that learn beside each other, each told a mean of the others: rounds to a certified fixed point.
+
+iterate   ``w_i ← D_i⁻¹ (b_i + p_i · mean of the others)``, all shards at once; see
+          `dask_odm.methods.ridge.shard_systems`
+stop      ``q/(1 − q) · ‖Wᵗ − Wᵗ⁻¹‖ ≤ tol · ‖Wᵗ‖`` in the norm of D, q the factor by which a round shrinks the error
+
+In that norm a round is self-adjoint, so its factor q is its largest eigenvalue in size, and the left-hand side bounds
+the distance from the fixed point. `spectral_radius` finds the eigenvalue by Lanczos's method where no bound is known.
+
+Source: *Max-Discrepancy Distributed Learning*, algorithms 1 and 2, whose own rule is a small step of the mean: it says
+nothing of how far the fixed point is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.methods.ridge.shard_systems import Answer
+from dask_odm.typing import Array
+
+MOST_STEPS = 200  # of Lanczos's method
+RADIUS_TOL = 1e-10
+
+
+class Exchange(Protocol):
+    """Shards, asked together."""
+
+    def tell(self) -> Sequence[Answer]:
+        """Where they stand."""
+        ...
+
+    def move(self, message: Array) -> Sequence[Answer]:
+        """A round."""
+        ...
+
+    def mix(self, parts: Sequence[Array]) -> Array:
+        """What is told to all of their solutions."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeState:
+    """Where a run stands: solutions and right-hand sides of all shards, one below the other, (K, t) each."""
+
+    solutions: Array
+    sides: Array
+    history: list[Record]
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeSolution:
+    """Solutions of all shards, and how sure they are.
+
+    Attributes
+    ----------
+    parts : list of ndarray (k_i, t)
+    gap : float
+        Bound of the distance from the fixed point, relative to its size, in the norm of D.
+    rounds : int
+    converged : bool
+    history : list of dict
+    """
+
+    parts: list[Array]
+    gap: float
+    rounds: int
+    converged: bool
+    history: list[Record]
+
+
+def solve_exchange(
+    exchange: Exchange,
+    factor: float,
+    rows_weight: float,
+    *,
+    tol: float,
+    max_iter: int,
+    resumed: Sequence[Record] = (),
+    passes: float = 1.0,
+    on_step: OnStep = lambda record: None,
+    on_state: Callable[[ExchangeState], object] = lambda state: None,
+) -> ExchangeSolution:
+    """Rounds until the fixed point is certified.
+
+    Parameters
+    ----------
+    exchange : Exchange
+    factor : float
+        q < 1, or a bound of it; 0 where nothing is exchanged.
+    rows_weight : float
+        Sum of all rows' weights, which the objective is a mean over.
+    tol, max_iter
+        When to stop; ``max_iter`` counts rounds.
+    resumed : sequence of dict
+        The history of the run that is gone on from, where the exchange stands.
+    passes : float
+        Passes over the rows before the first round.
+    """
+    log = StepLog(on_step)
+    answers = exchange.tell()
+    if resumed:
+        last = log.take_up(resumed)
+        log.add(last["gap"], last["objective"], last["passes"])
+    else:
+        gap = factor / (1.0 - factor) if _sum(answers, "square") else 0.0
+        log.add(gap, _sum(answers, "error") / rows_weight, passes)
+    while True:
+        gap = log.history[-1]["gap"]
+        on_state(_state(answers, log.history))
+        if gap <= tol or len(log.history) > max_iter or not math.isfinite(gap) or _stalls(log.history, factor):
+            break
+        answers = exchange.move(exchange.mix([answer.w for answer in answers]))
+        change, square = _sum(answers, "change"), _sum(answers, "square")
+        gap = factor / (1.0 - factor) * math.sqrt(change / square) if square > 0 else 0.0
+        log.add(gap, _sum(answers, "error") / rows_weight, passes)
+    log.settle()
+    parts = [answer.w for answer in answers]
+    return ExchangeSolution(parts, gap, len(log.history) - 1, gap <= tol, log.history)
+
+
+def _stalls(history: Sequence[Record], factor: float) -> bool:
+    """Whether rounds that should have shrunk the error by e⁴ did not halve it: rounding is all that is left."""
+    window = 10 + math.ceil(4.0 / (1.0 - factor))
+    if len(history) <= window:
+        return False
+    return bool(history[-1]["gap"] > 0.5 * history[-1 - window]["gap"])
+
+
+def _sum(answers: Sequence[Answer], name: str) -> float:
+    return math.fsum(getattr(answer, name) for answer in answers)
+
+
+def _state(answers: Sequence[Answer], history: list[Record]) -> ExchangeState:
+    solutions, sides = (np.concatenate([getattr(answer, name) for answer in answers]) for name in ("w", "side"))
+    return ExchangeState(solutions, sides, list(history))
+
+
+def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array], Array], start: Array) -> float:
+    """The largest eigenvalue in size of ``D⁻¹C``, C symmetric and D positive definite.
+
+    Parameters
+    ----------
+    couple, inverse : callable
+        ``C v`` and ``D⁻¹ v`` of v (K, 1).
+    start : ndarray of shape (K, 1)
+        A vector at random.
+
+    Notes
+    -----
+    Lanczos's method in the inner product of D, with full reorthogonalisation; D itself is never applied. It ends where
+    the residual of the eigenvalue is small: then one is within it.
+    """
+    side, v = start, inverse(start)
+    norm = math.sqrt(float((v * side).sum()))
+    basis: list[tuple[Array, Array]] = []  # v and D v
+    diagonal: list[float] = []
+    beside: list[float] = []
+    while True:
+        v, side = v / norm, side / norm
+        basis.append((v, side))
+        side = couple(v)
+        diagonal.append(float((v * side).sum()))
+        v = inverse(side)
+        for _ in range(2):  # once more for what rounding left
+            for other, other_side in basis:
+                overlap = float((other_side * v).sum())
+                v, side = v - overlap * other, side - overlap * other_side
+        norm = math.sqrt(max(0.0, float((v * side).sum())))
+        T = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+        values, vectors = np.linalg.eigh(T)
+        top = int(np.argmax(np.abs(values)))
+        radius = abs(float(values[top]))
+        if norm * abs(vectors[-1, top]) <= RADIUS_TOL * radius or len(basis) >= min(MOST_STEPS, len(start)):
+            return radius
+        beside.append(norm)

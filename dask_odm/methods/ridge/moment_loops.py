@@ -1,0 +1,108 @@
+"""Compiled loops for second moments of few features: a few rows at a time are turned into columns, columns
+multiplied four by four.
+
+Products and sums over up to `SUMMED` rows are in the rows' type, the rest is float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.transpose import turn_rows
+from dask_odm.typing import Array
+
+TILE = 4  # columns whose products are summed at a time: sixteen sums stay in registers
+SUMMED = 256  # rows that are turned at a time, and summed over in the rows' type
+WIDTH = SUMMED + 8  # of what they are turned in: columns a power of two apart would share lines of the cache
+
+
+@compiled
+def add_moments(
+    X: Array, y: Array, root: Array, rows: Array, origin: Array, y_origin: Array, some: Array, total: Array
+) -> None:
+    """Add ``Σ z zᵀ`` of some rows to ``total``, with ``z = √c (x − origin, y − y_origin, 1)``: its lower blocks alone.
+
+    Parameters
+    ----------
+    X : C-contiguous ndarray of shape (n, d)
+    y : ndarray of shape (n, t)
+    root : ndarray of shape (n,), or empty: all 1
+        √c, square roots of weights.
+    rows : int64 ndarray of shape (m,), or empty: all
+        Those that are meant.
+    origin, y_origin : ndarrays of shapes (d,) and (t,)
+        The former in the type of ``some``, as X is.
+    some : ndarray of shape (k, WIDTH), k ≥ d + t + 1 a multiple of `TILE`
+        To work in; 0 below its first d + t + 1 rows.
+    total : float64 ndarray of shape (k, k)
+    """
+    m = rows.size if rows.size else y.shape[0]
+    for start in range(0, m, SUMMED):
+        n = min(m - start, SUMMED)
+        _turn(X, y, root, rows, start, n, origin, y_origin, some)
+        _add_products(some, n, total)
+
+
+@compiled
+def _turn(
+    X: Array, y: Array, root: Array, rows: Array, start: int, n: int, origin: Array, y_origin: Array, out: Array
+) -> None:
+    """z of ``n`` rows from ``start`` on, as the first columns of ``out``, which stays in the fastest cache."""
+    d, t = origin.size, y_origin.size
+    turn_rows(X, rows, start, n, origin, out)
+    for j in range(t):
+        for i in range(n):
+            out[d + j, i] = y[rows[start + i] if rows.size else start + i, j] - y_origin[j]
+    for i in range(n):
+        out[d + t, i] = 1.0
+    if root.size:
+        for j in range(d + t + 1):
+            for i in range(n):
+                out[j, i] *= root[rows[start + i] if rows.size else start + i]
+
+
+@compiled
+def _add_products(some: Array, n: int, total: Array) -> None:
+    """Add ``some[:, :n] some[:, :n]ᵀ`` to the lower blocks of ``total``."""
+    zero = np.zeros(1, some.dtype)[0]
+    for a in range(0, some.shape[0], TILE):
+        a0, a1, a2, a3 = some[a], some[a + 1], some[a + 2], some[a + 3]
+        for b in range(0, a + 1, TILE):
+            b0, b1, b2, b3 = some[b], some[b + 1], some[b + 2], some[b + 3]
+            s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zero
+            s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zero
+            for i in range(n):
+                p, q, r, s = b0[i], b1[i], b2[i], b3[i]
+                x = a0[i]
+                s00 += x * p
+                s01 += x * q
+                s02 += x * r
+                s03 += x * s
+                x = a1[i]
+                s10 += x * p
+                s11 += x * q
+                s12 += x * r
+                s13 += x * s
+                x = a2[i]
+                s20 += x * p
+                s21 += x * q
+                s22 += x * r
+                s23 += x * s
+                x = a3[i]
+                s30 += x * p
+                s31 += x * q
+                s32 += x * r
+                s33 += x * s
+            _add_row(total[a], b, s00, s01, s02, s03)
+            _add_row(total[a + 1], b, s10, s11, s12, s13)
+            _add_row(total[a + 2], b, s20, s21, s22, s23)
+            _add_row(total[a + 3], b, s30, s31, s32, s33)
+
+
+@compiled
+def _add_row(row: Array, b: int, s0: float, s1: float, s2: float, s3: float) -> None:
+    row[b] += s0
+    row[b + 1] += s1
+    row[b + 2] += s2
+    row[b + 3] += s3

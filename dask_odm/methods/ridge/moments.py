@@ -1,0 +1,365 @@
+"""Second moments of rows and targets, shard by shard, in one pass: all that least squares needs of any number of rows.
+
+With ``z = (φ(x) − origin, y − origin, 1)`` of a row x, a shard's moments are ``Σ c z zᵀ``: its sum of weights, means,
+scatter and covariances in one symmetric matrix. The origin is a point near the rows, so that little cancels where
+`centred` moves the moments to their mean. φ is the row itself, or its coordinates in the span of landmarks.
+
+`LeaveOutQuery` has what ridge predicts for every row that is left out, for many λ, in one more pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse import issparse
+
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.problem.features import Affine
+from dask_odm.learning.problem.nystrom_features import span_bytes
+from dask_odm.linalg.jit import frozen
+from dask_odm.linalg.row_passes import PassBytes, RowBlock
+from dask_odm.methods.ridge.moment_loops import TILE, WIDTH, add_moments
+from dask_odm.typing import Array
+
+PIECE_BYTES = 1 << 19  # of the z of rows that products are taken of at a time: they stay in a core's cache
+CONSTANT = 1e-14  # deviation of a target, as a share of it, that is rounding
+MOST_TURNED = 64  # entries of z up to which compiled loops are faster than BLAS
+LEAST_SLICE = 32  # rows of a shard in a piece, so that adding up matrices costs little beside making them
+
+
+class Embedding(Protocol):
+    """From raw rows to what is regressed on; tasks carry it."""
+
+    @property
+    def width(self) -> int:
+        """Entries of φ."""
+        ...
+
+    @property
+    def origin(self) -> Array:
+        """What is taken off φ, (width,)."""
+        ...
+
+    def work_bytes(self, rows: int) -> int:
+        """Bytes that a task holds to embed so many rows at a time, itself included."""
+        ...
+
+    def __call__(self, X: Any, out: Array) -> None:
+        """φ − origin of raw rows ``X`` (n, d), dense, into float64 ``out`` (n, width), a view of any layout."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FromOrigin:
+    """The rows themselves, less an ``origin`` (d,) near them, float64 but of values that the rows' own type has."""
+
+    origin: Array
+
+    @property
+    def width(self) -> int:
+        return len(self.origin)
+
+    def work_bytes(self, rows: int) -> int:
+        return 8 * self.width
+
+    def __call__(self, X: Any, out: Array) -> None:
+        np.subtract(X, self.origin, out=out)
+
+
+@dataclass(frozen=True, eq=False)
+class InSpan:
+    """Coordinates ``L⁻¹k(x)`` in the span of landmarks, whose norm is that of the kernel's space; scaled rows."""
+
+    landmarks: Landmarks
+    scaling: Affine
+
+    @property
+    def width(self) -> int:
+        return len(self.landmarks)
+
+    @property
+    def origin(self) -> Array:
+        return np.zeros(self.width)
+
+    def work_bytes(self, rows: int) -> int:
+        r, d = self.landmarks.rows.shape
+        return span_bytes(r, d) + 8 * rows * (2 * r + 3 * d)
+
+    def __call__(self, X: Any, out: Array) -> None:
+        out[...] = self.landmarks.features(self.scaling(X))
+
+
+@dataclass(frozen=True, eq=False)
+class MomentQuery:
+    """What is asked of all rows; tasks carry it.
+
+    Parameters
+    ----------
+    embedding : Embedding
+    y_origin : ndarray of shape (t,)
+        A value near the targets.
+    n_shards : int
+    shard_of : callable or None
+        Shards of rows by their numbers (n,); None where there is but one.
+    numbers : ndarray, optional
+        The number of every row by its place, where that is another: rows in memory of which some were left out.
+    """
+
+    embedding: Embedding
+    y_origin: Array
+    n_shards: int = 1
+    shard_of: Callable[[Array], Array] | None = None
+    numbers: Array | None = None
+
+    @property
+    def k(self) -> int:
+        """Entries of z."""
+        return self.embedding.width + len(self.y_origin) + 1
+
+    @property
+    def piece_rows(self) -> int:
+        """Rows that products are taken of at a time."""
+        return max(PIECE_BYTES // (8 * self.k), self.k, LEAST_SLICE * self.n_shards)
+
+    def pass_bytes(self) -> PassBytes:
+        """What a task of a pass holds."""
+        work = 8 * self.piece_rows * (3 * self.k + 8) + self.embedding.work_bytes(self.piece_rows)
+        return PassBytes(8 * self.n_shards * self.k * self.k, 24, work)
+
+    def sums(self, blocks: Iterable[RowBlock]) -> Array:
+        """``Σ c z zᵀ`` of every shard, (n_shards, k, k)."""
+        may_turn = isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED
+        side = -(-self.k // TILE) * TILE if may_turn else self.k
+        total, buffers = np.zeros((self.n_shards, side, side)), dict[Any, Array]()
+        for piece in self._pieces(blocks):
+            if may_turn and not issparse(piece.X):
+                self._add_turned(piece, total, buffers)
+            else:
+                self._add(piece, total[:, : self.k, : self.k])
+        if not may_turn:
+            return total
+        lower = np.tril(total[:, : self.k, : self.k])
+        return lower + np.tril(lower, -1).transpose(0, 2, 1)
+
+    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[RowBlock]:
+        """A bounded number of rows at a time, y (n, t), with the square roots of the weights."""
+        for block in blocks:
+            for start in range(0, len(block.y), self.piece_rows):
+                rows = slice(start, min(len(block.y), start + self.piece_rows))
+                y = block.y[rows].reshape(rows.stop - start, -1)
+                yield RowBlock(block.X[rows], y, np.sqrt(block.weight[rows]), block.first + start)
+
+    def _add_turned(self, piece: RowBlock, total: Array, buffers: dict[Any, Array]) -> None:
+        """Add the moments of some rows, by compiled loops: their lower blocks alone."""
+        order, bounds = self._by_shard(piece)
+        dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
+        if dtype not in buffers:
+            buffers[dtype] = np.zeros((total.shape[1], WIDTH), dtype)
+        # a difference from an origin of the rows' own type is exact but for its last digit
+        near, X = self.embedding.origin.astype(dtype, copy=False), frozen(np.ascontiguousarray(piece.X, dtype))
+        for i in range(self.n_shards):
+            rows = order[bounds[i] : bounds[i + 1]]
+            if rows.size or self.shard_of is None:
+                add_moments(X, piece.y, piece.weight, rows, near, self.y_origin, buffers[dtype], total[i])
+
+    def _add(self, piece: RowBlock, total: Array) -> None:
+        """Add the moments of some rows, by BLAS in float64."""
+        d, z = self.embedding.width, np.empty((len(piece.y), self.k))
+        self.embedding(piece.X.toarray() if issparse(piece.X) else piece.X, z[:, :d])
+        z[:, d:-1] = piece.y - self.y_origin
+        z[:, -1] = 1.0
+        if piece.weight.size:
+            z *= piece.weight[:, None]
+        order, bounds = self._by_shard(piece)
+        z = z[order] if len(order) else z
+        for i in range(self.n_shards):
+            some = z[bounds[i] : bounds[i + 1]]
+            total[i] += some.T @ some  # the same array twice: BLAS makes one half of it
+
+    def _by_shard(self, piece: RowBlock) -> tuple[Array, Array]:
+        """An order of rows in which shards follow each other, or empty, and where each begins and ends."""
+        n, first = len(piece.y), piece.first
+        if self.shard_of is None:
+            return np.empty(0, np.int64), np.array([0, n])
+        at = np.arange(first, first + n) if self.numbers is None else self.numbers[first : first + n]
+        shards = self.shard_of(at)
+        order = np.argsort(shards, kind="stable")
+        return order, np.searchsorted(shards[order], np.arange(self.n_shards + 1))
+
+
+@dataclass(frozen=True, eq=False)
+class ShardMoments:
+    """Moments of shards about one point, of scaled features.
+
+    Attributes
+    ----------
+    weight : ndarray of shape (m,)
+        n_i, the sum of every shard's weights.
+    scatter : ndarray of shape (m, d, d)
+        ``Σ c x xᵀ``.
+    covariance : ndarray of shape (m, d, t)
+        ``Σ c x yᵀ``.
+    square : ndarray of shape (m, t)
+        ``Σ c y²``.
+    mean : ndarray of shape (d,)
+        The point, of raw features: their mean where there is an intercept.
+    y_mean : ndarray of shape (t,)
+        The same of targets, or 0.
+    factor : ndarray of shape (d,)
+        What features are multiplied by.
+    spread : ndarray of shape (t,)
+        ``Σ c (y − mean)²`` over all rows; 0 where a target is constant but for rounding.
+    """
+
+    weight: Array
+    scatter: Array
+    covariance: Array
+    square: Array
+    mean: Array
+    y_mean: Array
+    factor: Array
+    spread: Array
+
+    @property
+    def total(self) -> ShardMoments:
+        """Those of all rows, as one shard."""
+        names = ("weight", "scatter", "covariance", "square")
+        return replace(self, **{name: getattr(self, name).sum(axis=0)[None] for name in names})
+
+    def mean_squares(self, w: Array) -> Array:
+        """Mean squared error over all rows of weights ``w`` (d, t) of scaled features, (t,)."""
+        all_rows = self.total
+        of_w = np.einsum("kt,kt->t", w, all_rows.scatter[0] @ w - 2.0 * all_rows.covariance[0])
+        errors: Array = np.maximum(all_rows.square[0] + of_w, 0.0) / all_rows.weight[0]
+        return errors
+
+    def raw_weights(self, w: Array) -> tuple[Array, Array]:
+        """Weights of raw features (t, d) and intercepts (t,), of weights ``w`` (d, t) of scaled features."""
+        weights = (w * self.factor[:, None]).T
+        return weights, self.y_mean - weights @ self.mean
+
+
+def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) -> ShardMoments:
+    """Moments about the mean of all rows, or about ``zero`` (d,) and a target of 0, of features times ``factor`` (d,).
+
+    Parameters
+    ----------
+    sums : ndarray of shape (m, k, k)
+        Of the query's `MomentQuery.sums`.
+    zero : ndarray of shape (d,) or None
+        Where a model without an intercept is 0; None: it has one.
+    """
+    d, first, weight = len(factor), sums[:, -1, :-1], sums[:, -1, -1]
+    origin = np.concatenate([query.embedding.origin, query.y_origin])
+    if zero is None:
+        where = first.sum(axis=0) / weight.sum()
+    else:
+        where = np.concatenate([zero, np.zeros(len(query.y_origin))]) - origin
+    about = sums[:, :-1, :-1] - first[:, :, None] * where - where[:, None] * first[:, None, :]
+    about += weight[:, None, None] * np.outer(where, where)
+    mean = origin + where
+    rows, sum_y, square_y = weight.sum(), first.sum(axis=0)[d:], np.einsum("ikk->k", sums)[d:-1]
+    spread = np.maximum(square_y - sum_y**2 / rows, 0.0)
+    spread[spread <= rows * (CONSTANT * np.abs(query.y_origin)) ** 2] = 0.0
+    return ShardMoments(
+        weight,
+        about[:, :d, :d] * np.outer(factor, factor),
+        about[:, :d, d:] * factor[:, None],
+        np.einsum("ikk->ik", about)[:, d:],
+        mean[:d],
+        mean[d:],
+        factor,
+        spread,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOutQuery:
+    """Squared errors of ridge on every row that it is fitted without, for many λ; tasks carry it.
+
+    With the eigenvectors U and values s of the scatter of all rows, ``q = Uᵀx`` and n the sum of weights, the fit's
+    value is ``f = Σ_k q_k β_k/(s_k + nλ)`` and the row's leverage ``h = c (1/n + Σ_k q_k²/(s_k + nλ))``, 1/n where
+    there is an intercept. Without the row its residual is ``(y − f)/(1 − h)``, exactly. Of a row of weight above 1 one
+    copy is left out: its c in h is 1.
+
+    Parameters
+    ----------
+    embedding : Embedding
+    mean : ndarray of shape (width,)
+        Of all rows' φ, less the embedding's origin.
+    rotation : ndarray of shape (width, r)
+        U, for features as the embedding has them.
+    y_mean : ndarray of shape (t,)
+    inverse : ndarray of shape (r, l)
+        ``1/(s + nλ)`` for every λ.
+    coefficients : ndarray of shape (r, t)
+        β.
+    share : float
+        1/n, or 0 without an intercept.
+    penalties : ndarray of shape (l,)
+        nλ.
+    """
+
+    embedding: Embedding
+    mean: Array
+    rotation: Array
+    y_mean: Array
+    inverse: Array
+    coefficients: Array
+    share: float
+    penalties: Array
+
+    @classmethod
+    def of(cls, moments: ShardMoments, embedding: Embedding, lams: Array, *, intercept: bool) -> LeaveOutQuery:
+        """That of all rows of ``moments``, for ``lams`` (l,)."""
+        all_rows = moments.total
+        n = float(all_rows.weight[0])
+        values, vectors = eigh(all_rows.scatter[0], check_finite=False)
+        penalties = n * lams
+        inverse = 1.0 / (np.maximum(values, 0.0)[:, None] + penalties)
+        rotation, shift = moments.factor[:, None] * vectors, moments.mean - embedding.origin
+        beta = vectors.T @ all_rows.covariance[0]
+        share = 1.0 / n if intercept else 0.0
+        return cls(embedding, shift, rotation, moments.y_mean, inverse, beta, share, penalties)
+
+    def effective(self, j: int) -> float:
+        """The sum of all leverages of the j-th λ, the effective number of parameters."""
+        return float((1.0 - self.penalties[j] * self.inverse[:, j]).sum()) + (self.share > 0)
+
+    def pass_bytes(self) -> PassBytes:
+        """What a task of a pass holds."""
+        (d, r), lams, t = self.rotation.shape, self.inverse.shape[1], len(self.y_mean)
+        own = 8 * (d * r + r * (lams + t)) + self.embedding.work_bytes(self.piece_rows)
+        return PassBytes(8 * lams * t, 24, own + 8 * self.piece_rows * (d + 3 * r + 3 * lams * (1 + t)))
+
+    @property
+    def piece_rows(self) -> int:
+        """Rows that errors are made of at a time."""
+        return max(64, PIECE_BYTES // (8 * (len(self.rotation) + self.inverse.shape[1])))
+
+    def sums(self, blocks: Iterable[RowBlock]) -> Array:
+        """``Σ c e²`` over rows, e the error of each on the fit without it, (λ, t); not finite where one row is all."""
+        total = np.zeros((self.inverse.shape[1], len(self.y_mean)))
+        for block in blocks:
+            for start in range(0, len(block.y), self.piece_rows):
+                rows = slice(start, start + self.piece_rows)
+                weight = block.weight[rows] if block.weight.size else np.ones(len(block.y[rows]))
+                total += self._errors(block.X[rows], block.y[rows], weight)
+        return total
+
+    def _errors(self, X: Any, y: Array, weight: Array) -> Array:
+        phi = np.empty((X.shape[0], self.embedding.width))
+        self.embedding(X.toarray() if issparse(X) else X, phi)
+        q = (phi - self.mean) @ self.rotation
+        stays = 1.0 - np.minimum(weight, 1.0)[:, None] * (self.share + (q * q) @ self.inverse)
+        total = np.empty((self.inverse.shape[1], len(self.y_mean)))
+        of_y = y.reshape(len(q), -1) - self.y_mean
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            for j in range(total.shape[1]):
+                errors = (of_y[:, [j]] - q @ (self.inverse * self.coefficients[:, [j]])) / stays
+                total[:, j] = weight @ (errors * errors)
+        return total

@@ -1,0 +1,108 @@
+"""What the parameters of `MDDRidge` and `MDDKernelRidge` say about what is learned, checked and in plain types."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_odm.errors import InputError
+from dask_odm.learning.training.kernel_choice import KernelChoice
+from dask_odm.learning.training.run import FitRun
+
+DISCREPANCY, CONSENSUS = "discrepancy", "consensus"
+LOO_LAMS = tuple(10.0**e for e in range(-8, 4))  # what lam="loo" chooses from
+
+
+@dataclass(frozen=True)
+class MDDFit:
+    """Settings of one fit.
+
+    Attributes
+    ----------
+    lams : tuple of float
+        λ, or those that leaving one out chooses from.
+    discrepancy : float
+        How strongly a shard is pushed from the others, or in consensus drawn to them.
+    loo : bool
+        Work out the leave-one-out error.
+    kernel : KernelChoice or None
+        None: a linear model.
+    """
+
+    run: FitRun
+    lams: tuple[float, ...]
+    discrepancy: float
+    mode: str
+    n_partitions: int
+    tol: float
+    max_iter: int
+    fit_intercept: bool = False
+    loo: bool = False
+    kernel: KernelChoice | None = None
+    n_landmarks: int | None = None
+
+    @classmethod
+    def of(cls, model: Any, run: FitRun, **more: Any) -> MDDFit:
+        """Those of an estimator whose parameters are valid.
+
+        Raises
+        ------
+        InputError
+            A λ that is none, or an exchange between fewer than two shards.
+        """
+        if model.discrepancy and model.n_partitions < 2:
+            raise InputError(
+                f"discrepancy={model.discrepancy:g} is between shards, but n_partitions={model.n_partitions}; give "
+                "n_partitions of at least 2, or leave discrepancy at 0 for ridge regression by one."
+            )
+        return cls(
+            run=run,
+            lams=lams_of(model.lam),
+            discrepancy=float(model.discrepancy),
+            mode=model.mode,
+            n_partitions=int(model.n_partitions),
+            tol=float(model.tol),
+            max_iter=int(model.max_iter),
+            **more,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """All settings that make a fit what it is, as JSON; the seed apart."""
+        if self.kernel is not None and callable(self.kernel.kernel):
+            self.kernel.require_named("a fit with a checkpoint")
+        plain = asdict(self)
+        del plain["run"]
+        return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether shards tell each other anything."""
+        return self.n_partitions > 1 and self.discrepancy != 0
+
+    def require_rows(self, rows: int) -> None:
+        """Raise InputError where there are fewer rows than shards."""
+        if self.n_partitions > rows:
+            raise InputError(
+                f"n_partitions must be at most the number of rows, {rows}. Got {self.n_partitions} instead."
+            )
+
+
+def lams_of(lam: Any) -> tuple[float, ...]:
+    """The values that a ``lam`` parameter stands for.
+
+    Raises
+    ------
+    InputError
+        No values, or one that is not positive and finite.
+    """
+    if isinstance(lam, str):
+        return LOO_LAMS
+    try:
+        values = np.atleast_1d(np.asarray(lam, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"lam must be a number, 'loo' or a sequence of numbers. Got {lam!r} instead.") from error
+    if values.ndim != 1 or not values.size or not (np.isfinite(values) & (values > 0)).all():
+        raise InputError(f"lam must be positive and finite, or a sequence of such values. Got {lam!r} instead.")
+    return tuple(values.tolist())

@@ -1,0 +1,131 @@
+"""What `ODMClassifier`'s parameters say about what is learned, checked and in the types that all else takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.errors import InputError
+from dask_odm.kernels.base import Kernel
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.learning.solver_objects import own_parameters
+from dask_odm.learning.training.kernel_choice import KernelChoice
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.solver_objects import ODM_SOLVERS
+from dask_odm.methods.svrg.solver import SVRGSettings
+from dask_odm.methods.tree.workers import TreeSettings
+from dask_odm.typing import Array
+
+LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
+
+
+@dataclass(frozen=True)
+class ODMFit:
+    """Settings of one fit; of a solver's parameters those that it does not have stay at their defaults.
+
+    ``lams`` are those of a path, ``starts`` raw weights and intercept of every machine to start from: both of linear
+    solvers only.
+    """
+
+    run: FitRun
+    kernel: KernelChoice
+    odm: ODMSettings
+    solver: SolverSettings
+    tree: TreeSettings = field(default_factory=TreeSettings)
+    svrg: SVRGSettings = field(default_factory=SVRGSettings)
+    n_partitions: int | None = None
+    n_strata: int = 64
+    n_clusters: int = 64
+    n_landmarks: int = 1000
+    choice: str = "support"
+    certify: bool = False
+    loo: bool = False
+    lams: tuple[float, ...] = ()
+    starts: tuple[tuple[Array, float], ...] = ()
+
+    @classmethod
+    def of(
+        cls, model: Any, run: FitRun, lams: tuple[float, ...], starts: tuple[tuple[Array, float], ...] = ()
+    ) -> ODMFit:
+        """Those of an `ODMClassifier` whose parameters are valid.
+
+        Raises
+        ------
+        InputError
+            A λ that float64 has no room for.
+        """
+        for lam in (float(model.lam), *lams):
+            if not LEAST_LAM <= lam <= MOST_LAM:
+                raise InputError(
+                    f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
+                    f"{LEAST_LAM:g} and {MOST_LAM:g}."
+                )
+        own = own_parameters(model.solver, ODM_SOLVERS)
+        return cls(
+            run=run,
+            kernel=KernelChoice(
+                model.kernel,
+                _word_or_float(model.gamma),
+                int(model.degree),
+                float(model.coef0),
+                1.0 if model.fit_intercept else 0.0,
+                model.scale,
+            ),
+            odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
+            solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
+            tree=TreeSettings(**_fields_of(TreeSettings, own)),
+            svrg=SVRGSettings(**_fields_of(SVRGSettings, own)),
+            **_fields_of(cls, own),
+            loo=bool(model.loo),
+            lams=lams,
+            starts=starts,
+        )
+
+    @property
+    def start(self) -> tuple[Array, float] | None:
+        """Raw weights and intercept that the one machine starts from."""
+        if len(self.starts) > 1:
+            raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
+        return self.starts[0] if self.starts else None
+
+    def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
+        """Those of machine ``i`` of ``count``."""
+        if self.starts and len(self.starts) != count:
+            raise InputError(
+                f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
+                "warm_start to False."
+            )
+        return replace(self, run=run, starts=self.starts[i : i + 1])
+
+    def identity(self) -> dict[str, Any]:
+        """All settings that make a fit what it is, as JSON; the seed apart."""
+        if callable(self.kernel.kernel):
+            self.kernel.require_named("a fit with a checkpoint")
+        plain = asdict(self)
+        for name in ("run", "loo", "lams", "starts"):
+            del plain[name]
+        del plain["solver"]["seed"]
+        return plain | {"dtype": self.run.dtype}
+
+    def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
+        """How rows are dealt to partitions: stratified by landmarks of the kernel."""
+        return StratifiedPartitioner(kernel, self.n_strata, n_partitions, self.run.seed)
+
+    def loss(self, data: TrainingData) -> BandLoss:
+        """The loss of a row of ``data`` by its score."""
+        negative, positive = data.class_weights
+        return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
+
+
+def _fields_of(kind: type[Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a solver object that are fields of the dataclass ``kind``."""
+    return {each.name: own[each.name] for each in fields(kind) if each.name in own}
+
+
+def _word_or_float(value: Any) -> float | str:
+    return value if isinstance(value, str) else float(value)

@@ -1,0 +1,1 @@
+"""Stochastic variance-reduced gradients: SVRG, CSVRG, and DSVRG on a ring of workers."""

@@ -1,0 +1,227 @@
+"""Steps of SVRG over rows in memory, and of CSVRG, whose snapshots a coreset gives; see
+`dask_odm.methods.svrg.solver`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.linalg.jit import compiled, frozen
+from dask_odm.typing import Array
+
+DENSE_BYTES = 4 << 20  # of sparse rows that are made dense at a time
+
+
+@compiled
+def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness: Array, bias: float) -> float:
+    """Largest ``c ‖φ‖²`` of rows ``X`` (n, d) that have a constant feature √bias besides."""
+    largest = 0.0
+    weighted = weight.size > 0
+    for i in range(codes.size):
+        row = X[i]
+        square = bias
+        for j in range(row.size):
+            square += float(row[j]) * float(row[j])
+        c = stiffness[1] if codes[i] == positive else stiffness[0]
+        if weighted:
+            c *= weight[i]
+        c = 0.0 if codes[i] < 0 else c
+        largest = max(largest, c * square)
+    return largest
+
+
+@compiled
+def take_steps(
+    X: Array,
+    codes: Array,
+    weight: Array,
+    order: Array,
+    w: Array,
+    snapshot: Array,
+    drift: Array,
+    positive: int,
+    stiffness: Array,
+    band: Array,
+    constant: float,
+    step: float,
+) -> None:
+    """One step for each row of ``order``, of ``w`` (k,) in place.
+
+    ``drift`` is η v, ``stiffness`` n times that of the loss, ``step`` η. The constant feature, if k > d, is last.
+    """
+    low, high, upsilon = band[0], band[1], band[2]
+    d, weighted = X.shape[1], weight.size > 0
+    keep = 1.0 - step
+    for at in range(order.size):
+        i = order[at]
+        row = X[i]
+        score = there = 0.0
+        for j in range(d):
+            score += w[j] * row[j]
+            there += snapshot[j] * row[j]
+        if w.size > d:
+            score += constant * float(w[d])
+            there += constant * float(snapshot[d])
+        c = stiffness[1] if codes[i] == positive else stiffness[0]
+        if weighted:
+            c *= weight[i]
+        y = 1.0 if codes[i] == positive else -1.0
+        m, m_there = y * score, y * there
+        change = max(low - m, 0.0) - max(low - m_there, 0.0)
+        change -= upsilon * (max(m - high, 0.0) - max(m_there - high, 0.0))
+        t = step * c * y * change
+        for j in range(d):
+            w[j] = keep * w[j] + drift[j] + t * row[j]
+        if w.size > d:
+            w[d] = keep * w[d] + drift[d] + t * constant
+
+
+def walk_rows(
+    features: FeatureMap, loss: BandLoss, n: int, rows: tuple[Array, Array, Array], order: Array, w: Array,
+    snapshot: Array, dual_image: Array, step: float,
+) -> None:  # fmt: skip
+    """Take the steps of ``rows`` (scaled X, codes, weights) of n in all, in that ``order``; ``w`` changes in place."""
+    stiffness = n * loss.stiffness
+    take_steps(
+        *map(frozen, rows), order, w, snapshot, step * dual_image, loss.positive, stiffness, loss.band,
+        features.constant, step,
+    )  # fmt: skip
+
+
+def warm_up(dtype: np.dtype[Any]) -> None:
+    """Compile, or load what was compiled, for rows of ``dtype``."""
+    rows = np.zeros((1, 1), dtype), np.zeros(1, np.int8), np.ones(1)
+    steps = ArraySteps(FeatureMap(1, 1.0), BandLoss(ODMSettings(1.0, 0.0, 0.0), 1.0), *rows, seed=0)
+    w = np.zeros(2)
+    steps.walk(w, steps.sums(w).dual_image, 1.0 + steps.stiffest(), 0)
+
+
+class ArraySteps:
+    """SVRG over rows in memory.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Without a scaling where rows are dense, which are scaled.
+    loss : BandLoss
+    X : ndarray or csr_array of shape (n, d)
+    codes : integer ndarray of shape (n,)
+    weight : ndarray of shape (n,), or empty: all 1
+    seed : int
+        Of the order in which rows are visited.
+    threads : int
+        Of full passes.
+    """
+
+    def __init__(
+        self, features: FeatureMap, loss: BandLoss, X: Any, codes: Array, weight: Array, seed: int, threads: int = 1
+    ) -> None:
+        self._features, self._loss, self._rows, self._seed = features, loss, (X, codes, weight), seed
+        self._scaled = FeatureMap(features.d, features.bias)
+        self._all = PrimalProblem.over_rows(features, loss, X, codes, weight, threads)
+
+    @property
+    def n(self) -> int:
+        return len(self._rows[1])
+
+    @property
+    def k(self) -> int:
+        return self._features.k
+
+    def sums(self, w: Array) -> PrimalSums:
+        return self._all.sums(w, "none")
+
+    def stiffest(self) -> float:
+        loss, bias = self._loss, self._features.bias
+        parts = self._dense(np.arange(self.n))
+        return max(float(stiffest_row(*map(frozen, rows), loss.positive, loss.stiffness, bias)) for rows, _ in parts)
+
+    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
+        return dual_image, 0.0
+
+    def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
+        order = np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(1, epoch))).permutation(self.n)
+        end = w.copy()
+        for rows, visits in self._dense(order):
+            walk_rows(self._scaled, self._loss, self.n, rows, visits, end, w, dual_image, step)
+        return end, 1.0, 0
+
+    def _dense(self, order: Array) -> Iterator[tuple[tuple[Array, Array, Array], Array]]:
+        """Scaled dense rows, codes and weights, and the order to visit them in, that make up ``order``.
+
+        Sparse rows are made dense in that order, a bounded number at a time.
+        """
+        X, codes, weight = self._rows
+        if not issparse(X):
+            yield self._rows, order
+            return
+        size = max(1, DENSE_BYTES // max(1, X.shape[1] * X.dtype.itemsize))
+        for start in range(0, len(order), size):
+            some = order[start : start + size]
+            weights = weight[some] if weight.size else weight
+            yield (self._features.dense(X[some]), codes[some], weights), np.arange(len(some))
+
+
+class CoresetSteps(ArraySteps):
+    """CSVRG-style steps: snapshots by a small weighted set of rows.
+
+    An interpretation: the text of the paper that SODM cites for CSVRG is not at hand.
+
+    The snapshot's dual image, in SVRG the sum v over all rows, is estimated by
+
+        ``ṽ(w̃) = Σ_strata (n_s/m_s) Σ_{i in the set, of stratum s} y_i s_i(w̃) φ_i``
+
+    where the set has m_s of the n_s rows of stratum s, drawn once, without replacement: unbiased over draws, but
+    the same for all epochs. Steps are taken over all rows. So the iteration is at rest where ``w = ṽ(w)``, the
+    optimum of the set's own, weighted problem, and not that of all rows: it stalls at a gap that a larger set makes
+    smaller. With every row in the set it is SVRG, bit by bit.
+
+    Parameters
+    ----------
+    chosen : integer ndarray of shape (m,)
+        The set's rows, ascending.
+    factor : ndarray of shape (m,)
+        n_s/m_s of each.
+    others
+        As `ArraySteps`.
+    """
+
+    def __init__(
+        self,
+        features: FeatureMap,
+        loss: BandLoss,
+        X: Any,
+        codes: Array,
+        weight: Array,
+        seed: int,
+        threads: int,
+        chosen: Array,
+        factor: Array,
+    ) -> None:
+        super().__init__(features, loss, X, codes, weight, seed, threads)
+        weights = factor * weight[chosen] if weight.size else factor
+        self._share = len(chosen) / max(1, len(codes))
+        self._set = PrimalProblem.over_rows(features, loss, X[chosen], codes[chosen], weights, threads)
+
+    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
+        return self._set.sums(w, "none").dual_image, self._share
+
+
+def draw_coreset(strata: Array, size: int, seed: int) -> tuple[Array, Array]:
+    """Rows of a coreset, ascending, and what each stands for, n_s/m_s of its stratum.
+
+    A stratum's share of ``size`` is its share of the rows, but at least one row.
+    """
+    sizes = np.bincount(strata)
+    wanted = np.minimum(sizes, np.maximum(np.rint(size * sizes / len(strata)).astype(np.int64), 1))
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
+    drawn = [rng.choice(np.flatnonzero(strata == s), wanted[s], replace=False) for s in np.flatnonzero(sizes)]
+    chosen = np.sort(np.concatenate(drawn))
+    return chosen, (sizes / np.maximum(wanted, 1))[strata[chosen]]

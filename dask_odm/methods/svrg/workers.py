@@ -1,0 +1,235 @@
+"""Distributed SVRG: full gradients by all workers at once, then one worker at a time takes its steps and hands w on.
+
+Source: DiODM, and SODM, algorithm 2. Partitions D_1 … D_K are stratified; R_j is what is left of D_j. In an epoch
+all workers sum the gradient over their partitions, in parallel; then w goes through a chain of hops, future by
+future, from worker to worker: hop j walks R_j without replacement, until it is used up or T steps are done.
+
+Departures: T counts the steps of each worker and stage (DiODM's counts the whole stage, SODM's algorithm as printed
+takes one step a partition). Neither paper refills R_j, so their steps would end after one pass: here, when every R_j
+is empty, all are refilled in a new order from (seed, refill, j). Within R_j rows go piece by piece, the pieces in
+random order and the rows of each in random order, so that a task holds one piece at a time.
+
+What a hop does depends on its arguments alone, so what a lost worker held is computed again, to the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+
+import numpy as np
+
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.store.chunks import read_plain_chunk
+from dask_odm.data.store.layout import CHECKSUM_BYTES
+from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.errors import InputError
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.linalg.jit import frozen
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.methods.svrg.steps import stiffest_row, walk_rows, warm_up
+from dask_odm.typing import Array
+
+DEFAULT_PARTITIONS = 8
+LEAST_ROWS = 16  # of a partition, before there are fewer of them
+
+
+def ring_partitions(rows: int, n_partitions: int | None) -> int:
+    """Partitions of a ring: as asked for, or eight unless rows are few; workers do not count."""
+    if n_partitions is None:
+        return max(1, min(DEFAULT_PARTITIONS, rows // LEAST_ROWS))
+    if n_partitions > rows:
+        raise InputError(f"n_partitions must be at most the number of rows, {rows}. Got {n_partitions} instead.")
+    return n_partitions
+
+
+@dataclass(frozen=True, eq=False)
+class RingJob:
+    """What every task of a ring is told.
+
+    Parameters
+    ----------
+    partitions : StoredPartitions or MemoryPartitions
+        Rows in memory are scaled; sparse ones are made dense a partition at a time.
+    scaling : Scaling or StoredScaling, optional
+        Of rows on disk.
+    features : FeatureMap
+        Of scaled rows.
+    loss : BandLoss
+        Label code 1 is positive; class weights are in the rows' weights.
+    stage_steps : int or None
+        T, or all that are left.
+    seed : int
+    """
+
+    partitions: StoredPartitions | MemoryPartitions
+    scaling: Scaling | StoredScaling | None
+    features: FeatureMap
+    loss: BandLoss
+    stage_steps: int | None
+    seed: int
+
+    @property
+    def n(self) -> int:
+        return sum(self.partitions.counts)
+
+    @cached_property
+    def stages(self) -> int:
+        """Epochs in which every R_j is used up."""
+        largest = max(self.partitions.counts)
+        return 1 if self.stage_steps is None else -(-largest // self.stage_steps)
+
+    def stage(self, epoch: int, k: int) -> tuple[int, int, int]:
+        """Which refill an epoch walks, and from where to where in the order of R_k."""
+        refill, stage = divmod(epoch, self.stages)
+        count, steps = self.partitions.counts[k], self.stage_steps or self.partitions.counts[k]
+        return refill, min(count, stage * steps), min(count, (stage + 1) * steps)
+
+    def piece_rows(self, k: int) -> list[int]:
+        """Rows of every piece of partition k."""
+        if isinstance(self.partitions, StoredPartitions):
+            return [rows for _, rows in self.partitions.pieces(k, k + 1)]
+        return [self.partitions.counts[k]]
+
+    @property
+    def task_bytes(self) -> int:
+        """Peak bytes of one task: a piece, raw and scaled, its columns, orders, and a few vectors."""
+        rows = max(max(self.piece_rows(k)) for k in range(len(self.partitions.counts)))
+        partitions, dense = self.partitions, 0
+        if isinstance(partitions, MemoryPartitions) and isinstance(partitions.X, SparseRows):
+            dense = 2 * rows * partitions.features * partitions.dtype.itemsize  # a piece is made dense
+        return partitions.reading_bytes + dense + 64 * rows + 5 * BLOCK_BYTES + 16 * 8 * self.features.k
+
+
+class Pieces:
+    """The pieces of one partition, scaled, read into the same memory one after the other."""
+
+    def __init__(self, job: RingJob, k: int) -> None:
+        self._job, self._k = job, k
+        self._raw = self._scaled = np.empty(0, np.uint8)
+        if isinstance(job.partitions, StoredPartitions):
+            layout = job.partitions.array("X")
+            self._numbers = [number for number, _ in job.partitions.pieces(k, k + 1)]
+            self._raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
+            self._scaled = np.empty(layout.chunks, layout.dtype)
+
+    def read(self, piece: int) -> tuple[Array, Array, Array]:
+        """Rows, label codes and weights, valid until the next is read."""
+        partitions = self._job.partitions
+        if isinstance(partitions, MemoryPartitions):
+            rows, _ = partitions.rows(self._k, self._k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
+            y, weight = partitions.labels(self._k, self._k + 1)
+            return rows.read(0, rows.n), (y > 0).astype(np.int8), weight
+        number, count = self._numbers[piece], self._job.piece_rows(self._k)[piece]
+        X = read_plain_chunk(partitions.path, partitions.array("X"), number, self._raw)[:count]
+        if self._job.scaling is not None:
+            X = self._job.scaling(X, self._scaled[:count])
+        y = read_plain_chunk(partitions.path, partitions.array("y"), number)[:count]
+        weight = read_plain_chunk(partitions.path, partitions.array("weight"), number)[:count]
+        return X, (y > 0).astype(np.int8), weight
+
+    def blocks(self) -> Iterator[RowBlock]:
+        """All of them, in order."""
+        for piece in range(len(self._job.piece_rows(self._k))):
+            yield RowBlock(*self.read(piece))
+
+
+def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
+    """Pieces of R_k that a hop visits, and rows of each, in the order of its steps."""
+    refill, start, stop = job.stage(epoch, k)
+    sizes = job.piece_rows(k)
+
+    def rng(*of: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(job.seed, spawn_key=(3, refill, k, *of)))
+
+    at = 0
+    for piece in rng().permutation(len(sizes)).tolist():
+        first, last = max(start - at, 0), min(stop - at, sizes[piece])
+        if first < last:
+            yield piece, rng(piece).permutation(sizes[piece])[first:last]
+        at += sizes[piece]
+
+
+def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
+    """Loss and dual image of partition k at w: one task of a full pass."""
+    try:
+        return Query(job.features, job.loss, np.array(w)).sums(Pieces(job, k).blocks(), "none")
+    finally:
+        return_free_memory()
+
+
+def stiffest_in(job: RingJob, k: int) -> float:
+    """Largest ``c ‖φ‖²`` of partition k."""
+    loss, bias = job.loss, job.features.bias
+    try:
+        parts = (map(frozen, (b.X, b.y, b.weight)) for b in Pieces(job, k).blocks())
+        return max(float(stiffest_row(*rows, loss.positive, loss.stiffness, bias)) for rows in parts)
+    finally:
+        return_free_memory()
+
+
+def walk_partition(
+    w: Array, job: RingJob, snapshot: Array, dual_image: Array, step: float, epoch: int, k: int
+) -> Array:
+    """Take the steps of R_k from w, and return where they end: a hop."""
+    # copied, since what came from another worker is read-only, for which the loops would be compiled anew
+    w, snapshot, dual_image, pieces = np.array(w), np.array(snapshot), np.array(dual_image), Pieces(job, k)
+    try:
+        for piece, order in visits(job, k, epoch):
+            walk_rows(job.features, job.loss, job.n, pieces.read(piece), order, w, snapshot, dual_image, step)
+        return w
+    finally:
+        return_free_memory()
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """A `dask_odm.methods.svrg.solver.StochasticProblem` whose steps go round the workers.
+
+    Parameters
+    ----------
+    job : RingJob
+    cluster : Cluster
+    """
+
+    job: RingJob
+    cluster: Cluster
+
+    def __post_init__(self) -> None:
+        self.cluster.require(self.job.task_bytes, len(self.job.partitions.counts), "An epoch of the ring")
+        warm_up(self.job.partitions.dtype)
+
+    @property
+    def n(self) -> int:
+        return self.job.n
+
+    @property
+    def k(self) -> int:
+        return self.job.features.k
+
+    def _numbers(self) -> range:
+        return range(len(self.job.partitions.counts))
+
+    def sums(self, w: Array) -> PrimalSums:
+        parts = self.cluster.each(sum_partition, [(self.job, w, k) for k in self._numbers()], "gradient")
+        return reduce(add, parts)
+
+    def stiffest(self) -> float:
+        return float(max(self.cluster.each(stiffest_in, [(self.job, k) for k in self._numbers()], "smoothness")))
+
+    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
+        return dual_image, 0.0
+
+    def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
+        ranges = [(k, *self.job.stage(epoch, k)[1:]) for k in self._numbers()]
+        walked = [(k, stop - start) for k, start, stop in ranges if stop > start]
+        hops = [(self.job, w, dual_image, step, epoch, k) for k, _ in walked]
+        end = self.cluster.chain(walk_partition, w, hops, "hop")
+        return end, sum(steps for _, steps in walked) / self.n, len(hops)

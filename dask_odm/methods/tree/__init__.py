@@ -1,0 +1,1 @@
+"""SODM and its rivals (cascade, DiP, DC): partitions that are solved, merged and solved again."""

@@ -1,0 +1,87 @@
+"""Levels of a tree whose nodes are clusters of all rows, found anew for every level: DC-SVM's.
+
+Source: Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines* (ICML 2014), algorithm
+1. The client finds the clusters on a sample of rows, tasks say which rows are in which, and the numbers of the rows are
+all that the client holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.memory import Partitions
+from dask_odm.data.rows.row_sets import RowSet
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.partition.base import Groups, Partitioner
+from dask_odm.typing import Array
+
+READ_ROWS = 1024
+
+
+def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling, groups: Groups, number: int) -> Array:
+    """Group of every row of a partition, int32 (n,)."""
+    rows, _ = partitions.rows(number, number + 1, scaling, 0)
+    found = [groups(rows.read(i, min(rows.n, i + READ_ROWS))) for i in range(0, rows.n, READ_ROWS)]
+    return np.concatenate(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Reclustering:
+    """The nodes of a level, for `dask_odm.methods.tree.workers.grow_tree`.
+
+    Parameters
+    ----------
+    partitions : Partitions
+    scaling : Scaling or StoredScaling
+    nodes : sequence of int
+        Nodes of every level from the leaves on, at most; clusters that no row is in are left out.
+    partitioner : callable
+        ``partitioner(count, seed)``: what makes as many groups.
+    seed : int
+    cluster : Cluster
+    """
+
+    partitions: Partitions
+    scaling: Scaling | StoredScaling
+    nodes: Sequence[int]
+    partitioner: Callable[[int, int], Partitioner]
+    seed: int
+    cluster: Cluster
+
+    def __call__(self, number: int) -> list[RowSet] | None:
+        """Clusters of level ``number``, counted from the leaves at 0; None where it is a single node."""
+        counts, nodes = self.partitions.counts, self.nodes[number]
+        if nodes == 1:
+            return None
+        seed = int(np.random.SeedSequence([self.seed, 3, number]).generate_state(1)[0] >> 1)
+        partitioner = self.partitioner(nodes, seed)
+        self._require(partitioner)
+        groups = partitioner.groups(self._sample(partitioner))
+        arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
+        of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
+        found = (np.flatnonzero(of_row == g) for g in range(groups.count))
+        return [RowSet.at(positions, counts) for positions in found if len(positions)]
+
+    def _require(self, partitioner: Partitioner) -> None:
+        """MemoryLimitError unless a sample's matrix fits here, and the values of a block where rows are looked up."""
+        d, itemsize = self.partitions.features, self.partitions.dtype.itemsize
+        sample = min(sum(self.partitions.counts), partitioner.sample_rows(d, itemsize))
+        block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * sample)
+        needed = 3 * 8 * sample * d + block + self.partitions.reading_bytes
+        what = f"Finding clusters by {sample} rows"
+        self.cluster.require(8 * sample * (sample + 2 * d), 1, what)
+        self.cluster.require(needed, len(self.partitions.counts), what)
+
+    def _sample(self, partitioner: Partitioner) -> Array:
+        """Scaled rows that groups are made from."""
+        partitions, total = self.partitions, sum(self.partitions.counts)
+        count = min(total, partitioner.sample_rows(partitions.features, partitions.dtype.itemsize))
+        rng = np.random.default_rng(np.random.SeedSequence(partitioner.seed, spawn_key=(0,)))
+        chosen = RowSet.at(np.sort(rng.choice(total, count, replace=False)), partitions.counts)
+        rows, _ = chosen.rows(partitions, self.scaling, 0)
+        return np.concatenate([rows.read(i, min(rows.n, i + READ_ROWS)) for i in range(0, rows.n, READ_ROWS)])

@@ -1,0 +1,432 @@
+"""SODM's merging tree: partitions are solved, merged and solved again from their children's solutions.
+
+Source: SODM, algorithm 1. Every level is a set of `dask.delayed` tasks whose inputs are the tasks of the level
+below, so warm starts pass from worker to worker and the tree runs on any scheduler. The client only hears
+figures, and decides level by level whether to go on.
+
+A node is a set of rows: partitions merged in their order, as SODM has it, or whatever a caller makes of a level. What
+its parent gets of them is a rule: all rows, as SODM, or those that count in the child's solution, as a cascade
+(Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed, delayed
+
+from dask_odm.data.rows.memory import Partitions
+from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.engine.cluster import ADVICE, Cluster, return_free_memory
+from dask_odm.errors import InputError
+from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.low_rank import is_low_rank
+from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
+from dask_odm.learning.solution import Solution, SolverSettings
+from dask_odm.methods.tree.merge_rule import Begin, PassUp, pass_all, scaled_start
+from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
+from dask_odm.typing import Array
+
+OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
+Regroup = Callable[[int], Sequence[RowSet] | None]
+NUMBER_BYTES = 48  # a row, where rows of a node are told by number: its own, its children's, and sorting both
+ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """Shape of the tree.
+
+    Parameters
+    ----------
+    fan_in : int
+        Partitions merged into one, p ≥ 2.
+    stop_at : int
+        Stop at the first level of at most so many partitions; 1 is the root.
+    early_stop : bool
+        Stop at the first level where every merged start had converged.
+    """
+
+    fan_in: int = 4
+    stop_at: int = 1
+    early_stop: bool = False
+
+    def depth(self, n_partitions: int) -> int:
+        """Merges from a level of ``n_partitions`` to the root, which is level 0."""
+        depth = 0
+        while n_partitions > 1:
+            n_partitions, depth = -(-n_partitions // self.fan_in), depth + 1
+        return depth
+
+    def levels(self, n_partitions: int) -> list[list[int]]:
+        """Boundaries of every level in leaf partitions: node i of a level spans ``bounds[i]:bounds[i + 1]``."""
+        levels = [list(range(n_partitions + 1))]
+        while len(levels[-1]) - 1 > self.stop_at and len(levels[-1]) > 2:
+            bounds = levels[-1]
+            levels.append([*bounds[:-1][:: self.fan_in], bounds[-1]])
+        return levels
+
+
+@dataclass(frozen=True, eq=False)
+class TreeJob:
+    """What every task of a tree is told.
+
+    Parameters
+    ----------
+    partitions : Partitions
+    scaling : Scaling or StoredScaling
+    kernel : Kernel
+    odm : ODMSettings
+    solver : SolverSettings
+    pass_up : callable
+        ``pass_up(solution)``: which rows of a node the one above gets, as a mask over them, or None for all. A row
+        that was left out once stays out, at zero. The loss of the others keeps its weight: M is that of all rows
+        of the node, so that a node whose left out rows are zero at its optimum ends there.
+    begin : callable
+        ``begin(child, weight)``: dual variables that a node of total ``weight`` starts from, of a child's rows.
+    """
+
+    partitions: Partitions
+    scaling: Scaling | StoredScaling
+    kernel: Kernel
+    odm: ODMSettings
+    solver: SolverSettings
+    pass_up: PassUp = pass_all
+    begin: Begin = scaled_start
+
+
+@dataclass(frozen=True, eq=False)
+class TreeResult:
+    """The model a tree ends with, in the order of the partitions.
+
+    Attributes
+    ----------
+    dual : ndarray of shape (n_machines, n)
+        Signed dual variables of the whole problem.
+    gap : float
+        Relative gap of the whole problem, or of the rows passed up to the root alone; nan where the tree ended
+        above one partition.
+    history : list of dict
+        One entry a level, the fields of `LevelFinished`.
+    solutions : list of Solution
+        Figures of the last level's partitions.
+    """
+
+    dual: Array
+    gap: float
+    history: list[dict[str, Any]]
+    solutions: list[Solution]
+
+
+def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
+    """Least bytes a task needs to solve a node of ``rows`` rows: rows read from disk, tiles recomputed."""
+    d, itemsize = job.partitions.features, job.partitions.dtype.itemsize
+    low_rank = is_low_rank(job.kernel, d)
+    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, low_rank=low_rank, kernel=job.kernel)
+    return needed + threads * job.partitions.reading_bytes
+
+
+def solve_node(
+    job: TreeJob,
+    node: RowSet,
+    seed: int,
+    memory: int,
+    threads: int,
+    certify: bool,
+    below: Sequence[RowSet],
+    children: Sequence[Solution],
+) -> Solution:
+    """Solve a node from the solutions ``children`` of the nodes ``below`` it (none: from zero).
+
+    The dual variables it returns are of all rows of the node, zero where the row was not passed up.
+    """
+    dual, passed = _start(job, node, below, children)
+    active, total = node, None
+    if passed is not None:
+        active = RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
+        total = float(node.labels(job.partitions)[1].sum())
+    if total is not None and not active.pieces:
+        nothing = Point(0.0, 0.0, 0.0)
+        return Solution(np.zeros((len(children[0].dual), node.size(job.partitions.counts))), total, 0, nothing, nothing)
+    y, weight = active.labels(job.partitions)
+    losses = RowLosses(_weighted(job.odm, weight, total), y, weight)
+    total = losses.total_weight if total is None else total
+    spare = memory - projected_bytes(job, len(y), threads, certify=certify)
+    rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
+    settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
+    resources = Resources(memory - held, threads)
+    solution = solve_partition(job.kernel, rows, losses, dual(total), settings, resources, certify=certify)
+    del rows
+    return_free_memory()
+    if passed is None:
+        return solution
+    whole = np.zeros((len(solution.dual), len(passed)))
+    whole[:, passed] = solution.dual
+    return replace(solution, dual=whole, weight=total)
+
+
+def _weighted(odm: ODMSettings, weight: Array, total: float | None) -> ODMSettings:
+    """Settings with which rows of ``weight`` have the losses that they have among rows of ``total`` weight."""
+    return odm if total is None else replace(odm, lam=odm.lam * (float(weight.sum()) / total))
+
+
+def _start(
+    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution]
+) -> tuple[Callable[[float], Array], Array | None]:
+    """The start of a node of a given total weight, and which rows were passed up to it (mask, or None for all)."""
+    counts = job.partitions.counts
+    if not children:
+        n = node.size(counts)
+        return lambda weight: np.zeros(n), None
+    masks = [job.pass_up(child) for child in children]
+    if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
+        return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
+    own = node.positions(counts)
+    passed, where = np.zeros(len(own), bool), []
+    for rows, mask in zip(below, masks, strict=True):
+        positions = rows.positions(counts)
+        _, mine, theirs = np.intersect1d(own, positions, assume_unique=True, return_indices=True)
+        passed[mine] = True if mask is None else mask[theirs]
+        where.append((mine, theirs))
+
+    def start(weight: float) -> Array:
+        dual = np.zeros(len(own))
+        for (mine, theirs), child in zip(where, children, strict=True):
+            dual[mine] = job.begin(child, weight)[0][theirs]
+        return dual[passed]
+
+    return start, None if passed.all() else passed
+
+
+def grow_tree(
+    job: TreeJob,
+    tree: TreeSettings,
+    cluster: Cluster,
+    *,
+    resume: tuple[int, Sequence[Solution]] | None = None,
+    history: Sequence[dict[str, Any]] = (),
+    on_level: OnLevel = None,
+    regroup: Regroup | None = None,
+) -> TreeResult:
+    """Train on all partitions, level by level.
+
+    Parameters
+    ----------
+    job : TreeJob
+    tree : TreeSettings
+    cluster : Cluster
+    resume : (level number, solutions), optional
+        Go on after that finished level, counted from the leaves at 0.
+    history : sequence of dict
+        Entries of the levels before.
+    on_level : callable, optional
+        Called after every level with its number, a function that fetches its solutions, and the history.
+    regroup : callable, optional
+        ``regroup(number)``: the nodes of a level above the leaves, each row in one of them, or None for those that
+        ``tree`` has there. It is asked when the level below is done.
+
+    Raises
+    ------
+    MemoryLimitError
+        A level's tasks would not fit their workers: found out before any task runs, but for levels whose nodes are
+        known only when the level below is done, before those.
+    InputError
+        Nodes of a level that are not each row once.
+    """
+    counts = job.partitions.counts
+    levels = tree.levels(len(counts))
+    known = job.pass_up is pass_all and regroup is None
+    _check_memory(job, levels if known else levels[:1], cluster)
+    done, states = (-1, []) if resume is None else (resume[0], [delayed(s, traverse=False) for s in resume[1]])
+    history = list(history)
+    ended = tree.early_stop and done > 0 and history and history[-1]["start_gap"] <= job.solver.tol
+    nodes = [] if done < 0 else _nodes(levels, done, counts, regroup)
+    passed = [] if resume is None else [read_figures(job.pass_up, solution)[1] for solution in resume[1]]
+    with cluster.cancelled_on_error(states):  # what is kept on the workers, whatever level that is
+        for number in () if ended else range(done + 1, len(levels)):
+            below, nodes = nodes, _nodes(levels, number, counts, regroup)
+            if not known and number:
+                numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
+                most = _most_rows(nodes, below, passed, counts)
+                _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
+            depth = tree.depth(len(nodes))
+            states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
+            event = _summary(solutions, depth)
+            history.append(asdict(event))
+            if on_level is not None:
+                on_level(number, partial(_fetch, states, cluster), history)
+            report(event)  # what is told is saved already
+            if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
+                break
+        final = _fetch(states, cluster)
+    order = (
+        None if merged_span(nodes) == (0, len(counts)) else np.concatenate([node.positions(counts) for node in nodes])
+    )
+    return combine(final, history, order)
+
+
+def solve_whole(
+    job: TreeJob, cluster: Cluster, *, resume: tuple[int, Sequence[Solution]] | None = None, on_level: OnLevel = None
+) -> TreeResult:
+    """The tree of one partition, solved here and now: no graph. For the rest see `grow_tree`."""
+    _check_memory(job, [[0, 1]], cluster)
+    if resume is not None:
+        (solution,) = resume[1]
+    else:
+        solution = solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [], [])
+        report(_solved(0, 0, solution))
+    event = _summary([solution], 0)
+    if on_level is not None and resume is None:
+        on_level(0, lambda: [solution], [asdict(event)])
+    report(event)
+    return combine([solution], [asdict(event)])
+
+
+def _nodes(levels: list[list[int]], number: int, counts: Sequence[int], regroup: Regroup | None) -> list[RowSet]:
+    """The nodes of a level."""
+    given = None if regroup is None or number == 0 else regroup(number)
+    if given is None:
+        return [RowSet.whole(*span) for span in pairwise(levels[number])]
+    require_each_once(given, counts, f"level {number}")
+    return list(given)
+
+
+def _run_level(
+    job: TreeJob,
+    nodes: Sequence[RowSet],
+    below: Sequence[RowSet],
+    number: int,
+    depth: int,
+    states: list[Delayed],
+    cluster: Cluster,
+) -> tuple[list[Delayed], list[Solution], list[int]]:
+    """Start the tasks of one level, from ``states`` of the nodes ``below``, and wait for their figures.
+
+    The solutions stay on the workers; the figures are what they say of themselves, and how many rows go up.
+    """
+    memory, threads = cluster.share(len(nodes))
+    certify = len(nodes) == 1
+    solve = delayed(solve_node, pure=False)
+    tasks = []
+    for i, (node, children) in enumerate(zip(nodes, overlaps(nodes, below), strict=True)):
+        seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
+        # the dashboard groups by what is before the first dash
+        name = f"solve_{len(nodes)}_partitions-{tokenize(job.solver, job.odm, number, i)}-{_serial()}"
+        rows, started = [below[c] for c in children], [states[c] for c in children]
+        tasks.append(solve(job, node, seed, memory, threads, certify, rows, started, dask_key_name=name))
+    with Meter(f"level {depth}", len(nodes), "partitions") as meter:
+        solved = cluster.persist(tasks, meter.add)
+        figures: list[Any] = [None] * len(solved)
+        passed = [0] * len(solved)
+        with cluster.cancelled_on_error(solved):
+            looks = [delayed(read_figures, pure=False)(job.pass_up, s) for s in solved]
+            for i, (solution, rows_up) in cluster.results(looks):
+                figures[i], passed[i] = solution, rows_up
+                meter.add(cluster.client is not None)  # else they are solved, and counted, already
+                report(_solved(depth, i, solution))
+    return solved, figures, passed
+
+
+def read_figures(pass_up: PassUp, solution: Solution) -> tuple[Solution, int]:
+    """A solution without its dual variables, and how many rows of the node go up."""
+    mask = pass_up(solution)
+    return solution.without_dual(), solution.dual.shape[1] if mask is None else int(np.count_nonzero(mask))
+
+
+def _most_rows(nodes: Sequence[RowSet], below: Sequence[RowSet], passed: Sequence[int], counts: Sequence[int]) -> int:
+    """The most rows that a node can have, those below passing up so many."""
+    children = overlaps(nodes, below)
+    return max(min(node.size(counts), sum(passed[c] for c in own)) for node, own in zip(nodes, children, strict=True))
+
+
+def _serial() -> str:
+    return f"{time.time_ns():x}"
+
+
+def _fetch(states: Sequence[Delayed], cluster: Cluster) -> list[Solution]:
+    return [solution for _, solution in sorted(cluster.results(list(states)), key=lambda pair: pair[0])]
+
+
+def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> None:
+    for bounds in levels:
+        rows = max(sum(job.partitions.counts[a:b]) for a, b in pairwise(bounds))
+        _check_level(job, levels, rows, len(bounds) - 1, cluster)
+
+
+def _check_level(
+    job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster, numbers: int = 0
+) -> None:
+    """MemoryLimitError where tasks of so many rows do not fit, with ``numbers`` bytes of row numbers besides."""
+    _, threads = cluster.share(tasks)
+    what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
+    advice = advice_at_root(levels) if tasks == 1 else ADVICE
+    cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1) + numbers, tasks, what, advice)
+
+
+def advice_at_root(levels: list[list[int]]) -> str:
+    """What to do where all rows do not fit together, for which more partitions alone are no help."""
+    if len(levels) == 1:
+        return "Use more memory, or solver=SODM(n_partitions=…, stop_at=…) to end with smaller partitions."
+    return f"Use more memory, or end the tree at smaller partitions by stop_at={len(levels[-2]) - 1}."
+
+
+def _solved(level: int, partition: int, s: Solution) -> PartitionSolved:
+    return PartitionSolved(level, partition, s.rows, s.sweeps + s.steps, s.point.gap, s.point.dual, s.seconds)
+
+
+def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:
+    """Figures of a level: the worst gaps, the mean of the dual objectives by weight."""
+    weight = math.fsum(s.weight for s in solutions)
+    return LevelFinished(
+        level=level,
+        partitions=len(solutions),
+        rows=sum(s.rows for s in solutions),
+        sweeps=max(s.sweeps + s.steps for s in solutions),
+        converged=sum(s.converged for s in solutions),
+        start_gap=max(s.start.gap for s in solutions),
+        gap=max(s.point.gap for s in solutions),
+        objective=math.fsum(s.weight / weight * s.point.dual for s in solutions),
+        seconds=max(s.seconds for s in solutions),
+    )
+
+
+def end_at_root(solution: Solution, history: Sequence[dict[str, Any]]) -> TreeResult:
+    """What a tree ends with whose root was solved elsewhere; ``history`` is that of the levels below."""
+    report(_solved(0, 0, solution))
+    event = _summary([solution], 0)
+    report(event)
+    return combine([solution], [*history, asdict(event)])
+
+
+def combine(solutions: list[Solution], history: list[dict[str, Any]], order: Array | None = None) -> TreeResult:
+    """The model of a level: its solutions as the start of a merger of them all.
+
+    ``order`` says where their rows, one after the other, are in the order of the partitions; without, they are in it.
+    """
+    weight = math.fsum(s.weight for s in solutions)
+    dual = np.concatenate([s.rescaled(weight) for s in solutions], axis=1)
+    if order is not None:
+        dual = dual[:, np.argsort(order)]
+    gap = solutions[0].point.gap if len(solutions) == 1 else math.nan
+    return TreeResult(dual, gap, history, [s.without_dual() for s in solutions])
+
+
+def partitions_for(rows: int, n_partitions: int | None, fan_in: int, leaf_rows: int) -> int:
+    """Leaf partitions: as asked for, or a power of ``fan_in`` that leaves at most ``leaf_rows`` rows in each."""
+    if n_partitions is None:
+        n_partitions = 1
+        while rows / n_partitions > leaf_rows:
+            n_partitions *= fan_in
+    if n_partitions > rows:
+        raise InputError(f"n_partitions must be at most the number of rows, {rows}. Got {n_partitions} instead.")
+    return n_partitions

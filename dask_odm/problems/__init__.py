@@ -1,1 +1,0 @@
-"""Problems: what is minimised, never how."""

@@ -1,1 +1,0 @@
-"""Strategies: how Dask runs solvers over partitions and combines them."""

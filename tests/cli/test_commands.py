@@ -1,0 +1,520 @@
+"""The command line: the README's commands from a file to predictions, one object with --json, one line on errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import suppress
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from sklearn.metrics import accuracy_score
+
+import dask_odm
+from dask_odm.cli import main
+from dask_odm.cli.group import load_libraries
+from dask_odm.data.store.records import read_record
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.engine.workers import local_workers
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.events import IterationFinished, LevelFinished
+
+COMMANDS = (
+    "ingest", "info", "verify", "fit", "search", "predict", "evaluate", "cluster", "retire", "warmup", "bench", "demo",
+)  # fmt: skip
+DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
+PARTS = ("--solver", "sodm", "--n-partitions")
+
+
+def run(*arguments: object, status: int = 0) -> Result:
+    result = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def run_json(*arguments: object) -> dict:
+    result = run(*arguments, "--json")
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: object) -> str:
+    """Run what cannot work, and return the one line that says why."""
+    result = run(*arguments, status=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("dask-odm: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory, make_rings) -> Path:
+    """A CSV file with a header and labels that are words."""
+    path = tmp_path_factory.mktemp("source") / "rings.csv"
+    X, y = make_rings(n=400)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["first", "kind", "second"])
+        writer.writerows([a, "inside" if label > 0 else "outside", b] for (a, b), label in zip(X, y, strict=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(source) -> Path:
+    """The folder of ``train.zarr``, ``train-test.zarr`` and ``model.zarr``."""
+    folder = source.parent
+    run("ingest", source, folder / "train.zarr", "--label", "kind", "--test-size", 0.25, "--seed", 3)
+    run("fit", folder / "train.zarr", folder / "model.zarr", "--scale", "minmax", "--random-state", 0)
+    return folder
+
+
+# Commands ---------------------------------------------------------------------------------------------------
+
+
+def test_ingest_splits(source, tmp_path):
+    result = run_json("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--test-size", 0.25, "--seed", 3)
+    assert (result["store"]["rows"], result["test_store"]["rows"]) == (300, 100)
+    assert result["store"]["feature_names"] == ["first", "second"]
+    assert result["test_store"]["path"] == str(tmp_path / "a-test.zarr")
+    assert [each["label"] for each in result["store"]["classes"]] == ["inside", "outside"]
+    assert Store.open(tmp_path / "a.zarr").class_counts == tuple(c["rows"] for c in result["store"]["classes"])
+    assert "inside (" in run("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--overwrite").stdout
+
+
+def test_ingest_passes_every_option_on(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 2, size=(40, 4)).astype(float))
+    options = ("--label", "1", "--weight", "-1", "--dtype", "float64", "--chunk-rows", 16, "--compression", "zstd")
+    store = run_json("ingest", tmp_path / "x.npy", tmp_path / "a.zarr", "--format", "numpy", *options)["store"]
+    assert (store["features"], store["dtype"], store["weights"], store["compression"]) == (2, "float64", True, "zstd")
+    assert store["chunks"] == {"count": 3, "rows": 16, "bytes": 16 * 2 * 8}
+    (tmp_path / "a.txt").write_text("1 1:0.5\n-1 2:3\n")
+    (tmp_path / "b.txt").write_text("1 1:0.25\n")
+    files = (tmp_path / "a.txt", tmp_path / "b.txt")
+    store = run_json("ingest", *files, tmp_path / "b.zarr", "--n-features", 5, "--no-label")["store"]
+    assert (store["rows"], store["features"], store["classes"]) == (3, 5, None)
+    (tmp_path / "c.csv").write_text("1,2\n3,4\n")
+    store = run_json("ingest", tmp_path / "c.csv", tmp_path / "c.zarr", "--header", "--label", "2")["store"]
+    assert (store["rows"], store["feature_names"]) == (1, ["1"])
+
+
+def test_info_and_verify(made):
+    store = run_json("info", made / "train.zarr")
+    assert (store["kind"], store["rows"], store["features"], store["unlabelled_rows"]) == ("store", 300, 2, 0)
+    model = run_json("info", made / "model.zarr")
+    assert (model["kind"], model["kernel"], model["classes"]) == ("model", "rbf", ["inside", "outside"])
+    assert model["parameters"]["scale"] == "minmax"
+    assert model["support_rows"] == len(dask_odm.load_model(made / "model.zarr").support_)
+    assert model["solver"] == "exact: 300 rows of 2 features are few"
+    assert "objective" in run("info", made / "model.zarr").stdout
+    assert "inside (" in run("info", made / "train.zarr").stdout
+    for name in ("train.zarr", "model.zarr"):
+        found = run_json("verify", made / name)
+        assert (found["sound"], found["path"]) == (True, str(made / name))
+        assert found["bytes"] > 1000
+        assert "sound" in run("verify", made / name).stdout
+
+
+def test_fit_writes_what_the_classifier_learns(made, tmp_path):
+    result = run_json("fit", made / "train.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--random-state", 0)
+    expected = ODMClassifier(scale="minmax", random_state=0).fit(str(made / "train.zarr"))
+    np.testing.assert_array_equal(dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
+    assert result["dual_gap"] == expected.dual_gap_
+    assert (result["rows"], result["support_rows"]) == (300, len(expected.support_))
+    assert [step["gap"] for step in result["history"]] == [step["gap"] for step in expected.history_]
+    assert result["seconds"] > 0
+
+
+def test_fit_shows_the_levels(made, tmp_path):
+    model = tmp_path / "m.zarr"
+    lines = run("fit", made / "train.zarr", model, *PARTS, 4, "--fan-in", 2, "--stop-at", 2).stdout.splitlines()
+    assert lines[0].split()[:2] == ["level", "partitions"]
+    assert [line.split()[1] for line in lines[1:3]] == ["4", "2"]
+    assert lines[-1].startswith(
+        "gap unknown (of landmarks without --certify, of a tree that ended above one partition), "
+    )
+    assert run_json("info", model)["dual_gap"] is None
+
+
+def test_fit_on_workers_started_for_it(made, tmp_path):
+    options = (*PARTS, 4, "--random-state", 0, "--scale", "minmax")
+    run("fit", made / "train.zarr", tmp_path / "here.zarr", *options)
+    workers = ("--workers", 1, "--threads", 2, "--worker-memory", "2GB")
+    result = run_json("fit", made / "train.zarr", tmp_path / "there.zarr", *options, *workers)
+    assert [level["partitions"] for level in result["history"]] == [4, 1]
+    here, there = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("here", "there"))
+    np.testing.assert_array_equal(here.dual_coef_, there.dual_coef_)
+
+
+def test_fit_on_a_scheduler(made, tmp_path):
+    with local_workers(1) as client:
+        options = (*PARTS, 4, "--scheduler", client.scheduler.address)
+        run("fit", made / "train.zarr", tmp_path / "m.zarr", *options)
+    assert len(run_json("info", tmp_path / "m.zarr")["history"]) == 2
+
+
+def test_checkpoint_and_resume(made, tmp_path, caplog):
+    options = (*PARTS, 4, "--random-state", 0, "--checkpoint", tmp_path / "c.zarr")
+    run("fit", made / "train.zarr", tmp_path / "a.zarr", *options)
+    held = f"checkpoint '{tmp_path / 'c.zarr'}' holds 2 steps of "
+    line = refused("fit", made / "train.zarr", tmp_path / "b.zarr", *options)
+    assert held + "a fit; pass --resume to go on from there, or --no-resume to begin anew" in line
+    with caplog.at_level("INFO", logger="dask_odm"):
+        run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
+        assert "c.zarr', after level 1" in caplog.text
+        said = run("fit", made / "train.zarr", tmp_path / "anew.zarr", *options, "--no-resume").stderr
+    assert said.startswith(f"dask-odm: {held}this fit, which begins anew and replaces them; pass --resume to go on ")
+    found = run_json("info", tmp_path / "c.zarr")
+    assert [found[name] for name in ("kind", "steps")] == ["checkpoint", 2]
+    assert "partitions" in run("info", tmp_path / "c.zarr").stdout
+    assert "(fit with --resume reads it)" in refused("fit", tmp_path / "c.zarr", tmp_path / "d.zarr")
+    a, b = (read_record(tmp_path / f"{name}.zarr", "model").array("coefficients") for name in "ab")
+    np.testing.assert_array_equal(a, b)
+    line = refused("fit", made / "train.zarr", tmp_path / "d.zarr", *options, "--resume", "--lam", 7)
+    assert "c.zarr' is of another fit" in line
+
+
+def test_predictions_and_their_worth(made, tmp_path):
+    model, test = dask_odm.load_model(made / "model.zarr"), Store.open(made / "train-test.zarr")
+    assert run_json("predict", made / "model.zarr", test.path, tmp_path / "p.csv")["rows"] == 100
+    labels = (tmp_path / "p.csv").read_text().split()[1:]
+    accuracy = accuracy_score(test.labels(test.read_y()), labels)
+    result = run_json("evaluate", made / "model.zarr", test.path)
+    assert result["accuracy"] == accuracy == model.score(test.path) > 0.9
+    assert np.sum(result["confusion"]) == result["rows"] == 100
+    assert "inside" in run("evaluate", made / "model.zarr", test.path).stdout
+    run("predict", made / "model.zarr", test.path, tmp_path / "s.csv", "--decision-function")
+    scores = np.array((tmp_path / "s.csv").read_text().split()[1:], dtype=np.float32)
+    np.testing.assert_array_equal(scores, model.decision_function(test.path).compute())
+    assert "100 labels" in run("predict", made / "model.zarr", test.path, tmp_path / "p.zarr").stdout
+    record = read_record(tmp_path / "p.zarr", "prediction")
+    assert [record.attributes["classes"][code] for code in record.array("y")] == labels
+
+
+# What cannot work -------------------------------------------------------------------------------------------
+
+
+def test_errors_are_one_line(made, tmp_path):
+    train, model, new = made / "train.zarr", made / "model.zarr", tmp_path / "new.zarr"
+    (tmp_path / "bad.csv").write_text("a,b,label\n1,2,x\n1,oops,y\n")
+    assert "bad.csv, line 3" in refused("ingest", tmp_path / "bad.csv", new)
+    assert "nothing.csv" in refused("ingest", tmp_path / "nothing.csv", new)
+    assert "exists; pass --overwrite" in refused("ingest", tmp_path / "bad.csv", train)
+    assert "does not exist" in refused("info", tmp_path / "nothing.zarr")
+    assert "does not exist" in refused("verify", tmp_path / "nothing.zarr")
+    assert "is a model, not a store" in refused("fit", model, new)
+    assert "is a store, not a model" in refused("predict", train, train, tmp_path / "p.csv")
+    assert "must end in .csv or .zarr, which tells the format, or be - for stdout" in refused(
+        "predict", model, train, tmp_path / "p"
+    )
+    assert "memory_limit must be" in refused("fit", train, new, "--workers", 1, "--worker-memory", "lots")
+    assert "cannot join the scheduler at 'nowhere'" in refused("fit", train, new, "--scheduler", "nowhere")
+    assert sorted(os.listdir(tmp_path)) == ["bad.csv"]
+
+
+def test_an_output_that_exists_is_refused_before_the_work(made, tmp_path):
+    def check(model, *options):
+        began = time.perf_counter()
+        line = refused("fit", made / "train.zarr", model, "--max-iter", 10**9, "--tol", 1e-300, *options)
+        assert time.perf_counter() - began < 5
+        return line
+
+    assert "exists; pass --overwrite" in check(made / "model.zarr")
+    assert "is not a model; remove it yourself" in check(made / "train.zarr", "--overwrite")
+    assert "there is no folder" in check(tmp_path / "no/m.zarr")
+
+
+def test_damage_is_one_line(made, tmp_path):
+    run("ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind")
+    chunk = tmp_path / "a.zarr/X/c/0/0"
+    data = bytearray(chunk.read_bytes())
+    data[100] ^= 1
+    chunk.write_bytes(data)
+    for arguments in (("verify", tmp_path / "a.zarr"), ("fit", tmp_path / "a.zarr", tmp_path / "m.zarr"),
+                      ("evaluate", made / "model.zarr", tmp_path / "a.zarr")):  # fmt: skip
+        assert "a.zarr', array 'X', chunk 0/0: checksum mismatch; re-ingest" in refused(*arguments)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr"]
+
+
+def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
+    def denied(*args, **kwargs):
+        raise PermissionError(13, "Permission denied", "secret.csv")
+
+    monkeypatch.setattr("dask_odm.data.ingest.ingest", denied)
+    assert refused("ingest", "secret.csv", "x.zarr") == "dask-odm: secret.csv: Permission denied"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "a", "b", "--threads", 2),
+        ("fit", "a", "b", "--scheduler", "tcp://a:1", "--workers", 2),
+        ("fit", "a", "b", "--workers", 0),
+        ("fit", "a", "b", "--lam", "x"),
+        ("ingest", "a", "b", "--label", "x", "--no-label"),
+        ("ingest", "a"),
+        ("nonsense",),
+    ],
+)
+def test_wrong_usage(arguments):
+    assert "Error: " in run(*arguments, status=2).stderr
+
+
+def test_a_warning_is_one_line_on_stderr(made, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        options = ("--max-iter", 1, *PARTS, 2, "--lam", 1e8)
+        result = run("fit", made / "train.zarr", tmp_path / "m.zarr", *options, "--json")
+    json.loads(result.stdout)
+    assert all(line.startswith("dask-odm: ") for line in result.stderr.splitlines())
+
+
+def test_interrupted(monkeypatch, made):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dask_odm.data.store.store.Store.verify", interrupt)
+    result = run("verify", made / "train.zarr", status=130)
+    assert (result.stdout, result.stderr) == ("", "dask-odm: interrupted\n")
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_an_interrupted_fit_says_how_to_go_on(monkeypatch, made, tmp_path, left):
+    def interrupt(self, path):
+        if left:
+            (tmp_path / "c.zarr").mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ODMClassifier, "fit", interrupt)
+    result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", tmp_path / "c.zarr", status=130)
+    said = "dask-odm: interrupted; run again with --resume to go on\n" if left else "dask-odm: interrupted\n"
+    assert (result.stdout, result.stderr) == ("", said)
+
+
+def test_a_terminal_is_told_of_the_seconds_that_imports_take(monkeypatch):
+    for is_terminal, told in ((True, "loading …\r\033[K"), (False, "")):
+        stream = StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            load_libraries()
+        assert stream.getvalue() == told
+
+
+# Help -------------------------------------------------------------------------------------------------------
+
+
+def test_every_command_has_help():
+    assert set(main.commands) == set(COMMANDS)
+    for command in COMMANDS:
+        text = run(command, "--help").stdout
+        assert "--json" in text
+        assert text.startswith("Usage: ")
+    assert run("--version").stdout.strip().endswith(dask_odm.__version__)
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys\nfrom dask_odm.cli import main\ntry: main(['ingest', '--help'])\nexcept SystemExit: pass\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print(*sys.modules, file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"numpy", "dask", "sklearn", "zarr", "tqdm", "numba"} & set(done.stderr.split()) == set()
+    assert "--drop-missing" in done.stdout
+
+
+# As a process -----------------------------------------------------------------------------------------------
+
+
+def read_all(terminal: int) -> str:
+    parts = []
+    with os.fdopen(terminal, "rb", buffering=0) as file, suppress(OSError):  # how Linux tells the end
+        while parts[-1:] != [b""]:
+            parts.append(file.read(1 << 16))
+    return b"".join(parts).decode()
+
+
+def on_a_terminal(*arguments: object) -> tuple[str, str]:
+    """What a command writes to stdout, a pipe, and shows on stderr, a terminal of a hundred columns."""
+    pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    done = subprocess.run((*DASK_ODM, *arguments), stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    os.close(theirs)
+    return done.stdout, read_all(ours)
+
+
+def test_a_true_process(made, tmp_path):
+    """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
+    ingest = ("ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind", "--json")
+    stdout, shown = on_a_terminal(*ingest)
+    assert json.loads(stdout)["store"]["rows"] == 400
+    assert len(set(re.findall(r"ingest: +(\d+)%", shown)) - {"100"}) > 0  # it was seen to move
+    assert "ingest: 100%" in shown
+    done = subprocess.run((*DASK_ODM, "info", tmp_path / "no.zarr"), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    _, shown = on_a_terminal("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", *PARTS, "4")
+    assert re.search(r"shuffle: +0%.*shuffle: 100%", shown, re.DOTALL)
+    assert [line.split()[:2] for line in shown.splitlines()[-2:]] == [["1", "4"], ["0", "1"]]  # a row for each level
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals to a group of processes")
+@pytest.mark.parametrize(
+    ("workers", "number"), [((), signal.SIGINT), (("--workers", "1"), signal.SIGINT), ((), signal.SIGTERM)]
+)
+def test_ctrl_c_and_sigterm_end_a_fit_with_one_line(tmp_path_factory, tmp_path, workers, number):
+    rng = np.random.default_rng(0)
+    with StoreWriter(tmp_path_factory.mktemp("large") / "a.zarr") as writer:
+        writer.append(rng.normal(size=(6000, 5)), rng.integers(0, 2, 6000))
+        store = writer.finish()
+    endless = (
+        "--solver",
+        "sodm",
+        "--n-partitions",
+        "2",
+        "--tol",
+        "1e-300",
+        "--max-iter",
+        "1000000000",
+        "--scratch",
+        str(tmp_path),
+    )
+    process = subprocess.Popen(
+        (*DASK_ODM, "fit", store.path, str(tmp_path / "m.zarr"), *endless, *workers),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    try:
+        while not os.listdir(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.05)  # until it has made its folder for scratch: the fit has begun
+        time.sleep(1.0)  # to where it solves, and writes no more
+        os.killpg(process.pid, number)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    *before, said = stderr.splitlines()
+    assert (process.returncode, stdout, said) == (130, "", "dask-odm: interrupted"), stderr
+    # Dask's own, where a worker's heartbeat finds the scheduler closing
+    assert not before or "Failed to communicate with scheduler during heartbeat" in before[0], stderr
+    assert os.listdir(tmp_path) == []
+
+
+# Sources of ingest ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(tmp_path) -> Path:
+    """A folder of CSV files and what a Hadoop job leaves beside them."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for i in range(3):
+        (folder / f"part-{i}.csv").write_text(f"age,kind,pay\n{i},a,1\n{i},b,\n")
+    (folder / "_SUCCESS").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize("pattern", ["", "*.csv", "part-[0-2].csv"])
+def test_ingest_a_folder_or_a_pattern(parts, tmp_path, pattern):
+    options = ("--label", "kind", "--drop-missing")
+    result = run_json("ingest", parts / pattern, tmp_path / "a.zarr", *options)
+    assert (result["store"]["rows"], result["dropped"], result["labels_from"]) == (3, 3, "column 'kind'")
+    assert result["store"]["feature_names"] == ["age", "pay"]
+    shown = run("ingest", parts / pattern, tmp_path / "b.zarr", *options).stdout.splitlines()
+    assert shown[-2:] == ["labels from   column 'kind'", "rows dropped  3"]
+    line = refused("ingest", parts / pattern, tmp_path / "c.zarr", "--label", "kind")
+    assert "missing values in column 'pay' (3 rows), first at " in line
+    assert line.endswith("drop those rows with --drop-missing.")
+    assert not (tmp_path / "c.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "options"), [("1 1:5 4:2\n-1 2:1\n", ("--n-features", 4)), ("1,0,0,2,a\n0,1,0,0,b\n", ())]
+)
+def test_ingest_standard_input(tmp_path, text, options):
+    command = [*DASK_ODM, "ingest", "-", str(tmp_path / "a.zarr"), *map(str, options), "--json"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    store = json.loads(done.stdout)["store"]
+    assert (store["rows"], store["features"], store["source"]) == (2, 4, "standard input")
+    assert Store.open(tmp_path / "a.zarr").class_counts == (1, 1)
+
+
+def test_ingest_standard_input_that_is_refused(tmp_path):
+    for text, message in (("1 1:5\n", "give --n-features"), ("", "standard input: the file is empty")):
+        result = CliRunner().invoke(main, ["ingest", "-", str(tmp_path / "a.zarr")], input=text, catch_exceptions=False)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_ingest_parquet_a_store_and_text_without_labels(made, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame({"1": [1.5, 2.5], "y": ["a", "b"]}).to_parquet(tmp_path / "a.parquet")
+    result = run_json("ingest", tmp_path / "a.parquet", tmp_path / "a.zarr")
+    assert (result["store"]["feature_names"], result["labels_from"], result["dropped"]) == (["1"], "column 'y'", 0)
+    again = run_json("ingest", made / "train.zarr", tmp_path / "again.zarr", "--dtype", "float64")["store"]
+    assert (again["rows"], again["dtype"]) == (300, "float64")
+    (tmp_path / "bare").write_text("1:0.5 2:1\n2:3\n")
+    bare = run_json("ingest", tmp_path / "bare", tmp_path / "bare.zarr", "--no-label")
+    assert (bare["store"]["rows"], bare["store"]["features"], bare["labels_from"]) == (2, 2, None)
+
+
+def test_ingest_says_what_labels_became(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i}.5\n" for i in range(150)))
+    for options, kind in (((), "real"), (("--target", "classes"), "classes")):
+        result = run_json("ingest", tmp_path / "a.csv", tmp_path / f"{kind}.zarr", *options)
+        assert (result["target"], result["store"]["y"]) == (kind, kind)
+    assert refused("fit", tmp_path / "real.zarr", tmp_path / "m.zarr").endswith("with --target classes.")
+
+
+def test_long_lists_of_classes_are_cut(tmp_path):
+    (tmp_path / "a.csv").write_text("".join(f"1,c{i:02}\n" for i in range(40)))
+    shown = run("ingest", tmp_path / "a.csv", tmp_path / "a.zarr").stdout
+    assert "c07 (1 rows), … (40)" in shown
+    assert "c08" not in shown
+    assert len(run_json("info", tmp_path / "a.zarr")["classes"]) == 40
+    assert "… (40)" in run("info", tmp_path / "a.zarr").stdout
+
+
+@pytest.mark.parametrize("options", [("--solver", "landmark", "--n-landmarks", 20), (*PARTS, 4), ()])
+def test_a_finished_fit_that_is_to_go_on_is_done(made, tmp_path, options):
+    """Also one that leaves no checkpoint, small as it is; another fit at the same target is refused before it works."""
+    target = tmp_path / "m.zarr"
+    command = ("fit", made / "train.zarr", target, "--checkpoint", tmp_path / "c.zarr", *options)
+    run(*command)
+    before = (target / "manifest.json").read_bytes()
+    assert run(*command, "--resume").stdout == f"{target} is done: this very fit made it. --overwrite makes it anew.\n"
+    assert (target / "manifest.json").read_bytes() == before
+    assert run_json(*command, "--resume")["dual_gap"] == run_json("info", target)["dual_gap"]
+    assert refused(*command).endswith("exists; pass --overwrite to replace it.")
+    other = ("fit", made / "train.zarr", target, "--checkpoint", tmp_path / "other.zarr", *options, "--lam", 7)
+    assert refused(*other, "--resume").endswith("exists; pass --overwrite to replace it.")
+
+
+@pytest.mark.parametrize("options", [(*PARTS, 4), ("--solver", "landmark"), ("--kernel", "linear")])
+def test_what_is_shown_is_saved(made, tmp_path, options, monkeypatch):
+    """Ctrl-C right after a line of the table: the checkpoint has that line, and the first one too."""
+    checkpoint, shown = tmp_path / "c.zarr", []
+
+    def note(event):
+        if isinstance(event, (LevelFinished, IterationFinished)):
+            shown.append(event)
+            assert len(read_record(checkpoint, "checkpoint").attributes["history"]) >= len(shown)
+
+    monkeypatch.setattr("dask_odm.diagnostics.progress.ProgressBars.__call__", lambda self, event: note(event))
+    run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", checkpoint, *options)
+    assert len(shown) > 1

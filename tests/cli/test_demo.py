@@ -1,0 +1,86 @@
+"""The demonstration at a size that takes seconds, twice into one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+import dask_odm
+from dask_odm.cli import demo, main
+from dask_odm.diagnostics.summaries import plain
+from dask_odm.errors import InputError
+from dask_odm.solvers import SODM
+
+FILES = {
+    "breast-cancer.csv",
+    "breast-cancer.zarr",
+    "breast-cancer-test.zarr",
+    "breast-cancer-model.zarr",
+    "breast-cancer-predictions.csv",
+    "larger.zarr",
+    "larger-test.zarr",
+    "larger-model.zarr",
+    "margins.png",
+}
+SMALL = demo.Size(1200, 300, 40, 1, "1GB", {"solver": SODM(8, stop_at=2), "random_state": 0})
+
+
+def test_it_leaves_what_it_says(tmp_path):
+    lines: list[str] = []
+    result = demo.run_demo(tmp_path / "d", lines.append, SMALL)
+    assert set(os.listdir(tmp_path / "d")) == FILES
+    json.dumps(plain(result), allow_nan=False)
+    assert result["real"]["accuracy"] > 0.95
+    assert result["larger"]["accuracy"] > 0.8
+    assert [level["partitions"] for level in result["larger"]["history"]] == [8, 2]
+    memory = result["larger"]["memory"]
+    assert memory["workers_lived"]
+    assert memory["limit"] == 10**9
+    assert all(50 << 20 < peak < 10**9 for peak in memory["peaks"])
+    assert len(memory["peaks"]) == 1
+    text = "\n".join(lines)
+    for word in ("start gap", "accuracy", "peak", "of its limit of 1.0 GB", str(tmp_path / "d")):
+        assert word in text
+    model = dask_odm.load_model(result["larger"]["model"])
+    assert model.score(str(tmp_path / "d/larger-test.zarr")) == result["larger"]["accuracy"]
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_the_command_runs_again_into_the_same_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "Size", lambda: SMALL)
+    (tmp_path / "mine.txt").write_text("stays")
+    for _ in range(2):
+        result = CliRunner().invoke(main, ["demo", "--folder", str(tmp_path), "--json"], catch_exceptions=False)
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["folder"] == str(tmp_path)
+        assert set(os.listdir(tmp_path)) == FILES | {"mine.txt"}
+    assert "accuracy" in result.stderr
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch):
+    def unavailable(*args):
+        raise demo.PlottingUnavailableError("Plotting needs matplotlib.")
+
+    monkeypatch.setattr(demo, "plot_margin_distribution", unavailable)
+    lines: list[str] = []
+    result = demo.run_demo(tmp_path, lines.append, SMALL)
+    assert result["larger"]["plot"] is None
+    assert "no plot: Plotting needs matplotlib." in lines
+
+
+def test_a_folder_that_cannot_be(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot use the folder"):
+        demo.run_demo(tmp_path / "file", print, SMALL)
+    with pytest.raises(InputError, match="of free disk, but the demo needs"):
+        demo.run_demo(tmp_path, print, demo.Size(rows=10**12))
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_whole_size_is_larger_than_its_workers():
+    size = demo.Size()
+    assert size.nbytes >= 1.5 * size.workers * float(size.worker_memory.removesuffix("MB")) * 1e6

@@ -1,0 +1,535 @@
+"""Ingest: one pass, bounded memory, labels as they went in, nothing left behind by a failure."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+import dask_odm.data.ingest as ingest_module
+from dask_odm.data.ingest import RandomSplit, ingest
+from dask_odm.data.readers.labels import LabelEncoder
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.events import Event, Ingested, Progress, listen
+
+
+def _table(rows: int = 500, features: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(rows, features)), rng.choice([-1, 1], rows)
+
+
+def _rows(store: Store) -> tuple[np.ndarray, np.ndarray | None]:
+    X = np.concatenate([block.X.copy() for block in store.blocks()])
+    codes = store.read_y()
+    return X, None if codes is None else store.labels(codes)
+
+
+def _write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
+    dump_svmlight_file(X, y, str(path), zero_based=False)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("compress", [None, gzip.compress, bz2.compress, lzma.compress])
+def test_libsvm_to_store(tmp_path, dtype, compress):
+    path = _write_libsvm(tmp_path / "train.libsvm", *_table())
+    expected, labels = load_svmlight_file(str(path), zero_based=False)
+    if compress:
+        path.write_bytes(compress(path.read_bytes()))
+    store = ingest(path, tmp_path / "a.zarr", dtype=dtype, chunk_rows=64, block_bytes=1000)
+    X, y = _rows(store)
+    np.testing.assert_array_equal(X, expected.toarray().astype(dtype), strict=True)
+    np.testing.assert_array_equal(y, labels)
+    assert store.classes == (-1, 1)
+    assert store.source == str(path)
+    exact = expected.toarray().astype(dtype).astype(np.float64)
+    np.testing.assert_allclose(store.statistics.mean, exact.mean(axis=0), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(store.statistics.variance, exact.var(axis=0), rtol=1e-10)
+    store.verify()
+
+
+def test_csv_to_store(tmp_path):
+    X, y = _table()
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(w=np.arange(500.0), label=np.where(y > 0, "yes", "no"))
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    store = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", weight="w", dtype="float64", block_bytes=3000)
+    rows, labels = _rows(store)
+    np.testing.assert_array_equal(rows, X)
+    np.testing.assert_array_equal(labels, frame["label"].to_numpy())
+    np.testing.assert_array_equal(store.read_weight(), np.arange(500.0))
+    assert store.feature_names == ("a", "b", "c", "d")
+
+
+def test_several_files_are_one_data_set(tmp_path):
+    (X1, y1), (X2, y2) = _table(seed=1), _table(rows=130, seed=2)
+    paths = [_write_libsvm(tmp_path / "1.svm", X1, y1), _write_libsvm(tmp_path / "2.svm", X2, y2)]
+    X, y = _rows(ingest(paths, tmp_path / "a.zarr"))
+    np.testing.assert_array_equal(X, np.vstack([X1, X2]).astype(np.float32))
+    np.testing.assert_array_equal(y, np.concatenate([y1, y2]))
+
+
+# Labels --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "classes"),
+    [
+        (("-1", "+1"), (-1, 1)),
+        (("-1.0", "1.0"), (-1, 1)),
+        (("0", "1"), (0, 1)),
+        (("2", "1"), (1, 2)),
+        (("1e3", "7"), (7, 1000)),
+        (("0.5", "1"), (0.5, 1.0)),
+        (("1", "2", "3"), (1, 2, 3)),
+        (("5",), (5,)),
+    ],
+)
+def test_labels_of_libsvm_text(tmp_path, written, classes):
+    (tmp_path / "a.svm").write_text("".join(f"{label} 1:{i}\n" for i, label in enumerate(written)))
+    store = ingest(tmp_path / "a.svm", tmp_path / "a.zarr")
+    assert store.classes == classes
+    assert {type(label) for label in store.classes} == {type(classes[0])}
+    assert _rows(store)[1].tolist() == [float(label) for label in written]
+    assert Store.open(store.path) == store
+
+
+@pytest.mark.parametrize(
+    ("written", "values"),
+    [
+        (("-1", "+1"), (-1, 1)),
+        (("-1.0", "1.0"), (-1.0, 1.0)),
+        (("1", "1.0", "2"), (1.0, 1.0, 2.0)),
+        (("yes", "no"), ("yes", "no")),
+        ((" yes", "yes ", "no"), ("yes", "yes", "no")),
+        (("1", "b"), ("1", "b")),
+        (("True", "False"), ("True", "False")),
+        (("nan", "inf"), ("nan", "inf")),
+        (("1_0", "2"), ("1_0", "2")),
+        ((".5", "-2.", "1e-3"), (0.5, -2.0, 0.001)),
+        (("0x10", "2"), ("0x10", "2")),
+        (("ja, oft", 'sag "nie"'), ("ja, oft", 'sag "nie"')),
+        (("é", "ß"), ("é", "ß")),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_labels_of_csv_text(tmp_path, written, values, block_bytes):
+    pd.DataFrame({"x": np.arange(len(written)), "y": written}).to_csv(tmp_path / "a.csv", index=False)
+    store = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=block_bytes)
+    assert store.classes == tuple(sorted(set(values)))
+    assert {type(label) for label in store.classes} == {type(values[0])}
+    assert _rows(store)[1].tolist() == list(values)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [-1, 1],
+        [-1.0, 1.0],
+        [True, False],
+        ["a", "b"],
+        [0.25, 0.5],
+        np.array([3, 4], dtype="uint8"),
+        np.array(["x", "y"], dtype=object),
+    ],
+)
+def test_labels_of_arrays(tmp_path, labels):
+    store = ingest((np.zeros((2, 1)), labels), tmp_path / "a.zarr")
+    expected = np.asarray(labels).tolist()
+    assert _rows(store)[1].tolist() == expected
+    assert store.classes == tuple(sorted(expected))
+    assert [type(label) for label in store.classes] == [type(label) for label in sorted(expected)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1.0, np.nan], r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
+        (np.array(["a", None], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
+        (np.array(["a", " "], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
+        (np.array([1.0, np.inf]), "X, row 1: .*inf.* is not a label"),
+        (np.array([(1,), 2], dtype=object), r"X, row 0: \(1,\) is not a label"),
+        (np.array(["a", 1], dtype=object), "all be numbers, all strings or all booleans"),
+    ],
+)
+def test_labels_that_are_none(tmp_path, labels, message):
+    with pytest.raises(InputError, match=message):
+        ingest((np.zeros((2, 1)), labels), tmp_path / "a.zarr")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_measurement_is_no_label(tmp_path):
+    with pytest.raises(InputError, match="row 32767: more than 32767 different labels"):
+        ingest((np.zeros((40_000, 1)), np.arange(40_000) + 0.5), tmp_path / "a.zarr", target="classes")
+    with pytest.raises(InputError, match=r"row 32767: .*target='real'"):
+        ingest((np.zeros((40_000, 1)), np.arange(40_000)), tmp_path / "a.zarr")
+    store = ingest((np.zeros((32_767, 1)), np.arange(32_767)), tmp_path / "a.zarr")
+    assert store.read_y().dtype == np.int16
+
+
+def test_label_codes_follow_appearance_over_blocks():
+    encoder = LabelEncoder(text=False)
+    codes = [encoder.encode(np.array(block), str).tolist() for block in (["b", "a"], ["a", "c", "b"])]
+    assert codes == [[0, 1], [1, 2, 0]]
+    assert encoder.classes() == ("b", "a", "c")
+
+
+# Split ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("test_size", [0.2, 0.333, 0.005, 0.95])
+def test_the_split_takes_every_row_once_and_the_share_exactly(tmp_path, test_size):
+    X = np.arange(10_000.0)[:, None]
+    train, test = ingest((X, X[:, 0] % 2), tmp_path / "a.zarr", test_size=test_size, seed=3)
+    both = np.concatenate([_rows(train)[0], _rows(test)[0]]).ravel()
+    np.testing.assert_array_equal(np.sort(both), X.ravel())
+    assert test.rows == round(10_000 * test_size)
+    assert test.path == str(tmp_path / "a-test.zarr")
+    for store in (train, test):
+        rows, labels = _rows(store)
+        np.testing.assert_array_equal(rows.ravel() % 2, labels)
+        assert (np.diff(rows.ravel()) > 0).all()
+
+
+def test_the_split_depends_on_the_seed_alone(tmp_path):
+    X, y = _table(rows=700)
+    _write_libsvm(tmp_path / "a.svm", X, y)
+
+    def drawn(i: int, **options) -> np.ndarray:
+        return _rows(ingest(tmp_path / "a.svm", tmp_path / f"{i}.zarr", test_size=0.3, **options)[1])[0]
+
+    first = drawn(0)
+    np.testing.assert_array_equal(first, drawn(1, block_bytes=50, chunk_rows=13))
+    np.testing.assert_allclose(first, drawn(2, dtype="float64"), rtol=1e-6)
+    assert not np.array_equal(first, drawn(3, seed=1))
+
+
+def test_the_split_draws_all_places_alike():
+    counts = np.sum([RandomSplit(0.25, seed).take(200) for seed in range(2000)], axis=0)
+    spread = np.sqrt(2000 * 0.25 * 0.75)
+    assert np.abs(counts - 500).max() < 5 * spread
+    assert counts.sum() == 2000 * 50
+
+
+@pytest.mark.parametrize("test_size", [0.0, 1.0, -0.1, 5])
+def test_shares_that_are_none(tmp_path, test_size):
+    with pytest.raises(InputError, match=r"test_size must be a float in the range \(0.0, 1.0\)"):
+        ingest(np.zeros((5, 1)), tmp_path / "a.zarr", test_size=test_size)
+
+
+def test_splits_that_make_no_sense(tmp_path):
+    with pytest.raises(InputError, match="leaves one side without any"):
+        ingest(np.zeros((2, 1)), tmp_path / "a.zarr", test_size=0.001)
+    with pytest.raises(InputError, match="same folder"):
+        ingest(np.zeros((2, 1)), tmp_path / "a.zarr", test_size=0.5, test_store=tmp_path / "a.zarr")
+    with pytest.raises(InputError, match="test_store is given without test_size"):
+        ingest(np.zeros((2, 1)), tmp_path / "a.zarr", test_store=tmp_path / "b.zarr")
+    assert os.listdir(tmp_path) == []
+
+
+# Failure -------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_leaves_nothing_and_a_second_try_succeeds(tmp_path):
+    path = tmp_path / "a.svm"
+    good = "1 1:1 2:2\n-1 1:3\n" * 500
+    path.write_text(good + "1 2:x\n")
+    with pytest.raises(InputError, match=r"a\.svm, line 1001: value 'x'"):
+        ingest(path, tmp_path / "a.zarr", block_bytes=500, chunk_rows=50, test_size=0.5)
+    assert os.listdir(tmp_path) == ["a.svm"]
+    path.write_text(good)
+    train, test = ingest(path, tmp_path / "a.zarr", block_bytes=500, chunk_rows=50, test_size=0.5)
+    assert min(train.verify(), test.verify()) > 0
+    assert train.rows + test.rows == 1000
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, MemoryError, OSError])
+def test_an_interrupt_leaves_nothing(tmp_path, failure):
+    X, y = _table()
+
+    def listener(event):
+        if isinstance(event, Progress) and event.done > 5000:
+            raise failure
+
+    with pytest.raises(failure), listen(listener):
+        ingest((X, y), tmp_path / "a.zarr", block_bytes=1000, chunk_rows=50)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
+    writes = []
+
+    def full(self, array, i, sealed):
+        writes.append(i)
+        if len(writes) == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ingest_module.StoreWriter, "_write_chunk", full)
+    with pytest.raises(StoreError, match=r"cannot write store '.*a\.zarr': No space left on device"):
+        ingest(_table(), tmp_path / "a.zarr", chunk_rows=50)
+    assert len(writes) == 3
+    assert os.listdir(tmp_path) == []
+
+
+def test_existing_outputs_are_refused_before_anything_is_read(tmp_path):
+    old = ingest(_table(), tmp_path / "a-test.zarr")
+    with pytest.raises(InputError, match=r"a-test\.zarr' exists; pass overwrite=True"):
+        ingest(tmp_path / "no such file", tmp_path / "a.zarr", test_size=0.5)
+    assert os.listdir(tmp_path) == ["a-test.zarr"]
+    train, test = ingest(_table(seed=1), tmp_path / "a.zarr", test_size=0.5, overwrite=True)
+    assert Store.open(tmp_path / "a-test.zarr") == test != old
+    assert Store.open(tmp_path / "a.zarr") == train
+
+
+@pytest.mark.parametrize("text", ["\n\n", "# only a comment\n"])
+def test_files_without_rows(tmp_path, text):
+    (tmp_path / "a.svm").write_text(text)
+    with pytest.raises(InputError, match=r"a\.svm: no rows"):
+        ingest(tmp_path / "a.svm", tmp_path / "a.zarr", n_features=3)
+    (tmp_path / "a.csv").write_text("a,b,y\n")
+    with pytest.raises(InputError, match=r"a\.csv: no rows"):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'. Got 'float16'"),
+        ({"compression": "lz4"}, "compression must be None or 'zstd'"),
+        ({"chunk_rows": 0}, "chunk_rows=0"),
+        ({"chunk_rows": 10**7}, "chunk_rows=10000000 makes chunks of 160000000 bytes"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        ingest(_table(), tmp_path / "a.zarr", **options)
+
+
+def test_labels_in_the_place_of_the_store() -> None:
+    X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    with pytest.raises(InputError, match=r"^store must be a path\. Got ndarray instead; .* together, as \(X, y\)\.$"):
+        ingest(X, y)
+
+
+# Progress, memory, real data -------------------------------------------------------------------------------
+
+
+def test_progress_runs_from_nothing_to_all(tmp_path):
+    path = _write_libsvm(tmp_path / "a.svm", *_table())
+    events: list[Event] = []
+    with listen(events.append):
+        ingest(path, tmp_path / "a.zarr", block_bytes=1000)
+    for phase in ("scan", "ingest"):
+        done = [event.done for event in events if isinstance(event, Progress) and event.phase == phase]
+        assert done[0] == 0
+        assert done == sorted(done)
+        assert done[-1] == path.stat().st_size
+        assert len(done) > 10
+    assert events[-1] == Ingested(rows=500, dropped=0, label=None, target="classes")
+
+
+# VmHWM, unlike ru_maxrss, is not inherited from the process that starts this one.
+_MEASURE = """
+import sys
+from dask_odm.data.ingest import ingest
+
+def kib(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(name))
+
+ingest(sys.argv[1], sys.argv[3] + "/warm.zarr")
+with open("/proc/self/clear_refs", "w") as peak:
+    peak.write("5")
+before = kib("VmRSS")
+ingest(sys.argv[2], sys.argv[3] + "/a.zarr", block_bytes=500_000, chunk_rows=4000)
+print(kib("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+@pytest.mark.parametrize("kind", ["svm", "csv", "npy", "parquet", "feather", "npz"])
+def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):
+    """A file, and a store, several times larger than the growth allowed."""
+    allowed = 12 * 2**20
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-9, 9, size=(400, 100)).astype(np.float64)
+    if kind in ("parquet", "feather"):
+        pytest.importorskip("pyarrow")
+    rows[:, 99] = 1
+    path, small = tmp_path / f"a.{kind}", tmp_path / f"small.{kind}"
+    if kind == "npy":
+        np.save(path, np.tile(rows, (220, 1)))
+        np.save(small, rows)
+    elif kind == "npz":  # column by column
+        np.savez(path, X=np.asfortranarray(np.tile(rows, (220, 1))))
+        np.savez(small, X=np.asfortranarray(rows))
+    elif kind in ("parquet", "feather"):
+        for name, times in ((path, 220), (small, 1)):
+            values = np.random.default_rng(0).normal(size=(400 * times, 100))  # which no encoding makes small
+            values[:, 99] = 1
+            frame = pd.DataFrame(values, columns=[f"c{i}" for i in range(100)])
+            small_pieces = (
+                {"use_dictionary": False, "data_page_size": 1 << 14} if kind == "parquet" else {"chunksize": 900}
+            )
+            getattr(frame, f"to_{kind}")(name, **small_pieces)
+    else:
+        text = io.BytesIO()
+        if kind == "svm":
+            dump_svmlight_file(rows, np.ones(400), text, zero_based=False)
+        else:
+            np.savetxt(text, rows, delimiter=",", fmt="%.3f")
+        small.write_bytes(text.getvalue())
+        path.write_bytes(text.getvalue() * (200 if kind == "svm" else 300))
+    result = subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(small), str(path), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    size = sum(file.stat().st_size for file in Path(tmp_path, "a.zarr/X").rglob("*") if file.is_file())
+    assert min(size, path.stat().st_size) > 2.5 * allowed
+    assert int(result.stdout) * 1024 < allowed
+
+
+@pytest.mark.parametrize("name", ["svmguide1.train", "iris", "a7a.train", "cod-rna", "ijcnn1.train", "cadata"])
+def test_real_data(tmp_path, data_dir, load_svm, name):
+    X, y = load_svm(name)
+    store = ingest(data_dir / f"{name}.svm.xz", tmp_path / "a.zarr", n_features=X.shape[1], chunk_rows=5000)
+    rows, labels = _rows(store)
+    np.testing.assert_array_equal(rows, X.astype(np.float32))
+    np.testing.assert_array_equal(labels, y)
+    assert store.classes == tuple(np.unique(y))
+    assert sum(store.class_counts) == len(y)
+    np.testing.assert_array_equal(store.statistics.maximum, rows.max(axis=0))
+    np.testing.assert_allclose(store.statistics.variance, rows.astype(np.float64).var(axis=0), rtol=1e-9, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "warned"),
+    [
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {}, "the last column, column 'w', which holds 3 different values;"),
+        ("1,2,3\n3,4,3\n", {}, "the last column, column 3, which holds 1 different value;"),
+        ("u,v,w\n1,2,3\n3,4,5\n", {}, None),
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": "w"}, None),
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": 1}, None),
+        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": False}, None),
+        ("u,v,y\n1,2,3\n3,4,5\n5,6,7\n", {}, None),
+    ],
+)
+def test_a_last_column_that_may_not_be_the_labels(tmp_path, caplog, text, options, warned):
+    (tmp_path / "a.csv").write_text(text)
+    ingest(tmp_path / "a.csv", tmp_path / "a.zarr", **options)
+    messages = [record.getMessage() for record in caplog.records]
+    if warned is None:
+        assert messages == []
+    else:
+        (message,) = messages
+        assert warned in message
+        assert "label= (--label)" in message
+
+
+# Real targets --------------------------------------------------------------------------------------------
+
+
+def _measured(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(rows, 3)), np.round(rng.normal(size=rows) * 100, 3)
+
+
+@pytest.mark.parametrize("kind", ["csv", "svm", "arrays", "frame"])
+@pytest.mark.parametrize("block_bytes", [1, 2000, 10**7])
+def test_measurements_become_real_targets(tmp_path, kind, block_bytes):
+    X, y = _measured()
+    source = {"arrays": (X, y), "frame": pd.DataFrame(X, columns=list("abc")).assign(y=y)}.get(kind)
+    if kind == "svm":
+        source = _write_libsvm(tmp_path / "a.svm", X, y)
+    if kind == "csv":
+        pd.DataFrame(X).assign(y=y).to_csv(tmp_path / "a.csv", index=False)
+        source = tmp_path / "a.csv"
+    heard: list[Event] = []
+    with listen(heard.append):
+        store = ingest(source, tmp_path / "a.zarr", chunk_rows=50, block_bytes=block_bytes)
+    assert (store.y_kind, store.classes) == ("real", None)
+    assert next(e for e in heard if isinstance(e, Ingested)).target == "real"
+    np.testing.assert_array_equal(store.read_y(), y, strict=True)
+    store.verify()
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (np.arange(100) + 0.5, "classes"),
+        (np.arange(101) + 0.5, "real"),
+        (np.arange(1000.0), "classes"),
+        (np.append(np.arange(1000), 0.5), "real"),
+        (np.arange(1000) % 2 == 0, "classes"),
+        (np.array(["a", *(np.arange(300) + 0.5).astype(str)]), "classes"),
+        (np.tile([0.25, 0.75], 500), "classes"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 10**7])
+def test_how_many_numbers_are_real(tmp_path, labels, kind, block_bytes):
+    store = ingest((np.zeros((len(labels), 1)), labels), tmp_path / "a.zarr", block_bytes=block_bytes)
+    assert store.y_kind == kind
+    assert store.labels(store.read_y()).tolist() == labels.tolist()
+
+
+def test_target_is_what_was_asked_for(tmp_path):
+    X, y = _measured()
+    classes = ingest((X, y), tmp_path / "c.zarr", target="classes")
+    assert classes.classes == tuple(sorted(set(y.tolist())))
+    whole = ingest((X, np.arange(400) % 3), tmp_path / "r.zarr", target="real")
+    np.testing.assert_array_equal(whole.read_y(), np.arange(400.0) % 3, strict=True)
+    again = ingest(whole, tmp_path / "again.zarr", chunk_rows=7)
+    assert again.y_kind == "real", "a store's own y stays what it is"
+    assert ingest(classes, tmp_path / "d.zarr").classes == classes.classes
+    assert ingest(whole, tmp_path / "e.zarr", target="classes").classes == (0.0, 1.0, 2.0)
+    with pytest.raises(InputError, match=r"target must be one of 'auto', 'classes', 'real'\. Got 'number'"):
+        ingest((X, y), tmp_path / "f.zarr", target="number")
+
+
+def test_real_targets_that_are_no_numbers(tmp_path):
+    frame = pd.DataFrame({"x": range(3), "y": ["1.5", "2.5", "much"]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for block_bytes in (1, 10**6):
+        message = r"a\.csv, line 4: 'much' is no finite number; .* target='classes' \(--target classes\)"
+        with pytest.raises(InputError, match=message):
+            ingest(tmp_path / "a.csv", tmp_path / "a.zarr", target="real", block_bytes=block_bytes)
+    frame = pd.DataFrame({"x": range(151), "y": [*(np.arange(150) + 0.5).astype(str), "much"]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for block_bytes in (1, 10**6):
+        with pytest.raises(InputError, match=r"a\.csv, line 152: labels so far are real targets, and 'much' is no"):
+            ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=block_bytes)
+    with pytest.raises(InputError, match=r"row 0: inf is no finite number"):
+        ingest((np.zeros((2, 1)), [np.inf, 1.0]), tmp_path / "a.zarr", target="real")
+    assert not (tmp_path / "a.zarr").exists()
+
+
+def test_missing_real_targets_are_counted_or_dropped(tmp_path):
+    X, y = _measured()
+    y[[7, 200]] = np.nan
+    with pytest.raises(InputError, match=r"missing values in the label, y \(2 rows\), first at row 7"):
+        ingest((X, y), tmp_path / "a.zarr")
+    store = ingest((X, y), tmp_path / "a.zarr", drop_missing=True)
+    np.testing.assert_array_equal(store.read_y(), y[~np.isnan(y)])
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**7])
+def test_real_targets_are_split_with_their_rows(tmp_path, block_bytes):
+    X, y = _measured()
+    X[:, 0] = y
+    train, test = ingest((X, y), tmp_path / "a.zarr", test_size=0.3, dtype="float64", block_bytes=block_bytes)
+    assert (train.rows, test.rows) == (280, 120)
+    for store in (train, test):
+        whole = store.read_rows(np.arange(store.rows))
+        np.testing.assert_array_equal(whole.X[:, 0], whole.y)

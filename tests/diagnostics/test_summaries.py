@@ -1,0 +1,106 @@
+"""Facts of a store and a model, for programs and for people."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.diagnostics.summaries import (
+    listing,
+    model_facts,
+    plain,
+    search_facts,
+    search_text,
+    size_text,
+    store_facts,
+)
+
+
+def test_a_store(tmp_path):
+    X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    with StoreWriter(tmp_path / "a.zarr", chunk_rows=20) as writer:
+        writer.append(X, np.arange(50) % 3 - 1)
+        store = writer.finish(("no", "yes"), feature_names=["a", "b", "c"], source="made up")
+    facts = json.loads(json.dumps(plain(store_facts(store))))
+    assert facts["classes"] == [{"label": "no", "rows": 17}, {"label": "yes", "rows": 16}]
+    assert (facts["rows"], facts["features"], facts["unlabelled_rows"], facts["source"]) == (50, 3, 17, "made up")
+    assert facts["chunks"] == {"count": 3, "rows": 20, "bytes": 240}
+    assert facts["values"]["minimum"] == X.min()
+    assert facts["bytes"] == sum(path.stat().st_size for path in (tmp_path / "a.zarr").rglob("*") if path.is_file())
+    text = listing(store_facts(store))
+    assert "no (17 rows), yes (16 rows)" in text
+    assert "a, b, c" in text
+
+
+def test_a_store_of_real_targets(tmp_path):
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.zeros((3, 1)), [0.5, np.nan, 2.0])
+        facts = store_facts(writer.finish())
+    assert (facts["y"], facts["classes"], facts["unlabelled_rows"]) == ("real", None, 1)
+    assert "real" in listing(facts)
+
+
+def test_a_model(tmp_path):
+    model = SimpleNamespace(
+        get_params=lambda deep: {"kernel": "rbf", "gamma": 0.5, "callbacks": [print]},
+        classes_=np.array([0, 1]), n_features_in_=3, support_=np.arange(7), dual_gap_=float("nan"), history_=[],
+    )  # fmt: skip
+    facts = plain(model_facts(model, tmp_path))
+    assert (facts["kernel"], facts["classes"], facts["support_rows"], facts["dual_gap"]) == ("rbf", [0, 1], 7, None)
+    assert facts["parameters"] == {"kernel": "rbf", "gamma": 0.5}
+    del model.support_  # as of a linear kernel on a store that is not read into memory
+    facts = model_facts(model, tmp_path)
+    assert facts["support_rows"] is None
+    assert "support_rows" not in listing(facts)
+
+
+def test_a_model_without_kernel_support_or_classes(tmp_path):
+    facts = plain(model_facts(SimpleNamespace(get_params=lambda deep: {}, n_features_in_=3), tmp_path))
+    assert [facts[name] for name in ("kernel", "classes", "support_rows", "dual_gap", "solver")] == [None] * 5
+    assert "support" not in listing(facts)
+
+
+def test_what_a_search_found():
+    tried = {"params": [{}] * 3, "n_resources": np.array([20, 20, 80])}
+    model = SimpleNamespace(
+        best_params_={"gamma": 0.51234567, "lam": 1e5}, best_score_=0.75, best_index_=1, cv_results_=tried
+    )
+    facts = search_facts(model) | {"rows": 100}
+    line = "found gamma=0.5123, lam=1e+05: 0.7500 of left-out rows right, the best of 3 trials\n"
+    assert search_text(facts, drawn=False) == line
+    assert search_text(facts, drawn=True).startswith(f"{line}Rows to try them on were drawn")
+    assert search_text(facts | {"rows": 20}, drawn=True) == line
+    assert search_text(search_facts(SimpleNamespace()), drawn=True) == ""
+    del model.cv_results_  # as of a file
+    assert set(search_facts(model)) == {"best_params", "best_score"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.array([1, 2]), [1, 2]),
+        ({1: (np.int64(2), float("inf"))}, {"1": [2, None]}),
+        pytest.param(np.random.default_rng, str(np.random.default_rng), id="function"),
+        (True, True),
+    ],
+)
+def test_plain_values(value, expected):
+    assert plain(value) == expected
+    assert type(plain(value)) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (2_345_678, "2.3 MB"), (10**13, "10000.0 GB")],
+)
+def test_sizes(nbytes, text):
+    assert size_text(nbytes) == text
+
+
+def test_a_long_list_is_cut():
+    assert listing({"names": [*map(str, range(20))]}) == "names  0, 1, 2, 3, 4, 5, 6, 7, … (20)"

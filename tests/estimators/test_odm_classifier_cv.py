@@ -1,0 +1,288 @@
+"""The search: what it finds and records, resuming, folds, stores, many classes, and the command."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.model_selection import GroupKFold, StratifiedKFold
+
+from dask_odm import ODMClassifier, ODMClassifierCV, load_model
+from dask_odm.cli import main
+from dask_odm.data.rows.targets import fold_of
+from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.search import recipe as search_recipe
+from dask_odm.events import Progress
+from dask_odm.solvers import Landmark
+from small_problems import blobs
+from small_stores import store_of
+
+GRID = {"gammas": [0.1, 1.0, 10.0], "lams": [100.0, 1e3], "upsilons": [0.2], "thetas": [0.1, 0.3]}
+
+
+def rings(n=300, seed=0):
+    """Two noisy rings: γ matters."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    angle, radius = rng.uniform(0, 2 * np.pi, n), 1.0 + y + 0.25 * rng.standard_normal(n)
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), y
+
+
+X, Y = rings()
+NOISY = np.hstack([X, np.random.default_rng(5).standard_normal((300, 3))]), Y
+
+
+def search_of(**settings):
+    return ODMClassifierCV(**{"random_state": 0, **GRID, **settings})
+
+
+def without_clock(results):
+    return {name: value for name, value in results.items() if not name.endswith("time")}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return search_of().fit(X, Y)
+
+
+def test_the_model_is_that_of_the_settings_found(model):
+    plain = ODMClassifier(scale="minmax", random_state=0, **model.best_params_).fit(X, Y)
+    np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
+    assert model.score(*rings(2000, seed=1)) > 0.95
+
+
+def test_results_are_as_scikit_learn_has_them(model):
+    results = model.cv_results_
+    count = len(results["params"])
+    assert {len(column) for column in results.values()} == {count}
+    assert sorted(results["rank_test_score"]) == list(range(1, count + 1))
+    assert results["rank_test_score"][model.best_index_] == 1
+    assert results["params"][model.best_index_] == model.best_params_
+    assert results["mean_test_score"][model.best_index_] == model.best_score_
+    assert set(results["iter"]) == {0, 1}
+    assert set(results["param_gamma"]) <= {0.1, 1.0, 10.0}
+    np.testing.assert_allclose(results["param_lam"][:2], [100.0, 1e3])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_a_trial_says_what_a_fit_says(kernel):
+    """With all rows, and each a landmark, trial and fit are the same problem; solved to other gaps."""
+    few, labels = X[:100], Y[:100]
+    model = search_of(kernel=kernel).fit(few, labels)
+    for params, score in zip(model.cv_results_["params"], model.cv_results_["mean_test_score"], strict=True):
+        fit = ODMClassifier(kernel, scale="minmax", random_state=0, loo=True, **params).fit(few, labels)
+        assert score == pytest.approx(fit.loo_score_, abs=0.031)
+
+
+def test_folds_are_those_of_refits():
+    model = search_of(cv=3, gammas=[1.0], lams=[100.0], thetas=[0.3]).fit(X[:100], Y[:100])
+    folds = fold_of(0, 100, 3, np.random.RandomState(0).randint(2**31 - 1))
+    for k in range(3):
+        inside = folds == k
+        plain = ODMClassifier(gamma=1.0, lam=100.0 * (~inside).mean(), theta=0.3, scale=None)
+        low, high = X[:100].min(axis=0), X[:100].max(axis=0)
+        scaled = (X[:100] - low) / (high - low)
+        expected = plain.fit(scaled[~inside], Y[:100][~inside]).score(scaled[inside], Y[:100][inside])
+        assert model.cv_results_[f"split{k}_test_score"][0] == pytest.approx(expected, abs=0.031)
+    part = search_of(cv=0.3).fit(X, Y)
+    assert "split0_test_score" in part.cv_results_
+    assert "split1_test_score" not in part.cv_results_
+
+
+def test_splits_may_be_masks():
+    inside = np.arange(9) % 3 > 0
+    expected = ((1, 2, 4, 5, 7, 8), (0, 3, 6))
+    assert search_of(cv=[(inside, ~inside)])._splits() == (expected,)
+    assert search_of(cv=[tuple(map(np.flatnonzero, (inside, ~inside)))])._splits() == (expected,)
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
+def test_splits_may_be_made_by_a_splitter(stored, tmp_path):
+    few, labels, weight = X[:90], np.array(["a", "b", "c"])[np.arange(90) % 3], np.arange(90) % 10 + 0.0
+    splitter, settings = StratifiedKFold(3, shuffle=True, random_state=1), {"gammas": [1.0, 10.0], "lams": [100.0]}
+    if stored:
+        rows, taking_part = (store_of(tmp_path / "rows.zarr", few, labels),), np.arange(90)
+        weight = None
+    else:
+        rows, taking_part = (few, labels), np.flatnonzero(weight)  # rows of weight 0 take no part
+    pairs = [
+        (taking_part[inside], taking_part[outside])
+        for inside, outside in splitter.split(taking_part, labels[taking_part])
+    ]
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        made = search_of(cv=splitter, **settings).fit(*rows, sample_weight=weight)
+    given = search_of(cv=pairs, **settings).fit(*rows, sample_weight=weight)
+    np.testing.assert_array_equal(made.cv_results_["mean_test_score"], given.cv_results_["mean_test_score"])
+    made.save(tmp_path / "model.zarr")
+    assert load_model(tmp_path / "model.zarr").best_params_ == given.best_params_
+    with pytest.raises(InputError, match="'groups' parameter should not be None"):
+        search_of(cv=GroupKFold(3), **settings).fit(*rows)
+
+
+def test_defaults_suit_the_data():
+    found = ODMClassifierCV(random_state=0, thetas=[0.3], upsilons=[0.2], lams=GRID["lams"]).fit(X, Y)
+    assert found.score(*rings(2000, seed=1)) > 0.95
+
+
+def test_store_gives_what_memory_gives(model, tmp_path):
+    store = store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        streamed = search_of().fit(store)
+    assert streamed.best_params_ == pytest.approx(model.best_params_)
+    np.testing.assert_allclose(streamed.cv_results_["mean_test_score"], model.cv_results_["mean_test_score"], atol=0.01)
+
+
+def octaves(n=300, seed=0):
+    """Classes by turns, each interval half as wide as the one before: a kernel without a corner is too smooth."""
+    octave = np.random.default_rng(seed).uniform(0, 8, n)
+    return 2.0 ** -octave[:, None], octave.astype(int) % 2
+
+
+SEVERAL = {"lams": [1e3, 1e5], "upsilons": [0.2], "thetas": [0.3], "gammas": [10.0, 100.0], "random_state": 0}
+
+
+def test_the_kernel_that_suits_the_data_is_found(tmp_path):
+    Z, z = octaves()
+    found = ODMClassifierCV(["rbf", "linear", "laplacian"], **SEVERAL).fit(Z, z)
+    alone = [ODMClassifierCV(kernel, **SEVERAL).fit(Z, z) for kernel in ("rbf", "linear", "laplacian")]
+    assert found.best_params_ == {"kernel": "laplacian", **alone[2].best_params_}
+    assert found.best_score_ == max(each.best_score_ for each in alone) > 0.2 + alone[0].best_score_
+    plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(Z, z)
+    np.testing.assert_array_equal(found.decision_function(Z), plain.decision_function(Z))
+    found.save(tmp_path / "model.zarr")
+    read = load_model(tmp_path / "model.zarr")
+    assert (read.kernel, read.best_params_) == (["rbf", "linear", "laplacian"], found.best_params_)
+    np.testing.assert_array_equal(read.predict(Z), found.predict(Z))
+    results = found.cv_results_
+    linear = results["param_kernel"] == "linear"
+    np.testing.assert_array_equal(results["param_gamma"].mask, linear)  # which it has none of
+    assert 0 < np.count_nonzero(linear) < len(linear)
+    assert {"gamma" in each for each, is_linear in zip(results["params"], linear, strict=True) if is_linear} == {False}
+    assert "param_kernel" not in alone[0].cv_results_
+
+
+def test_the_number_of_landmarks_that_suits_the_data_is_found():
+    alone = {count: search_of(solver=Landmark(count)).fit(X, Y).best_score_ for count in (3, 60)}
+    found = search_of(solver=[Landmark(3), Landmark(60)]).fit(X, Y)
+    assert found.best_score_ >= alone[60] > alone[3] + 0.02
+    assert found.best_params_["solver"].n_landmarks == 60
+    assert {solver.n_landmarks for solver in found.cv_results_["param_solver"]} == {3, 60}
+    plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(X, Y)
+    np.testing.assert_array_equal(found.decision_function(X), plain.decision_function(X))
+    few = search_of(kernel=["linear", "rbf"], solver=(Landmark(3), Landmark(60)), lams=[1e3]).fit(X, Y).cv_results_
+    np.testing.assert_array_equal(few["param_solver"].mask, few["param_kernel"] == "linear")
+
+
+class StoppedError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("more", [{}, {"kernel": ["linear", "rbf"], "solver": [Landmark(20), Landmark(60)]}], ids=str)
+def test_goes_on_after_a_kill(more, model, tmp_path):
+    model = search_of(**more).fit(X, Y) if more else model
+    path, heard = tmp_path / "search.zarr", []
+
+    def stop(event):
+        heard.append(event)
+        if isinstance(event, Progress) and event.phase == "search" and event.done >= 6:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        search_of(checkpoint=path, callbacks=[stop], **more).fit(X, Y)
+    assert max(event.total for event in heard if isinstance(event, Progress)) > 6
+    again = search_of(checkpoint=path, resume=True, **more).fit(X, Y)
+    expected = without_clock(model.cv_results_)
+    for name, column in without_clock(again.cv_results_).items():
+        np.testing.assert_array_equal(column, expected[name], err_msg=name)
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    with pytest.raises(StoreError, match="is of another fit"):
+        search_of(checkpoint=path, resume=True, **{**more, "thetas": [0.5]}).fit(X, Y)
+    with pytest.raises(StoreError, match="is of another fit"):
+        search_of(checkpoint=path, resume=True, **{**more, "kernel": ["rbf"]}).fit(X, Y)
+
+
+def test_large_data_are_tried_whole(monkeypatch):
+    monkeypatch.setattr(search_recipe, "ROWS", (100, 140))
+    found = search_of().fit(*rings(600))
+    assert set(found.cv_results_["iter"]) == {0, 1, 2}
+    assert set(found.cv_results_["n_resources"]) == {100, 140, 600}
+    assert not hasattr(found, "loo_score_")  # which the last fit was not asked for
+
+
+def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):
+    monkeypatch.setattr(search_recipe, "LANDMARKS", (8, 8, 500))
+    assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
+    assert set(search_of(solver=Landmark(8)).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
+
+
+def test_what_few_errors_cannot_tell_is_not_tried():
+    easy = X + 8.0 * Y[:, None]
+    results = search_of().fit(easy, Y).cv_results_
+    assert results["mean_test_score"].max() > 0.995
+    assert set(results["iter"]) == {0, 1}
+    assert len(set(results["param_theta"])) == 1
+    assert np.count_nonzero(results["iter"] == 1) <= len(GRID["gammas"])
+
+
+def test_the_kernel_found_says_how_many_classes_are_learned():
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((200, 2))
+    z = (Z**2).sum(axis=1).astype(int).clip(max=2)  # rings
+    settings = {"lams": [1e3], "upsilons": [0.2], "thetas": [0.2], "gammas": [1.0]}
+    found = search_of(kernel=["linear", "rbf"], **settings).fit(Z, z)
+    assert found.best_params_["kernel"] == "rbf"
+    plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(Z, z)  # pairs, as "linear" has not
+    np.testing.assert_array_equal(found.decision_function(Z), plain.decision_function(Z))
+
+
+def test_many_classes_are_searched_for_together():
+    Z, y = blobs(150, 2, seed=3)
+    labels = np.where(np.arange(150) % 3 == 0, "c", np.where(y > 0, "b", "a"))
+    Z = Z + 4.0 * (labels == "c")[:, None] * [1.0, -1.0]
+    found = search_of(class_weight="balanced").fit(Z, labels)
+    assert found.best_score_ > 0.8
+    assert found.score(Z, labels) > 0.8
+    assert found.decision_function(Z).shape == (150, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gammas": [0.0]}, "'gamma' parameter"),
+        ({"thetas": [1.0]}, "'theta' parameter"),
+        ({"lams": []}, "lams must be a sequence"),
+        ({"cv": 1}, "'cv' parameter of ODMClassifierCV"),
+        ({"cv": 1e-9}, "cv leaves no row"),
+        ({"cv": [(range(200), range(200, 301))]}, "cv names row 300, but rows are numbered from 0 to 299"),
+        ({"cv": [(range(200), range(-100, 0))]}, "cv names row -100"),
+        ({"cv": [([0.5, 1.0], [2.0, 3.0])]}, "cv must be a number, a splitter, or pairs of rows' numbers"),
+        ({"kernel": ["rbf", "cosine"]}, "'kernel' parameter of ODMClassifierCV must be a str among .* Got 'cosine'"),
+        ({"kernel": []}, "kernel must be one value, or a sequence"),
+        ({"kernel": ["linear", "rbf"], "solver": "newton"}, "solver='newton' is for kernel='linear'. Got kernel='rbf'"),
+        ({"solver": [Landmark(20), Landmark(0)]}, "'n_landmarks' parameter of Landmark must be an int .* Got 0"),
+        ({"solver": [None, Landmark(20)]}, "solver must be one value, or a sequence of one or more"),
+        ({"solver": [Landmark(20), "exact"]}, "solver must be one solver, or a sequence of .*Landmark.* Got 'exact'"),
+        ({"solver": [Landmark(20), Landmark(30, choice="rp")]}, "may differ in n_landmarks only"),
+    ],
+)
+def test_refuses(settings, message):
+    with pytest.raises(InputError, match=message):
+        search_of(**settings).fit(X, Y)
+
+
+def test_from_the_shell(tmp_path):
+    store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
+    grid = [f"--{name}={','.join(map(str, values))}" for name, values in GRID.items()]
+    grid += ["--kernel=linear,rbf", "--solver=landmark", "--n-landmarks=20,60"]
+    asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    assert "of left-out rows right" in result.stdout
+    assert "kernel=rbf, gamma=" in result.stdout
+    model = load_model(tmp_path / "model.zarr")
+    assert model.best_params_["gamma"] in GRID["gammas"]
+    assert (model.kernel, str(model.solver)) == (["linear", "rbf"], str([Landmark(20), Landmark(60)]))
+    result = CliRunner().invoke(main, [*asked, "--overwrite", "--kernel=rbf,cosine"])
+    assert result.exit_code == 2
+    assert "'cosine' is not one of" in result.stderr

@@ -1,0 +1,154 @@
+"""The ODM problem against its formulas: P ≥ D anywhere, gaps row by row, optimality, weights as repeated rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reference
+from dask_odm.kernels import RBF, Linear
+from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
+
+EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+
+
+def starts(p: SmallProblem) -> list[np.ndarray]:
+    """Dual variables: none, near the optimum, at it, far away, all on one side."""
+    best, _ = p.optimum()
+    far = [any_dual(p, seed, scale) for seed, scale in enumerate((1e-6, 1e-2, 1.0, 1e3))]
+    return [np.zeros(len(p.y)), best, 0.9 * best, np.abs(far[1]), *far]
+
+
+@EVERY_SETTING
+@WEIGHTED
+def test_values_are_those_of_the_formulas(setting, weighted):
+    p = small_problem(50, setting, weighted=weighted)
+    problem = p.problem()
+    for s in starts(p):
+        point = problem.evaluate(problem.function(p.y * s))
+        assert point.primal == pytest.approx(p.primal(s), rel=1e-10)
+        assert point.dual == pytest.approx(p.dual(s), rel=1e-10, abs=1e-10 * p.primal(s))
+        assert point.gap == pytest.approx(p.gap(s), rel=1e-8, abs=1e-12)
+
+
+@EVERY_SETTING
+@WEIGHTED
+def test_gap_is_the_sum_of_non_negative_row_gaps(setting, weighted):
+    p = small_problem(50, setting, weighted=weighted)
+    for s in starts(p):
+        gaps = p.losses.row_gaps(s, p.y * p.decision(s))
+        assert gaps.shape == (50,)
+        assert (gaps >= 0).all(), "by construction, whatever the rounding"
+        difference = p.primal(s) - p.dual(s)
+        assert gaps.sum() == pytest.approx(difference, rel=1e-9, abs=1e-11 * p.primal(s))
+
+
+@given(
+    s=st.floats(-1e6, 1e6),
+    margin=st.floats(-1e6, 1e6),
+    theta=st.floats(0.0, 0.99),
+    upsilon=st.one_of(st.just(0.0), st.floats(1e-6, 1.0)),
+    lam=st.floats(1e-6, 1e9),
+)
+def test_a_row_gap_is_loss_plus_conjugate_plus_product(s, margin, theta, upsilon, lam):
+    """Fenchel and Young, row by row: the sum they guarantee is what `row_gaps` claims, and it is never negative."""
+    s = abs(s) if upsilon == 0 else s
+    one = np.array([1.0])
+    losses = RowLosses(ODMSettings(lam, upsilon, theta), one, one)
+    dual, margins = np.array([s]), np.array([margin])
+    gap = losses.row_gaps(dual, margins)[0]
+    assert gap >= 0
+    parts = [losses.losses(margins)[0], losses.conjugates(dual)[0], s * margin]
+    assert gap == pytest.approx(sum(parts), rel=1e-6, abs=1e-9 * sum(map(abs, parts)))
+
+
+@EVERY_SETTING
+@WEIGHTED
+def test_weak_duality_between_any_two_models(setting, weighted):
+    p = small_problem(40, setting, weighted=weighted)
+    values = [(p.primal(s), p.dual(s)) for s in starts(p)]
+    lowest_primal, highest_dual = min(v[0] for v in values), max(v[1] for v in values)
+    _, optimum = p.optimum()
+    assert highest_dual == pytest.approx(optimum, rel=1e-8)
+    assert lowest_primal >= highest_dual * (1 - 1e-9)
+
+
+def test_without_an_upper_side_a_negative_s_has_no_dual_value():
+    p = small_problem(20, (10.0, 0.0, 0.1))
+    problem = p.problem()
+    point = problem.evaluate(problem.function(-p.y))
+    assert point.dual == -np.inf
+    assert point.gap == np.inf
+    assert np.isfinite(point.primal)
+
+
+@EVERY_SETTING
+@WEIGHTED
+def test_losses_and_their_derivatives(setting, weighted):
+    p = small_problem(30, setting, weighted=weighted)
+    losses, step = p.losses, 1e-5
+    margins = np.linspace(-3.0, 5.0, 30)
+
+    def value(m: np.ndarray) -> np.ndarray:
+        return losses.losses(m)
+
+    slope = (value(margins + step) - value(margins - step)) / (2 * step)
+    scale = losses.stiffness_low.max()
+    np.testing.assert_allclose(losses.dual_candidate(margins), -slope, rtol=1e-6, atol=1e-6 * scale)
+    low, high = 1 - p.theta, 1 + p.theta
+    clear = (np.abs(margins - low) > 2 * step) & (np.abs(margins - high) > 2 * step)
+    bend = -(losses.dual_candidate(margins + step) - losses.dual_candidate(margins - step)) / (2 * step)
+    np.testing.assert_allclose(losses.curvature(margins)[clear], bend[clear], rtol=1e-6, atol=1e-6 * scale)
+    rho_zeta, rho_beta = reference.penalties(30, *p.parameters)
+    np.testing.assert_allclose(1.0 / losses.stiffness_low, rho_zeta)
+    np.testing.assert_allclose(losses.stiffness_high, 1.0 / rho_beta)
+
+
+@EVERY_SETTING
+def test_optimum_is_its_own_dual_candidate(setting):
+    p = small_problem(50, setting)
+    s, _ = p.optimum()
+    candidate = p.losses.dual_candidate(p.y * p.decision(s))
+    np.testing.assert_allclose(candidate, s, atol=1e-8 * np.abs(s).max())
+
+
+@EVERY_SETTING
+def test_weight_two_is_a_row_twice(setting):
+    once = small_problem(40, setting)
+    weight = np.random.default_rng(3).integers(1, 4, 40).astype(float)
+    again = np.repeat(np.arange(40), weight.astype(int))
+    weighted = SmallProblem(once.kernel, once.X, once.y, weight, *setting)
+    repeated = SmallProblem(once.kernel, once.X[again], once.y[again], np.ones(len(again)), *setting)
+    assert weighted.losses.total_weight == repeated.losses.total_weight == len(again)
+    for s in starts(weighted):
+        spread = (s / weight)[again]
+        u, v = (p.problem() for p in (weighted, repeated))
+        one, two = u.evaluate(u.function(weighted.y * s)), v.evaluate(v.function(repeated.y * spread))
+        assert one.primal == pytest.approx(two.primal, rel=1e-12)
+        assert one.dual == pytest.approx(two.dual, rel=1e-12, abs=1e-12 * one.primal)
+
+
+@EVERY_SETTING
+def test_scale_of_weights_does_not_matter(setting):
+    """Only shares count: ρ_i = M (1−θ)² / (λ c_i)."""
+    p = small_problem(30, setting, weighted=True)
+    tenfold = RowLosses(p.losses.settings, p.y, 10.0 * p.weight)
+    np.testing.assert_allclose(tenfold.stiffness_low, p.losses.stiffness_low, rtol=1e-14)
+
+
+def test_function_of_nothing_costs_no_pass(monkeypatch):
+    problem = small_problem(20).problem()
+    monkeypatch.setattr(problem.gram, "matvec", None)
+    np.testing.assert_array_equal(problem.function(np.zeros(20)), np.zeros((2, 20)))
+
+
+@pytest.mark.parametrize("kernel", [RBF(gamma=0.5), Linear(1.0)], ids=str)
+def test_function_is_linear(kernel):
+    p = small_problem(30, kernel=kernel)
+    problem = p.problem()
+    a, b = p.y * any_dual(p, 1), p.y * any_dual(p, 2)
+    np.testing.assert_allclose(problem.function(2 * a + b), 2 * problem.function(a) + problem.function(b), atol=1e-11)

@@ -1,0 +1,292 @@
+"""Kernel products by Dask: those of this process, to the last bit, whoever computes them and whatever is kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import dask
+import numpy as np
+import pytest
+
+from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm.engine.cluster import Cluster
+from dask_odm.events import IterationFinished, Progress, listen
+from dask_odm.kernels import RBF, Polynomial
+from dask_odm.kernels.blocks import Gram
+from dask_odm.learning import distributed_products as gram
+from dask_odm.learning.distributed_products import ClusterProducts, Face, cluster_products, face_part, write_rows
+from dask_odm.learning.problem.products import Products, RowProducts, scores_of
+from dask_odm.learning.training import kernel_products as fit_products
+from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.exact.kernel_components import ApartProducts, set_apart
+from dask_odm.methods.tree import recipe as sodm
+from dask_odm.solvers import SODM
+from small_problems import blobs
+from small_stores import store_of
+
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": "exact", "random_state": 0}
+KERNEL = RBF(1.0, 0.5)
+
+
+@pytest.fixture(scope="module")
+def X() -> np.ndarray:
+    return blobs(2600, 4, seed=1)[0].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(X, tmp_path_factory) -> str:
+    path = str(tmp_path_factory.mktemp("gram"))
+    write_rows(path, X.shape, X.dtype, lambda out: np.copyto(out, X))
+    return path
+
+
+def asked(products: Products) -> list[bytes]:
+    """Everything that a solver asks for, once."""
+    n, rng = products.n, np.random.default_rng(0)
+    chosen = np.sort(rng.choice(n, n // 2, replace=False))
+    rest, v = np.setdiff1d(np.arange(n), chosen), rng.normal(size=n // 2)
+    few = chosen[::100]
+    with single_threaded_blas:
+        return [answer.tobytes() for answer in _answers(products, chosen, rest, few, v)]
+
+
+def _answers(
+    products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray
+) -> list[np.ndarray]:
+    face = products.face(chosen)
+    answers = [face.matvec(v), face.matvec(2 * v), products.cross(rest, chosen, v), products.rows(few)]
+    answers += [
+        products.face(chosen, double_precision=True).matvec(v),
+        products.cross(few, rest, v[: len(rest)], double_precision=True),
+    ]
+    return [*answers, products.cross(few[:0], chosen, v), products.cross(rest, few[:0], v[:0])]
+
+
+@pytest.fixture(scope="module")
+def expected(X) -> list[bytes]:
+    return asked(RowProducts(KERNEL, X, 1 << 30, 2))
+
+
+@pytest.mark.parametrize(("budget", "threads"), [(1 << 30, 1), (0, 1), (0, 3), (1 << 22, 2)])
+def test_memory_and_threads_change_no_bit(X, expected, budget, threads):
+    assert asked(RowProducts(KERNEL, X, budget, threads)) == expected
+
+
+def test_products_are_those_of_the_matrix(X):
+    rows = X[:1500].astype(np.float64)
+    K = KERNEL.tile(rows, rows)
+    index, v = np.arange(0, 1500, 2), np.random.default_rng(1).normal(size=750)
+    within, across = K[np.ix_(index, index)] @ v, K[np.ix_(index + 1, index)] @ v
+    for source in (X[:1500], rows):
+        products, a = RowProducts(KERNEL, source, 0), np.zeros(1500)
+        for double, tolerance in ((False, 2e-4), (True, 1e-10)):
+            face = products.face(index, double_precision=double)
+            np.testing.assert_allclose(face.matvec(v), within, atol=tolerance)
+            found = products.cross(index + 1, index, v, double_precision=double)
+            np.testing.assert_allclose(found, across, atol=tolerance)
+        a[index] = v
+        np.testing.assert_allclose(scores_of(products, a, double_precision=True), K @ a, atol=1e-10)
+
+
+@pytest.mark.parametrize("workers", [2, 1])
+def test_workers_change_no_bit(client, folder, expected, workers):
+    cluster = Cluster.current()
+    some = Cluster(client, workers, 2, cluster.memory, cluster.limit)
+    with cluster_products(KERNEL, folder, some) as products:
+        assert asked(products) == expected
+    # tiles that do not fit are computed anew
+    tight = Cluster(client, workers, 1, 20 << 20, 20 << 20)
+    with cluster_products(KERNEL, folder, tight) as products:
+        assert asked(products) == expected
+
+
+def test_rows_in_parts_are_multiplied_as_without_workers(client, tmp_path):
+    X = np.random.default_rng(0).random((300, 3)) + np.repeat([0.0, 9.0, 18.0], 100)[:, None]
+    write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
+    expected = set_apart(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
+    with cluster_products(RBF(1.0, 2.0), str(tmp_path), Cluster.current()) as products:
+        found = set_apart(products)
+        assert isinstance(found, ApartProducts)
+        assert asked(found) == asked(expected)
+
+
+def kept_parts() -> int:
+    return len(gram._KEPT)
+
+
+def test_workers_keep_tiles_until_the_fit_ends(client, folder):
+    with cluster_products(KERNEL, folder, Cluster.current()) as products:
+        face = products.face(np.arange(0, 2600, 2))
+        face.matvec(np.ones(1300))
+        assert sum(client.run(kept_parts).values()) == products.parts
+        products.face(np.arange(700)).matvec(np.ones(700))
+        assert sum(client.run(kept_parts).values()) == products.parts, "those of the last face"
+    assert sum(client.run(kept_parts).values()) == 0
+
+
+@pytest.mark.parametrize("begins", ["before", "after"])
+def test_a_late_task_of_an_earlier_face_spoils_no_tile(X, tmp_path, monkeypatch, begins):
+    """It may still run where the next face's tasks do: its worker was given up for lost, but shares its process."""
+    write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
+    faces = []
+    for name, start in (("earlier", 0), ("later", 600)):
+        np.save(tmp_path / f"{name}.npy", np.arange(start, start + 2000))
+        faces.append(Face(KERNEL, str(tmp_path), f"{name}.npy", False, 1, 1 << 30, 1))
+    v, (earlier, later) = np.random.default_rng(0).normal(size=2000), faces
+    expected = [RowProducts(KERNEL, X, 0).face(np.arange(a, a + 2000)).matvec(v).tobytes() for a in (0, 600)]
+    fill, at_work, go_on, found = Gram._fill, threading.Event(), threading.Event(), []
+
+    def slow_fill(self: Gram, i: int) -> None:
+        if threading.current_thread().name == "late":
+            at_work.set()
+            assert go_on.wait(60)
+        fill(self, i)
+
+    monkeypatch.setattr(Gram, "_fill", slow_fill)
+    late = threading.Thread(target=lambda: found.append(face_part(earlier, 0, v).tobytes()), name="late")
+    try:
+        asked = [] if begins == "before" else [face_part(later, 0, v).tobytes()]
+        late.start()
+        assert at_work.wait(60)
+        asked.append(face_part(later, 0, v).tobytes())
+        go_on.set()
+        late.join()
+        asked += [face_part(later, 0, v).tobytes() for _ in range(2)]
+    finally:
+        go_on.set()
+        gram.forget(str(tmp_path))
+    assert found == expected[:1]
+    assert set(asked) == {expected[1]}
+
+
+def test_precise_passes_report_progress(client, folder):
+    heard: list[object] = []
+    with listen(heard.append), cluster_products(KERNEL, folder, Cluster.current()) as products:
+        products.face(np.arange(2000), double_precision=True).matvec(np.ones(2000))
+    done = [event.done for event in heard if isinstance(event, Progress) and event.phase == "certificate"]
+    assert done[0] == 0
+    assert done[-1] == heard[-1].total
+
+
+def test_rows_that_do_not_fit_are_refused(client, folder):
+    with pytest.raises(MemoryLimitError, match=r"kernel of 2600 rows of 4 features needs .* but only"):
+        ClusterProducts(KERNEL, folder, Cluster(client, 2, 1, 1 << 16, 1 << 16))
+
+
+def test_rows_for_which_the_disk_has_no_room_leave_no_file(tmp_path, monkeypatch):
+    """Whoever wrote to a map of such a file would be killed."""
+    resource = pytest.importorskip("resource")
+
+    def write() -> None:
+        write_rows(str(tmp_path), (1000, 30), np.dtype(np.float64), lambda out: out.fill(1.0))
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"\(234.50 kiB needed, .* free\)") as caught:
+                write()
+            assert caught.value.errno == errno.EFBIG
+            assert list(tmp_path.iterdir()) == []
+            monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    write()
+    assert (gram.read_rows(str(tmp_path)) == np.ones((1000, 30))).all()
+
+    def interrupted(out: np.ndarray) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(str(tmp_path), (3, 2), np.dtype(np.float32), interrupted)
+    assert list(tmp_path.iterdir()) == []
+
+
+def bits(model: ODMClassifier) -> list:
+    arrays = [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
+    return [*arrays, [(record["gap"], record["objective"]) for record in model.history_]]
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[np.ndarray, np.ndarray]:
+    X, y = blobs(3200, 4, seed=3)  # more than are solved with their matrix whole
+    return X.astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def in_process(problem) -> list:
+    model = ODMClassifier(**SETTINGS).fit(*problem)
+    assert model.dual_gap_ <= 1e-3
+    return bits(model)
+
+
+@pytest.fixture
+def to_workers(monkeypatch):
+    """Small data go the way of large ones."""
+    monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
+
+
+@pytest.mark.usefixtures("to_workers")
+def test_a_fit_on_workers_is_that_of_this_process(client, problem, in_process, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    heard: list[object] = []
+    assert bits(ODMClassifier(**SETTINGS, scratch=str(scratch), callbacks=[heard.append]).fit(*problem)) == in_process
+    assert any(isinstance(event, Progress) and event.phase == "certificate" for event in heard)
+    assert list(scratch.iterdir()) == []
+    assert bits(ODMClassifier(**SETTINGS, memory_limit="600MB").fit(*problem)) == in_process
+
+
+@pytest.mark.usefixtures("to_workers")
+def test_a_store_on_workers(client, problem, tmp_path):
+    X, y = problem
+    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    labels = np.array([None if i % 40 == 0 else int(v) for i, v in enumerate(y)], dtype=object)
+    store = store_of(tmp_path / "a.zarr", X, labels, weight=weight, chunk_rows=300)
+    there = ODMClassifier(**SETTINGS, scale="minmax").fit(store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
+        assert bits(ODMClassifier(**SETTINGS, scale="minmax").fit(store)) == bits(there)
+    known = np.flatnonzero(labels != None)  # noqa: E711
+    here = ODMClassifier(**SETTINGS, scale="minmax").fit(X[known], y[known].astype(int), weight[known])
+    np.testing.assert_allclose(there.decision_function(X), here.decision_function(X), atol=0.02)
+    np.testing.assert_array_equal(known[here.support_], there.support_)
+    np.testing.assert_array_equal(X[there.support_], there.support_vectors_)
+
+
+@pytest.mark.usefixtures("to_workers")
+def test_a_killed_worker_costs_no_bit(client, problem, in_process, killer):
+    kill = killer(client, lambda event: isinstance(event, IterationFinished))
+    assert bits(ODMClassifier(**SETTINGS, callbacks=[kill]).fit(*problem)) == in_process
+    assert kill.killed
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_root_of_the_tree_on_workers(client, problem, tmp_path, monkeypatch, without_workers, killer):
+    """Of partitions on disk and in memory; a worker dies while the root is solved."""
+    monkeypatch.setattr(sodm, "ROOT_ROWS", 1200)
+    monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
+    settings = {**SETTINGS, "solver": SODM(4)}
+    kill = killer(client, lambda event: isinstance(event, IterationFinished))
+    here, there = ODMClassifier(**settings), ODMClassifier(**settings, callbacks=[kill])
+    store = store_of(tmp_path / "a.zarr", *problem, chunk_rows=300)
+    for given, model in ((problem, ODMClassifier(**settings)), ((store,), there)):
+        with without_workers():
+            expected = bits(here.fit(*given))
+        assert [record["partitions"] for record in here.history_] == [4, 1]
+        assert here.dual_gap_ <= 1e-3
+        assert bits(model.fit(*given)) == expected
+    assert kill.killed
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_kernels_without_width_limit():
+    """A polynomial of few rows, whose blocks are not full."""
+    X = np.random.default_rng(0).normal(size=(70, 3))
+    K = Polynomial(1.0, 0.5, 1.0, 3).tile(X, X)
+    products = RowProducts(Polynomial(1.0, 0.5, 1.0, 3), X, 0)
+    v = np.random.default_rng(1).normal(size=70)
+    np.testing.assert_allclose(products.face(np.arange(70), double_precision=True).matvec(v), K @ v, rtol=1e-10)

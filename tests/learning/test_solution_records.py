@@ -1,0 +1,583 @@
+"""Records and checkpoints: zarr opens them, every bit comes back, no damage passes unseen, all or nothing on disk."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import pickle
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from dask_odm.data.storage.storage import LocalStorage
+from dask_odm.data.store import records
+from dask_odm.data.store.records import read_kind, read_record, write_record
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.errors import InputError, StoreError
+from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.solution import Solution
+from dask_odm.learning.solution_records import load_checkpoint, load_state, save_checkpoint, save_state
+
+ATTRIBUTES = {
+    "estimator": "ODMClassifier",
+    "model": {"kind": "linear"},
+    "parameters": {"gamma": 0.1, "nested": {"n": 3, "none": None}},
+    "schema": {"n_features": 7, "classes": ["nein", "ja"]},
+    "fitted": {},
+}
+
+
+def made_up_arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "vectors": rng.normal(size=(1000, 7)).astype(np.float32),
+        "dual_coef": rng.normal(size=(1, 1000)),
+        "support": rng.integers(0, 2**40, 1000),
+        "cube": rng.normal(size=(30, 2, 3)),
+        "codes": rng.integers(-128, 127, 11).astype(np.int8),
+        "scalar": np.array(np.pi),
+        "none": np.empty((0, 4)),
+        "narrow": np.empty((5, 0), dtype=np.int16),
+        "special": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]),
+    }
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch) -> Path:
+    """A record of several chunks an array."""
+    monkeypatch.setattr(records, "CHUNK_BYTES", 300 * 28)
+    write_record(tmp_path / "m.zarr", "model", made_up_arrays(), ATTRIBUTES)
+    return tmp_path / "m.zarr"
+
+
+def bits(array: np.ndarray) -> tuple:
+    return array.dtype, array.shape, array.tobytes()
+
+
+def test_what_goes_in_comes_out(path):
+    record = read_record(path, "model")
+    assert record.attributes == ATTRIBUTES
+    assert {name: bits(record.array(name)) for name in record.arrays} == {
+        k: bits(v) for k, v in made_up_arrays().items()
+    }
+    assert record.verify() == record.nbytes > 0
+    assert record.arrays["vectors"].n_chunks == 4
+    assert os.listdir(path.parent) == ["m.zarr"]
+
+
+def test_any_zarr_reader_opens_it(path):
+    group = zarr.open_group(path, mode="r")  # warnings are errors in this suite
+    for name, array in made_up_arrays().items():
+        np.testing.assert_array_equal(group[name][...], array, strict=True)
+    assert dict(group.attrs)["content"] == ATTRIBUTES
+    assert dict(group.attrs)["kind"] == "model"
+    assert sorted(group.array_keys()) == sorted(made_up_arrays())
+
+
+def test_rows_read_only_their_chunks(path):
+    record, vectors = pickle.loads(pickle.dumps(read_record(path, "model"))), made_up_arrays()["vectors"]
+    for start, stop in [(0, 1000), (0, 1), (299, 301), (300, 600), (950, 1000), (5, 5), (1000, 1000)]:
+        np.testing.assert_array_equal(record.rows("vectors", start, stop), vectors[start:stop], strict=True)
+    (path / "vectors/c/1/0").unlink()
+    np.testing.assert_array_equal(record.rows("vectors", 600, 1000), vectors[600:], strict=True)
+    with pytest.raises(StoreError, match=r"'vectors', chunk 1/0: missing"):
+        record.rows("vectors", 0, 301)
+    for start, stop in [(-1, 3), (3, 2), (0, 1001)]:
+        with pytest.raises(IndexError, match=r"array 'vectors' of shape \(1000, 7\)"):
+            record.rows("vectors", start, stop)
+    with pytest.raises(StoreError, match="has no array 'x'; it has vectors, "):
+        record.array("x")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
+def test_rows_are_streamed_in_and_out(tmp_path):
+    """Neither writing nor reading row ranges holds the array."""
+    code = """
+import re, sys
+import numpy as np
+from dask_odm.data.store.records import read_record, write_record
+
+class Rows:
+    shape, dtype = (400_000, 256), np.dtype(np.float32)
+    def __getitem__(self, rows):
+        return np.full((len(range(*rows.indices(400_000))), 256), rows.start, np.float32)
+
+write_record(sys.argv[1], "model", {"X": Rows()}, {})
+record = read_record(sys.argv[1], "model")
+assert all((record.rows("X", start, start + 10_000)[0] <= start).all() for start in range(0, 400_000, 10_000))
+print(re.search(r"VmHWM: *\\t* *([0-9]+) kB", open("/proc/self/status").read())[1])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m.zarr")], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 300_000  # kB, for 410 MB of rows
+    assert (tmp_path / "m.zarr/X/c/0/0").stat().st_size <= 16_000_004
+
+
+# Damage -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("i", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [("missing", "missing"), ("truncated", "truncated"), ("longer", "truncated"), ("bit", "checksum mismatch")],
+)
+def test_a_damaged_chunk_is_named(path, how, what, i):
+    record = read_record(path, "model")
+    file = path / f"vectors/c/{i}/0"
+    data = bytearray(file.read_bytes())
+    if how == "missing":
+        file.unlink()
+    elif how == "bit":
+        data[len(data) // 3] ^= 4
+        file.write_bytes(data)
+    else:
+        file.write_bytes(data[:-5] if how == "truncated" else bytes(data) + b"\0")
+    message = rf"model '.*m\.zarr', array 'vectors', chunk {i}/0: {what}.*; restore this file or fit again"
+    with pytest.raises(StoreError, match=message):
+        record.array("vectors")
+    with pytest.raises(StoreError, match=message):
+        read_record(path, "model").verify()
+    if how != "bit":
+        with pytest.raises(StoreError, match=rf"'vectors', chunk {i}/0"):
+            read_record(path, "model")
+
+
+def test_swapped_chunks_are_found(path):
+    first, second = (path / f"vectors/c/{i}/0" for i in (0, 1))
+    one, two = first.read_bytes(), second.read_bytes()
+    first.write_bytes(two)
+    second.write_bytes(one)
+    record = read_record(path, "model")
+    with pytest.raises(StoreError, match="chunk 0/0: checksum differs from the manifest's"):
+        record.array("vectors")
+
+
+@pytest.mark.parametrize("key", ["zarr.json", "vectors/zarr.json", "scalar/zarr.json"])
+@pytest.mark.parametrize("how", ["missing", "truncated", "bit"])
+def test_a_damaged_document_is_named(path, key, how):
+    data = bytearray((path / key).read_bytes())
+    if how == "missing":
+        (path / key).unlink()
+    else:
+        data[len(data) // 2] ^= 1
+        (path / key).write_bytes(data[:-1] if how == "truncated" else data)
+    with pytest.raises(
+        StoreError, match=rf"model '.*', file '{key}': .*(missing|checksum mismatch|more than).*; restore"
+    ):
+        read_record(path, "model")
+
+
+@pytest.mark.parametrize("position", [0.01, 0.2, 0.5, 0.8, 0.99])
+def test_a_flipped_bit_of_the_manifest_is_found(path, position):
+    data = bytearray((path / "manifest.json").read_bytes())
+    data[int(position * len(data))] ^= 2
+    (path / "manifest.json").write_bytes(data)
+    with pytest.raises(StoreError, match=r"m\.zarr'"):
+        read_record(path, "model")
+
+
+def forge(path: Path, change) -> None:
+    """Change the manifest and give it a digest that fits."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest.pop("digest")
+    change(manifest)
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    (path / "manifest.json").write_text(json.dumps({**manifest, "digest": digest}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["arrays"]["vectors"].update(shape=[10**15, 7]),
+        lambda m: m["arrays"]["vectors"].update(shape=[-1, 7]),
+        lambda m: m["arrays"]["vectors"].update(shape=[1000.0, 7]),
+        lambda m: m["arrays"]["vectors"].update(shape=[1000, 8]),
+        lambda m: m["arrays"]["vectors"].update(shape="1000"),
+        lambda m: m["arrays"]["vectors"].update(dtype="object"),
+        lambda m: m["arrays"]["vectors"].update(dtype=["float32"]),
+        lambda m: m["arrays"]["vectors"].update(chunk_rows=0),
+        lambda m: m["arrays"]["vectors"].update(chunk_rows=10**9),
+        lambda m: m["arrays"]["vectors"].pop("shape"),
+        lambda m: m["arrays"].update({"../x": {"shape": [1], "dtype": "int8", "chunk_rows": 1}}),
+        lambda m: m["arrays"].pop("vectors"),
+        lambda m: m.update(arrays=[]),
+        lambda m: m["chunks"].update({"../../etc/passwd": []}),
+        lambda m: m["chunks"]["vectors"].pop(),
+        lambda m: m["chunks"].__setitem__("vectors", 5),
+        lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
+        lambda m: m["documents"].pop("zarr.json"),
+        lambda m: m.pop("kind"),
+        lambda m: m.update(kind="checkpoint"),
+        lambda m: m.update(format="other"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(path, change):
+    forge(path, lambda manifest: None)
+    assert read_record(path, "model").verify() > 0  # the forgery itself is sound
+    forge(path, change)
+    with pytest.raises(StoreError, match=r"m\.zarr'"):
+        read_record(path, "model")
+
+
+@pytest.mark.parametrize("change", [{"content": 3}, {"kind": "checkpoint"}, None])
+def test_a_group_document_that_lies_is_refused(path, change):
+    document = json.loads((path / "zarr.json").read_text())
+    document["attributes"] = None if change is None else document["attributes"] | change
+    text = json.dumps(document).encode()
+    (path / "zarr.json").write_bytes(text)
+    forge(path, lambda m: m["documents"].update({"zarr.json": [len(text), records.crc32c(text)]}))
+    with pytest.raises(StoreError, match=r"documents are not those of its manifest|attributes are not an object"):
+        read_record(path, "model")
+
+
+def test_another_version_says_what_to_do(path):
+    forge(path, lambda m: m.update(format_version=2))
+    with pytest.raises(
+        StoreError, match=r"format version 2; this dask_odm reads 1\. Fit again or use the dask_odm that"
+    ):
+        read_record(path, "model")
+
+
+def test_what_is_no_model(path, tmp_path):
+    with pytest.raises(StoreError, match=r"model '.*nothing\.zarr' does not exist; check the path"):
+        read_record(tmp_path / "nothing.zarr", "model")
+    (tmp_path / "thesis").mkdir()
+    for foreign in ("thesis", "file"):
+        (tmp_path / "file").touch()
+        with pytest.raises(StoreError, match=f"'.*{foreign}' has no manifest: it is unfinished or no model"):
+            read_record(tmp_path / foreign, "model")
+    with pytest.raises(StoreError, match=r"'.*m\.zarr' is a model, not a checkpoint; check the path"):
+        read_record(path, "checkpoint")
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.zeros((3, 2)))
+        writer.finish()
+    with pytest.raises(StoreError, match=r"'.*a\.zarr' is a store, not a model; check the path"):
+        read_record(tmp_path / "a.zarr", "model")
+    assert [read_kind(tmp_path / name) for name in ("m.zarr", "a.zarr", "thesis", "x")] == [
+        "model",
+        "store",
+        None,
+        None,
+    ]
+    with pytest.raises(StoreError, match=r"'.*m\.zarr' is a model, not a store; check the path"):
+        Store.open(path)
+    (path / "manifest.json").unlink()
+    with pytest.raises(StoreError, match="unfinished or no model"):
+        read_record(path, "model")
+    (path / "manifest.json").symlink_to(tmp_path / "a.zarr/manifest.json")
+    with pytest.raises(StoreError, match=r"model '.*m\.zarr': manifest\.json cannot be read \(Too many levels"):
+        read_record(path, "model")
+
+
+# Writing ----------------------------------------------------------------------------------------------------
+
+
+def test_what_reads_something_else_is_said(tmp_path):
+    for kind, reader in (
+        ("prediction", r"zarr\.open_group"),
+        ("model", r"dask_odm\.load_model"),
+        ("odd", "another version"),
+    ):
+        write_record(tmp_path / kind, kind, {"y": np.arange(3)}, {"classes": [0, 1]})
+        with pytest.raises(StoreError, match=rf"is a {kind}, not a store; check the path \({reader}.* reads it\)"):
+            Store.open(tmp_path / kind)
+    assert read_record(tmp_path / "prediction", "prediction").verify() > 0
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_an_interrupted_replacement_leaves_the_old_or_the_new(tmp_path, monkeypatch, moment):
+    target = tmp_path / "m.zarr"
+    write_record(target, "model", {"x": np.arange(3)}, {})
+    calls = iter(range(100))
+
+    def interrupted(function):
+        def call(*args, **kwargs):
+            if next(calls) == moment:
+                raise KeyboardInterrupt
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("mkdir", "rename", "replace", "fsync"):
+        monkeypatch.setattr(os, name, interrupted(getattr(os, name)))
+    with suppress(KeyboardInterrupt):
+        write_record(target, "model", {"x": np.arange(5)}, {}, overwrite=True)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["m.zarr"]
+    assert read_record(target, "model").array("x").tolist() in ([0, 1, 2], [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("kind", ["model", "checkpoint"])
+@pytest.mark.parametrize("moment", ["after", "between the renames"])
+def test_a_record_that_is_replaced_while_it_is_read_says_so(tmp_path, kind, moment):
+    target = tmp_path / "r"
+    write_record(target, kind, {"x": np.arange(3)}, {})
+    record = read_record(target, kind)
+    if moment == "after":
+        write_record(target, kind, {"x": np.arange(5)}, {}, overwrite=True)
+    else:
+        os.rename(target, tmp_path / ".r.0123abcd.old")
+    with pytest.raises(StoreError, match=f"{kind} '.*r' was replaced since it was loaded; "):
+        record.array("x")
+
+
+def test_a_record_that_is_replaced_while_it_is_opened_is_the_old_or_the_new(tmp_path, monkeypatch):
+    """A writer gets in between the manifest and the files that are held against it, and between the two renames."""
+    target, sizes = tmp_path / "r", LocalStorage.sizes
+    write_record(target, "model", {"x": np.arange(3)}, {})
+
+    def after_another(storage):
+        monkeypatch.setattr(LocalStorage, "sizes", sizes)
+        write_record(target, "model", {"x": np.arange(5)}, {}, overwrite=True)
+        return sizes(storage)
+
+    monkeypatch.setattr(LocalStorage, "sizes", after_another)
+    assert read_record(target, "model").array("x").tolist() == [0, 1, 2, 3, 4]
+    os.rename(target, tmp_path / ".r.0123abcd.old")
+    back = threading.Timer(0.03, os.rename, (tmp_path / ".r.0123abcd.old", target))
+    back.start()
+    assert read_record(target, "model").array("x").tolist() == [0, 1, 2, 3, 4]
+    back.join()
+
+
+def test_an_existing_model_is_replaced_only_when_asked(path):
+    before = read_record(path, "model")
+    with pytest.raises(InputError, match=r"exists; pass overwrite=True \(--overwrite\)"):
+        write_record(path, "model", {}, {})
+    assert read_record(path, "model") == before
+    write_record(path, "model", {"x": np.arange(3)}, {}, overwrite=True)
+    assert list(read_record(path, "model").arrays) == ["x"]
+    assert os.listdir(path.parent) == ["m.zarr"]
+
+
+@pytest.mark.parametrize("kind", ["store", "checkpoint", "zarr", "damaged", "folder"])
+def test_nothing_but_a_model_is_ever_replaced_by_one(tmp_path, kind):
+    target = tmp_path / "x.zarr"
+    if kind == "store":
+        with StoreWriter(target) as writer:
+            writer.append(np.zeros((3, 2)))
+            writer.finish()
+    elif kind == "checkpoint":
+        save_checkpoint(target, [], {})
+    elif kind == "zarr":
+        zarr.create_group(target)
+    else:
+        target.mkdir()
+        (target / ("zarr.json" if kind == "damaged" else "thesis.tex")).write_text("years of work")
+    files = {file: file.read_bytes() for file in target.rglob("*") if file.is_file()}
+    with pytest.raises(InputError, match=r"x\.zarr' exists and is not a .*; remove it yourself"):
+        write_record(target, "model", {}, {}, overwrite=True)
+    assert {file: file.read_bytes() for file in target.rglob("*") if file.is_file()} == files
+
+
+@pytest.mark.parametrize(
+    ("arrays", "attributes", "message"),
+    [
+        ({"../x": np.zeros(3)}, {}, r"array '\.\./x' of type float64 cannot be stored"),
+        ({"x": np.zeros(3, dtype=object)}, {}, "of type object cannot be stored; types are float32, float64, int8"),
+        ({"x": np.zeros(3, dtype=complex)}, {}, "of type complex128 cannot be stored"),
+        ({}, {"gamma": float("nan")}, "attributes of a model must be JSON"),
+        ({}, {"gamma": object()}, "attributes of a model must be JSON"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused(tmp_path, arrays, attributes, message):
+    with pytest.raises(InputError, match=message):
+        write_record(tmp_path / "m.zarr", "model", arrays, attributes)
+    with pytest.raises(InputError, match="there is no folder"):
+        write_record(tmp_path / "no/m.zarr", "model", {}, {})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["mkdir", "fsync", "rename", "replace"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_failure_leaves_nothing_and_harms_nothing(tmp_path, monkeypatch, call, overwrite):
+    target = tmp_path / "m.zarr"
+    if overwrite:
+        write_record(target, "model", {"x": np.arange(3)}, {})
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(StoreError, match=r"cannot write model '.*': No space left"):
+        write_record(target, "model", made_up_arrays(), {}, overwrite=overwrite)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == (["m.zarr"] if overwrite else [])
+    if overwrite:
+        np.testing.assert_array_equal(read_record(target, "model").array("x"), [0, 1, 2])
+
+
+def test_a_disk_that_is_full_in_mid_chunk(tmp_path):
+    """A true limit of the system, in a process of its own."""
+    pytest.importorskip("resource")
+    code = """
+import resource, sys
+import numpy as np
+from dask_odm.errors import StoreError
+from dask_odm.data.store.records import write_record
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+try:
+    write_record(sys.argv[1], "model", {"small": np.zeros(9), "x": np.zeros(1_000_000)}, {})
+except StoreError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m.zarr")], capture_output=True, text=True, check=True
+    )
+    assert "cannot write model" in done.stdout
+    assert "File too large" in done.stdout
+    assert os.listdir(tmp_path) == []
+
+
+# Checkpoints ------------------------------------------------------------------------------------------------
+
+
+def made_up_solution(seed: int, n: int, machines: int = 1) -> Solution:
+    rng = np.random.default_rng(seed)
+    points = [Point(*rng.normal(size=3).tolist()) for _ in range(2)]
+    return Solution(
+        dual=rng.normal(size=(machines, n)) * 10.0 ** rng.integers(-300, 300, (machines, n)),
+        weight=float(rng.normal()),
+        rows=n,
+        start=points[0],
+        point=Point(points[1].primal, -np.inf, np.nan),
+        sweeps=int(rng.integers(100)),
+        steps=int(rng.integers(100)),
+        converged=bool(seed % 2),
+        seconds=float(rng.uniform()),
+    )
+
+
+def assert_same_bits(found: Solution, expected: Solution) -> None:
+    for name in (each.name for each in fields(Solution)):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert type(one) is type(other), name
+        if isinstance(other, np.ndarray):
+            assert bits(one) == bits(other), name
+        elif isinstance(other, Point):
+            assert struct.pack("3d", *vars(one).values()) == struct.pack("3d", *vars(other).values()), name
+        else:
+            assert one == other, name
+
+
+@pytest.mark.parametrize("sizes", [[], [5], [4, 0, 7, 1]])
+@pytest.mark.parametrize("machines", [1, 3])
+def test_a_checkpoint_keeps_every_bit(tmp_path, sizes, machines):
+    solutions = [made_up_solution(seed, n, machines) for seed, n in enumerate(sizes)]
+    save_checkpoint(tmp_path / "c.zarr", solutions, {"level": 2})
+    found = load_checkpoint(tmp_path / "c.zarr")
+    assert found is not None
+    assert found[1] == {"level": 2}
+    assert len(found[0]) == len(solutions)
+    for one, other in zip(found[0], solutions, strict=True):
+        assert_same_bits(one, other)
+        assert one.dual.flags.owndata
+        assert one.dual.flags.writeable
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert load_checkpoint(tmp_path / "c.zarr") is None
+    assert load_checkpoint(tmp_path / "no/c.zarr") is None
+
+
+def test_a_damaged_checkpoint_is_not_taken_for_none(tmp_path):
+    target = tmp_path / "c.zarr"
+    save_checkpoint(target, [made_up_solution(1, 5)], {})
+    with pytest.raises(StoreError, match=r"c\.zarr' is a checkpoint, not a model"):
+        read_record(target, "model")
+    (target / "dual/c/0").write_bytes(b"")
+    with pytest.raises(
+        StoreError, match=r"checkpoint .*'dual', chunk 0: truncated.*; remove it and start the fit afresh"
+    ):
+        load_checkpoint(target)
+
+
+@pytest.mark.parametrize("change", [{"dual_shape": [[1, 6]]}, {"dual_shape": [[-1, -5]]}, {"weight": [1.0, 2.0]}])
+def test_a_checkpoint_that_does_not_add_up(tmp_path, change):
+    save_checkpoint(tmp_path / "c.zarr", [made_up_solution(1, 5)], {})
+    arrays, _ = load_state(tmp_path / "c.zarr")
+    save_state(tmp_path / "c.zarr", arrays | {name: np.array(value) for name, value in change.items()}, {})
+    with pytest.raises(StoreError, match=r"holds no solutions .*; remove it to start afresh"):
+        load_checkpoint(tmp_path / "c.zarr")
+    save_state(tmp_path / "d.zarr", {}, {})
+    with pytest.raises(StoreError, match="holds no solutions"):
+        load_checkpoint(tmp_path / "d.zarr")
+
+
+def test_a_later_level_replaces_an_earlier_one(tmp_path):
+    target = tmp_path / "c.zarr"
+    save_checkpoint(target, [made_up_solution(i, 5) for i in range(4)], {"level": 1})
+    save_checkpoint(target, [made_up_solution(9, 20)], {"level": 0})
+    solutions, attributes = load_checkpoint(target)
+    assert (len(solutions), attributes) == (1, {"level": 0})
+    assert os.listdir(tmp_path) == ["c.zarr"]
+
+
+KILLED = """
+import os, sys
+from dask_odm.learning.solution_records import load_checkpoint, save_checkpoint
+
+def deadly(function, moment, calls=[0]):
+    def call(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] == moment:
+            os._exit(9)
+        return function(*args, **kwargs)
+    return call
+
+target, moment, status = sys.argv[1], 0, 9
+solutions, _ = load_checkpoint(target)
+while status:
+    moment += 1
+    save_checkpoint(target, solutions, {"level": 1})
+    child = os.fork()
+    if not child:
+        for name in ("rename", "replace", "mkdir", "fsync", "rmdir", "unlink"):
+            setattr(os, name, deadly(getattr(os, name), moment))
+        save_checkpoint(target, solutions, {"level": 0})
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    found, attributes = load_checkpoint(target)
+    assert [s.dual.tobytes() for s in found] == [s.dual.tobytes() for s in solutions]
+    print(attributes["level"], end="")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_at_any_moment_a_sound_checkpoint_is_left(tmp_path):
+    """The process dies at its n-th call that changes the folder; a reader finds the old level, later the new."""
+    save_checkpoint(tmp_path / "c.zarr", [made_up_solution(0, 5)], {"level": 1})
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "c.zarr")], capture_output=True, text=True, check=False
+    )
+    assert re.fullmatch("1{30,}0+", done.stdout), done
+    assert os.listdir(tmp_path) == ["c.zarr"]
+
+
+def test_between_the_two_renames_the_checkpoint_is_found(tmp_path):
+    """As a kill leaves it: the old one moved away, the new one not yet in place, whole or not."""
+    target = tmp_path / "c.zarr"
+    save_checkpoint(target, [made_up_solution(1, 5)], {"level": 1})
+    os.rename(target, tmp_path / ".c.zarr.0123abcd.old")
+    (tmp_path / ".c.zarr.0123abcd").mkdir()
+    assert load_checkpoint(target)[1] == {"level": 1}
+    shutil.rmtree(tmp_path / ".c.zarr.0123abcd")
+    save_checkpoint(tmp_path / ".c.zarr.0123abcd", [made_up_solution(2, 5)], {"level": 0})
+    assert load_checkpoint(target)[1] == {"level": 0}
+    (tmp_path / ".d.zarr.0123abcd").mkdir()
+    assert load_checkpoint(tmp_path / "d.zarr") is None

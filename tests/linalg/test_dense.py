@@ -1,0 +1,68 @@
+"""Positive definite systems against NumPy's solve, and mended where they are not quite definite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm.linalg.dense import WHOLE, factor_in_place, factored, mended, solve_positive
+
+
+def test_is_the_solution():
+    rng = np.random.default_rng(0)
+    root, b = rng.normal(size=(20, 20)), rng.normal(size=20)
+    A = root @ root.T + np.eye(20)
+    np.testing.assert_allclose(solve_positive(A, b, 1e-12), np.linalg.solve(A, b), rtol=1e-9)
+
+
+def test_a_little_on_the_diagonal_mends_what_rounding_broke():
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(20, 3))
+    A = root @ root.T - 1e-9 * np.eye(20)
+    b = root @ rng.normal(size=3)
+    x = solve_positive(A, b, 1e-12 * float(np.trace(A)))
+    np.testing.assert_allclose(A @ x, b, atol=1e-4)
+
+
+def test_ridges_grow_and_end():
+    tried: list[float] = []
+
+    def never(ridge: float) -> None:
+        tried.append(ridge)
+
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        mended(never, lambda: 1e-10)
+    assert tried[:3] == pytest.approx([0.0, 1e-10, 1e-8])
+    assert np.isfinite(tried).all()
+    with pytest.raises(np.linalg.LinAlgError):
+        mended(never, lambda: 0.0)  # of a matrix of zeros no ridge follows
+
+
+@pytest.mark.parametrize("n", [1, 37, 513, 1100])
+def test_a_factor_in_place_is_that_of_lapack_whatever_the_threads(n):
+    rng = np.random.default_rng(n)
+    B = rng.normal(size=(n, n))
+    A = B @ B.T / n + 0.1 * np.eye(n)
+    found = A.copy()
+    assert factor_in_place(found)
+    np.testing.assert_allclose(np.tril(found), np.linalg.cholesky(A), rtol=1e-9, atol=1e-12)
+    again = A.copy()
+    assert factor_in_place(again, 3)
+    np.testing.assert_array_equal(np.tril(again), np.tril(found))
+    A[-1, -1] = -1.0
+    assert not factor_in_place(A)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 37, WHOLE + 137])
+def test_a_lower_half_is_factored_where_it_lies_whatever_the_threads(n, dtype):
+    B = np.random.default_rng(n).normal(size=(n, n))
+    A = (B @ B.T / n + 0.1 * np.eye(n)).astype(dtype)
+    found, again = np.tril(A), np.tril(A)
+    assert factored(found)
+    np.testing.assert_allclose(np.tril(found), np.linalg.cholesky(A), atol=1e-4 if dtype == np.float32 else 1e-12)
+    assert factored(again, 3)
+    np.testing.assert_array_equal(np.tril(again), np.tril(found))
+    for wrong in (-1.0, np.inf):
+        A[-1, -1] = wrong
+        assert not factored(A.copy())

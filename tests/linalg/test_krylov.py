@@ -1,0 +1,85 @@
+"""Conjugate gradients against a direct solve, and every rule that ends them; eigenvalues against all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm.linalg.krylov import conjugate_gradients, largest_eigenvalue
+
+
+def system(n: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(n, n))
+    return root @ root.T + np.eye(n), rng.normal(size=n)
+
+
+def test_solves_the_system():
+    A, b = system()
+    x, products = conjugate_gradients(lambda p: A @ p, b, lambda r: r / A.diagonal(), most=200, forcing=1e-24)
+    np.testing.assert_allclose(x, np.linalg.solve(A, b), atol=1e-9)
+    assert 10 < products < 200
+
+
+def test_with_the_exact_inverse_one_step_is_enough_and_the_next_gains_nothing():
+    A, b = system()
+    x, products = conjugate_gradients(lambda p: A @ p, b, lambda r: np.linalg.solve(A, r), most=60, gain=0.1)
+    np.testing.assert_allclose(x, np.linalg.solve(A, b), atol=1e-10)
+    assert products <= 3
+
+
+def test_each_rule_is_kept():
+    A, b = system()
+
+    def solve(**rules) -> tuple[np.ndarray, int]:
+        return conjugate_gradients(lambda p: A @ p, b, lambda r: r, **({"most": 500} | rules))
+
+    def left(x: np.ndarray) -> float:
+        return float(np.sum((b - A @ x) ** 2))
+
+    assert solve(most=3)[1] == 3
+    least, products = solve(least=1e-6)
+    assert left(least) <= 1.01e-6 < left(solve(most=products - 1)[0])
+    forced, products = solve(forcing=1e-4)
+    assert left(forced) <= 1.01e-4 * b @ b < left(solve(most=products - 1)[0])
+
+
+def test_lengths_tell_how_the_solution_was_put_together():
+    A, b = system()
+    directions, total = [], np.zeros(30)
+
+    def apply(p: np.ndarray) -> np.ndarray:
+        directions.append(p.copy())
+        return A @ p
+
+    def follow(length: float) -> None:
+        total[:] += length * directions[-1]
+
+    x, products = conjugate_gradients(apply, b, lambda r: r, most=7, on_step=follow)
+    assert products == len(directions) == 7
+    np.testing.assert_allclose(total, x, rtol=1e-13)
+
+
+@pytest.mark.parametrize("gain", [None, 0.1])
+def test_whenever_it_stops_what_it_has_is_better_than_nothing(gain):
+    A, b = np.diag(np.geomspace(1e-6, 1e6, 50)), np.random.default_rng(3).normal(size=50)
+    x, products = conjugate_gradients(lambda p: A @ p, b, lambda r: r, most=60, gain=gain)
+    assert products >= 1
+    assert 0.5 * x @ A @ x - b @ x < 0
+
+
+def test_no_residual_no_step():
+    x, products = conjugate_gradients(lambda p: p, np.zeros(4), lambda r: r, most=5)
+    assert products == 0
+    np.testing.assert_array_equal(x, np.zeros(4))
+
+
+def test_the_largest_eigenvalue_is_that_of_the_matrix():
+    root = np.random.default_rng(0).standard_normal((40, 60))
+    A, start = root @ root.T, np.ones(40)
+    best = np.linalg.eigvalsh(A)[-1]
+    assert largest_eigenvalue(A.__matmul__, start, 100) == pytest.approx(best, rel=1e-12)
+    assert 0.95 * best < largest_eigenvalue(A.__matmul__, start, 8) < best
+    flat = np.diag([3.0, 3.0, 0.0])  # whose directions end after two
+    assert largest_eigenvalue(flat.__matmul__, np.ones(3), 3) == pytest.approx(3.0, rel=1e-12)
+    assert largest_eigenvalue(np.zeros((3, 3)).__matmul__, np.ones(3), 3) == 0

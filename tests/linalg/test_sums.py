@@ -1,0 +1,23 @@
+"""The fixed tree of sums: independent of how the parts are cut into aligned runs, and holding few at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm.linalg.sums import tree_sum
+
+
+def test_tree_sum_is_the_same_tree_however_it_is_cut():
+    parts = np.random.default_rng(0).standard_normal(64) * 10.0 ** np.arange(-8, 8).repeat(4)
+    whole = tree_sum(parts.tolist())
+    for cut in (1, 2, 4, 8, 16, 32, 64):
+        assert tree_sum([tree_sum(part.tolist()) for part in np.split(parts, cut)]) == whole
+    assert whole == pytest.approx(parts.sum())
+
+
+def test_tree_sum_adds_pair_by_pair():
+    """In order, 1e16 would swallow one 1 after the other."""
+    assert tree_sum([1e16, -1e16, 1.0, 1.0]) == 2.0
+    assert tree_sum([1.0, 1e16, 1.0, -1e16]) == 0.0
+    assert tree_sum(iter("abcd")) == "abcd"

@@ -1,0 +1,129 @@
+"""Threads of the package keep order and errors; BLAS stays on one thread while anyone is within."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from dask_odm.linalg.threads import MOST_THREADS, run_threads, single_threaded_blas, stream_threads
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_run_threads_keeps_the_order_and_passes_errors_on(threads):
+    barrier = threading.Barrier(min(threads, 2))
+    waited = run_threads(lambda i: barrier.wait(10) * 0 + i, range(4), threads)
+    assert waited == [0, 1, 2, 3]
+    assert run_threads(lambda i: i, [], threads) == []
+    with pytest.raises(ZeroDivisionError):
+        run_threads(lambda i: 1 // i, [1, 0], threads)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_interrupt_of_the_caller_ends_the_items_of_other_threads(waits):
+    """Each may be half of a store; the caller is at an item of its own, or waits for theirs."""
+    main, begun, left = threading.main_thread(), threading.Event(), threading.Event()
+
+    def work(_: int) -> None:
+        if threading.current_thread() is main:
+            begun.wait(10)
+            if not waits:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(10)
+            return
+        try:
+            if waits:
+                threading.Timer(0.2, signal.pthread_kill, (main.ident, signal.SIGINT)).start()
+            begun.set()
+            for _ in range(1000):
+                time.sleep(0.01)
+        finally:
+            left.set()
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_threads(work, range(2), 2)
+    assert left.wait(3)
+    assert time.monotonic() - start < 4
+    assert run_threads(lambda i: i, range(8), 2) == list(range(8)), "the threads are there for others"
+
+
+def test_an_interrupt_of_a_stream_ends_the_items_of_its_threads():
+    begun, left = threading.Event(), threading.Event()
+
+    def work(_: int) -> None:
+        begun.set()
+        try:
+            for _ in range(1000):
+                time.sleep(0.01)
+        finally:
+            left.set()
+
+    def items():
+        yield 0
+        begun.wait(10)
+        raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(stream_threads(work, items(), 2))
+    assert left.wait(3)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_thread_that_is_halted_leaves_all_further_items_to_the_others(threads):
+    rest = threading.Semaphore(0)
+
+    def work(i: int) -> bool:
+        if i:
+            rest.release()
+            return True
+        return all(rest.acquire(timeout=10) for _ in range(19))  # ends only once all others are done
+
+    assert all(run_threads(work, range(20), threads))
+
+
+def blas_threads() -> set[int]:
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+
+def test_blas_is_limited_by_whoever_is_inside_and_restored_after():
+    with threadpool_limits(2, "blas"):
+        before = blas_threads()
+        assert before == {2}
+        with single_threaded_blas:
+            assert blas_threads() == {1}
+            with single_threaded_blas:
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == before
+        thread = threading.Thread(target=lambda: single_threaded_blas.__enter__())
+        thread.start()
+        thread.join()
+        assert blas_threads() == {1}, "a limit set by another thread holds for the process"
+        single_threaded_blas.__exit__()
+        assert blas_threads() == before
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_streams_keep_the_order_hold_few_results_and_pass_errors_on(threads):
+    begun: list[int] = []
+    stream = stream_threads(lambda i: (begun.append(i), i)[1], range(40), threads)
+    for i in range(20):
+        assert next(stream) == i
+        assert len(begun) <= i + 1 + threads
+    stream.close()
+    with pytest.raises(ZeroDivisionError):
+        list(stream_threads(lambda i: 1 // i, [1, 0, 1], threads))
+
+
+def test_threads_within_threads_end():
+    def inner(i: int) -> int:
+        return sum(run_threads(lambda j: i * j, range(4), 3)) + sum(stream_threads(lambda j: i * j, range(4), 3))
+
+    assert run_threads(inner, range(300), MOST_THREADS) == [12 * i for i in range(300)]

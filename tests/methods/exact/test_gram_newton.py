@@ -1,0 +1,145 @@
+"""Newton with a matrix held whole: against active sets in float64, at both ends of λ, and certified."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
+from dask_odm.learning.line_search import few_rows_step, least_row_step
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.exact import gram_newton
+from dask_odm.methods.exact.active_set import solve_dense
+from dask_odm.methods.exact.gram_landmarks import GramSpan
+from dask_odm.methods.exact.gram_newton import ExactSolution, gram_of, scores_in_float64, solve_gram, solve_rows
+from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
+
+KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
+N = 600  # rows that have a start from some of them
+
+
+def solve(p: SmallProblem, tol: float = 1e-3, threads: int = 1, start: np.ndarray | None = None) -> ExactSolution:
+    return solve_rows(p.losses, p.kernel, p.X, SolverSettings(tol, 100, 0), start=start, threads=threads)
+
+
+def assert_certified(p: SmallProblem, found: ExactSolution, tol: float) -> None:
+    """The gap that is told holds in float64, of the kernel by its formula, and P is as near to the least."""
+    a, _ = solve_dense(p.losses, p.K, np.zeros(len(p.y)))
+    least, primal = p.primal(p.y * a), p.primal(p.y * found.coefficients)
+    assert found.converged
+    assert found.point.gap <= tol
+    assert primal == pytest.approx(found.point.primal, rel=1e-9)
+    assert found.point.dual <= least * (1 + 1e-9)
+    assert least * (1 - 1e-9) <= primal <= least * (1 + 2 * tol)
+    np.testing.assert_allclose(found.scores, p.K @ found.coefficients, atol=1e-9 * np.abs(p.K).max())
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize(("weighted", "dtype"), [(False, "float32"), (True, "float64")])
+def test_is_certified_for_the_kernel_in_float64(setting, kernel, weighted, dtype):
+    p = small_problem(N, setting, kernel=kernel, weighted=weighted, dtype=dtype)
+    assert_certified(p, solve(p), 1e-3)
+
+
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+@pytest.mark.parametrize("lam", [1e-4, 1e2, 1e5, 1e6])
+def test_refines_beyond_the_digits_of_the_matrix(lam, upsilon):
+    p = replace(small_problem(N, (lam, upsilon, 0.2)), kernel=RBF(1.0, 2.0))
+    assert_certified(p, solve(p, 1e-9), 1e-9)
+
+
+def test_the_matrix_that_is_given_is_what_counts():
+    """In float64 and without a certificate: the gap is that of the matrix."""
+    p = small_problem(N, SETTINGS[1])
+    found = solve_gram(p.losses, p.K, SolverSettings(1e-8))
+    assert found.converged
+    assert p.gap(p.y * found.coefficients) <= 2e-8
+
+
+def test_threads_change_no_bit():
+    p = small_problem(1700, (1e5, 0.3, 0.1), dtype="float32")
+    assert len({solve(p, threads=threads).coefficients.tobytes() for threads in (1, 2, 3)}) == 1
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3])
+def test_from_any_start(scale):
+    p = small_problem(N, SETTINGS[1])
+    assert_certified(p, solve(p, start=p.y * any_dual(p, 1, scale)), 1e-3)
+
+
+def test_from_the_optimum_nothing_is_left_to_do():
+    p = small_problem(N, SETTINGS[1])
+    a, _ = solve_dense(p.losses, p.K, np.zeros(N))
+    np.testing.assert_array_equal(solve(p, start=a).coefficients, a)
+
+
+@pytest.mark.parametrize("positive", [0, 1, 5])
+def test_few_rows_of_a_class(positive):
+    p = small_problem(N, SETTINGS[1])
+    p = replace(p, y=np.where(np.arange(N) < positive, 1.0, -1.0))
+    assert_certified(p, solve(p), 1e-3)
+
+
+def test_what_has_too_few_digits_says_so():
+    """Of equal rows with either label the matrix is singular, and λ asks for more digits than float32 has."""
+    p = small_problem(60, SETTINGS[1])
+    X, y = np.vstack([p.X] * 3), np.concatenate([p.y, p.y, -p.y])
+    p = SmallProblem(p.kernel, X, y, np.ones(180), 1e12, 0.3, 0.1)
+    found = solve_gram(p.losses, p.K.astype(np.float32), SolverSettings(1e-12), certify=lambda a: p.K @ a)
+    assert not found.converged
+    assert np.isfinite(found.coefficients).all()
+
+
+def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
+    rng, dtypes = np.random.default_rng(0), set()
+    X = rng.normal(size=(30, 3))
+
+    def function(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        dtypes.add(left.dtype)
+        return (left @ right.T + 1.0) ** 2
+
+    K, a = (X @ X.T + 1.0) ** 2, rng.normal(size=30)
+    for kernel, rows in (
+        (CallableKernel(0.5, function), X),
+        (Precomputed(0.5, K), np.arange(30.0)[:, None]),
+        (Polynomial(0.5, 1.0, 1.0, 2), X),
+    ):
+        np.testing.assert_allclose(gram_of(kernel, rows, np.empty((30, 30), np.float32)), K + 0.5, rtol=1e-5)
+        np.testing.assert_allclose(scores_in_float64(kernel, rows, a), (K + 0.5) @ a, rtol=1e-12)
+    assert dtypes == {np.dtype(np.float64)}
+    np.testing.assert_allclose(gram_of(RBF(1.0, 0.3), X, np.empty((30, 30)), 2), matrix(RBF(1.0, 0.3), X), atol=1e-12)
+
+
+@pytest.mark.parametrize("lam", [1e1, 1e4])
+def test_many_rows_are_solved_by_conjugate_gradients(lam, monkeypatch):
+    """To the same optimum as by Cholesky, which is not asked."""
+    p = small_problem(1000, (lam, 0.3, 0.1), dtype="float32")
+    by_cholesky = solve(p, 1e-6)
+    monkeypatch.setattr(gram_newton, "factored", None)
+    assert_certified(p, solve(p), 1e-3)
+    assert by_cholesky.converged
+    assert solve(p).point.primal == pytest.approx(by_cholesky.point.primal, rel=1e-3)
+
+
+def test_landmarks_precondition_and_start():
+    """All rows as landmarks: the preconditioner is the inverse but for the ridge, and the start nearly optimal."""
+    p = small_problem(120, SETTINGS[1])
+    span, c = GramSpan(p.K, np.arange(120)), np.linspace(0.0, 3.0, 120)
+    system = np.eye(120) + np.sqrt(c)[:, None] * p.K * np.sqrt(c)
+    np.testing.assert_allclose(system @ span.preconditioner(c)(np.ones(120)), np.ones(120), atol=1e-2)
+    assert abs(span.left(p.K.diagonal())) < 1e-3
+    a, _ = solve_dense(p.losses, p.K, np.zeros(120))
+    assert p.primal(p.y * span.start(p.losses)) <= 1.05 * p.primal(p.y * a)
+
+
+def test_the_steps_of_few_rows_are_the_least():
+    p, rng = small_problem(200, SETTINGS[1]), np.random.default_rng(0)
+    scores, change = rng.normal(size=(2, 200))
+    inner = float((p.y * p.losses.dual_candidate(p.y * scores)) @ change) - 50.0  # a slope of −50
+    expected = least_row_step(p.losses, scores, change, inner, 200.0)
+    assert 0 < expected < 1
+    assert few_rows_step(p.losses, scores, change, inner, 200.0) == pytest.approx(expected, rel=1e-6)

@@ -1,0 +1,125 @@
+"""solver="exact": the model of the tree, to a certified gap, saved, resumed, from a store, and what is refused."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+
+import dask_odm as odm
+from dask_odm import InputError, MemoryLimitError, ODMClassifier
+from dask_odm.events import IterationFinished
+from dask_odm.methods.exact import recipe as exact
+
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "random_state": 0, "solver": "exact"}
+
+
+def rings(n: int = 1600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(seed).normal(size=(n, 3))
+    return X, np.where((X**2).sum(axis=1) > 2.4, "out", "in")
+
+
+def bits(model: ODMClassifier) -> list[bytes]:
+    return [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
+def test_is_the_model_of_the_tree(kernel):
+    X, y = rings()
+    settings = SETTINGS | {"tol": 1e-7, "gamma": 0.3, "lam": 1e3, "scale": "minmax"}
+    model = ODMClassifier(kernel, **settings).fit(X, y)
+    tree = ODMClassifier(kernel, **settings | {"solver": "sodm"}).fit(X, y)
+    assert model.dual_gap_ <= 1e-7
+    np.testing.assert_allclose(model.decision_function(X), tree.decision_function(X), rtol=0, atol=2e-2)
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+    assert model.history_[-1]["gap"] == model.dual_gap_
+    assert model.n_iter_ == len(model.history_) - 1
+
+
+def test_weights_duplicates_sparse_rows_and_classes():
+    X, y = rings(1400)
+    options = SETTINGS | {"tol": 1e-9}
+    twice = ODMClassifier(**options).fit(np.vstack([X, X[:600]]), np.concatenate([y, y[:600]]))
+    weighted = ODMClassifier(**options).fit(X, y, sample_weight=np.where(np.arange(1400) < 600, 2.0, 1.0))
+    np.testing.assert_allclose(weighted.decision_function(X), twice.decision_function(X), rtol=0, atol=1e-3)
+    assert max(twice.support_) < 1400, "equal rows are one"
+    dense, sparse = ODMClassifier(**options).fit(X, y), ODMClassifier(**options).fit(csr_array(X), y)
+    np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), rtol=0, atol=1e-5)
+    by_class = ODMClassifier(**options, class_weight={"in": 3.0, "out": 1.0}).fit(X, y)
+    by_row = ODMClassifier(**options).fit(X, y, sample_weight=np.where(y == "in", 3.0, 1.0))
+    np.testing.assert_allclose(by_class.decision_function(X), by_row.decision_function(X), rtol=0, atol=1e-4)
+
+
+def test_a_precomputed_kernel_is_that_of_the_rows():
+    X, y = rings(1200)
+    settings = SETTINGS | {"tol": 1e-10}
+    K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
+    given = ODMClassifier("precomputed", **settings).fit(K, y)
+    rows = ODMClassifier(**settings).fit(X, y)
+    np.testing.assert_allclose(given.decision_function(K), rows.decision_function(X), rtol=0, atol=1e-4)
+    called = ODMClassifier(lambda A, B: np.exp(-0.5 * ((A[:, None] - B) ** 2).sum(axis=2)), **settings).fit(X, y)
+    np.testing.assert_allclose(called.decision_function(X), rows.decision_function(X), rtol=0, atol=1e-4)
+
+
+def test_memory_changes_no_bit():
+    X, y = rings()
+    assert bits(ODMClassifier(**SETTINGS, memory_limit="70MB").fit(X, y)) == bits(ODMClassifier(**SETTINGS).fit(X, y))
+
+
+class LostError(Exception):
+    pass
+
+
+def test_an_early_end_is_a_warning():
+    X, y = rings()
+    steps: list[object] = []
+    with pytest.warns(ConvergenceWarning, match=r"relative gap of .* Increase max_iter \(1 steps\)"):
+        model = ODMClassifier(**SETTINGS | {"lam": 1e6}, max_iter=1, callbacks=[steps.append]).fit(X, y)
+    assert [step.iteration for step in steps if isinstance(step, IterationFinished)] == [0, 1]
+    assert model.dual_gap_ > 1e-3
+
+
+def test_refused():
+    X, y = rings()
+    with pytest.raises(InputError, match="which solver='newton' learns exactly"):
+        ODMClassifier("linear", solver="exact").fit(X, y)
+    with pytest.raises(MemoryLimitError, match=r"Newton over 1600 rows of 3 features needs .* free for it"):
+        ODMClassifier(**SETTINGS, memory_limit="1MB").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "X"),
+    [
+        (lambda A, B: np.zeros((len(A), len(B))), np.random.default_rng(0).normal(size=(1200, 3))),
+        ("poly", np.random.default_rng(0).normal(size=(1200, 3)) * 1e13),
+    ],
+    ids=["zero", "overflow"],
+)
+def test_kernels_that_say_nothing_are_an_error(kernel, X):
+    model = ODMClassifier(kernel, solver="exact", degree=30, gamma=1.0, fit_intercept=False)
+    with pytest.raises(InputError, match="rescale the rows"):
+        model.fit(X, [0, 1] * 600)
+
+
+def test_kernel_values_of_few_rows_that_overflow_are_an_error():
+    X = 1e13 * np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(InputError, match="rescale the rows"), np.errstate(over="ignore", invalid="ignore"):
+        ODMClassifier("poly", solver="exact", degree=30, gamma=1.0).fit(X, [0, 1] * 15)
+
+
+def test_so_many_rows_that_it_takes_hours_are_warned_of(monkeypatch, caplog, tmp_path):
+    X, y = rings(300)
+    store = odm.ingest((X, y), tmp_path / "a.zarr")
+    ODMClassifier(**SETTINGS).fit(X, y)
+    assert caplog.messages == []
+    monkeypatch.setattr(exact, "MANY_ENTRIES", 300 * 301 // 2 - 1)
+    ODMClassifier(**SETTINGS).fit(X[1:], y[1:])
+    assert caplog.messages == []
+    ODMClassifier(**SETTINGS).fit(X, y)
+    ODMClassifier(**SETTINGS).fit(store)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
+    ODMClassifier(**SETTINGS).fit(store)
+    assert len(caplog.messages) == 3
+    assert all("exact' with 300 rows: each" in said and "computes 4.5e+04 kernel" in said for said in caplog.messages)

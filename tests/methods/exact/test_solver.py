@@ -1,0 +1,319 @@
+"""Newton over all rows: against Cholesky on the whole matrix, at both ends of λ, and a gap that bounds what is left."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.blocks import ArrayRows
+from dask_odm.kernels.user_kernels import Precomputed
+from dask_odm.learning.problem.products import RangedRows, RowProducts
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.linalg.woodbury import Woodbury
+from dask_odm.methods.exact import solver as exact
+from dask_odm.methods.exact.active_set import solve_dense
+from dask_odm.methods.exact.active_system import FaceSolver
+from dask_odm.methods.exact.block_preconditioner import CellBlocks, cells_of
+from dask_odm.methods.exact.gram_newton import ExactSolution
+from dask_odm.methods.exact.kernel_components import set_apart
+from dask_odm.methods.exact.preconditioners import PartBlocks
+from dask_odm.methods.exact.solver import ExactLimits, ExactState, solve_exact
+from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
+
+KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
+EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+N = 300
+
+
+# small problems go the way of large ones, whose rough start is solved by Cholesky
+FEW = ExactLimits(whole_rows=0, dense_rows=100)
+
+
+def solve(p: SmallProblem, tol: float = 1e-6, **options) -> ExactSolution:
+    settings = SolverSettings(tol, options.pop("max_iter", 100), options.pop("seed", 0))
+    options = {"limits": FEW} | options
+    return solve_exact(p.losses, RowProducts(p.kernel, p.X, options.pop("budget", 0)), settings, **options)
+
+
+def best(p: SmallProblem) -> float:
+    """P of the optimum, to rounding."""
+    a, _ = solve_dense(p.losses, p.K, np.zeros(len(p.y)))
+    return p.primal(p.y * a)
+
+
+def assert_solved(p: SmallProblem, solution: ExactSolution, tol: float = 1e-6) -> None:
+    least = best(p)
+    assert solution.converged
+    assert solution.point.gap <= tol
+    found = p.primal(p.y * solution.coefficients)
+    assert found == pytest.approx(solution.point.primal, rel=1e-9)
+    assert least * (1 - 1e-9) <= found <= least * (1 + 2 * tol)
+    assert solution.point.dual <= least * (1 + 1e-9)
+    np.testing.assert_allclose(solution.scores, p.K @ solution.coefficients, atol=1e-6 * np.abs(p.K).max())
+
+
+@EVERY_SETTING
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+def test_is_the_whole_problem(setting, kernel, weighted):
+    p = small_problem(N, setting, kernel=kernel, weighted=weighted)
+    assert_solved(p, solve(p))
+
+
+@pytest.mark.parametrize("lam", [1e-4, 1e2, 1e5, 1e7])
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_at_both_ends_of_lam(lam, upsilon, dtype):
+    p = small_problem(500, (lam, upsilon, 0.2), dtype=dtype)
+    p = replace(p, kernel=RBF(1.0, 0.2))
+    solution = solve(p, 1e-4)
+    assert_solved(p, solution, 1e-4)
+    assert len(solution.history) < 60
+
+
+def test_float32_rows_reach_a_gap_that_float32_sums_do_not():
+    p = small_problem(2000, (1e6, 0.2, 0.2), dtype="float32")
+    solution = solve(p, 1e-9)
+    assert solution.converged
+    assert p.gap(p.y * solution.coefficients) <= 1e-8
+
+
+@EVERY_SETTING
+def test_gap_bounds_what_is_left_at_every_step(setting):
+    p = small_problem(N, setting, dtype="float32")
+    least = best(p)
+    for steps in range(1, 5):
+        solution = solve(p, 1e-12, max_iter=steps)
+        assert len(solution.history) <= steps + 1
+        found = p.primal(p.y * solution.coefficients)
+        assert (found - least) / found <= solution.point.gap + 1e-9
+        assert solution.point.dual <= least * (1 + 1e-9)
+
+
+def test_primal_never_rises():
+    p = small_problem(600, (1e6, 0.3, 0.1))
+    values = [record["objective"] for record in solve(p, 1e-8).history]
+    assert len(values) > 3
+    assert (np.diff(values) <= 3e-5 * values[0]).all()  # it is known to float32 until it is certified
+
+
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+def test_equal_and_contradicting_rows(upsilon):
+    p = small_problem(60, SETTINGS[1])
+    X, y = np.vstack([p.X] * 3), np.concatenate([p.y, p.y, -p.y])
+    p = SmallProblem(p.kernel, X, y, np.ones(180), 1e5, upsilon, 0.1)
+    assert_solved(p, solve(p, 1e-5), 1e-5)
+
+
+@pytest.mark.parametrize("positive", [0, 1, 5])
+def test_few_rows_of_a_class(positive):
+    """A rough start may not see the class at all."""
+    p = small_problem(N, SETTINGS[1])
+    y = np.where(np.arange(N) < positive, 1.0, -1.0)
+    p = SmallProblem(p.kernel, p.X, y, p.weight, *SETTINGS[1])
+    assert_solved(p, solve(p))
+
+
+def test_rows_that_are_all_the_same():
+    p = small_problem(N, SETTINGS[0])
+    p = SmallProblem(p.kernel, np.zeros((N, 3)), p.y, p.weight, *SETTINGS[0])
+    assert_solved(p, solve(p))
+
+
+def test_from_the_optimum_nothing_is_left_to_do():
+    p = small_problem(N, SETTINGS[1])
+    a, _ = solve_dense(p.losses, p.K, np.zeros(N))
+    solution = solve(p, start=a)
+    assert len(solution.history) == 1
+    np.testing.assert_array_equal(solution.coefficients, a)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3])
+def test_from_any_start(scale):
+    p = small_problem(N, SETTINGS[1])
+    assert_solved(p, solve(p, start=p.y * any_dual(p, 1, scale)))
+
+
+def test_goes_on_from_any_step_to_the_same_bits():
+    p = small_problem(900, (1e6, 0.3, 0.1), dtype="float32")
+    states: list[ExactState] = []
+    whole = solve(p, on_state=states.append)
+    assert len(states) == len(whole.history) > 3
+    for state in states:
+        records: list[dict] = []
+        long_ago = [*state.history[:-1], state.history[-1] | {"seconds": 1e6}]
+        again = solve(p, resume=replace(state, history=long_ago), on_step=records.append)
+        assert all(record["seconds"] >= 1e6 for record in records), "seconds go on from those of the lost run"
+        np.testing.assert_array_equal(again.coefficients, whole.coefficients)
+        assert [r["gap"] for r in again.history] == [r["gap"] for r in whole.history]
+        assert len(records) == len(whole.history) - len(state.history), "steps that were taken are not told again"
+
+
+def test_threads_and_memory_change_no_bit():
+    p = small_problem(1500, (1e5, 0.3, 0.1), dtype="float32")
+    found = {
+        solve(p, 1e-4, budget=budget, threads=threads).coefficients.tobytes()
+        for budget, threads in ((0, 1), (1 << 30, 1), (1 << 30, 3))
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kernel", [RBF(1.0, 1.0), Laplacian(1.0, 1.0)], ids=lambda k: k.name)
+def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monkeypatch, kernel, dtype):
+    p = small_problem(600, (1e8, 0.3, 0.2), kernel=kernel, dtype=dtype)
+    asked: list[int] = []
+    solve_direct = FaceSolver._solve_direct
+    monkeypatch.setattr(FaceSolver, "_solve_direct", lambda *a: asked.append(len(a[1])) or solve_direct(*a))
+    states: list[ExactState] = []
+    solution = solve(p, 1e-3, on_state=states.append)
+    assert asked
+    assert_solved(p, solution, 1e-3)
+    again = solve(p, 1e-3, resume=states[len(states) // 2])
+    np.testing.assert_array_equal(again.coefficients, solution.coefficients)
+    slow = solve(p, 1e-3, limits=replace(FEW, direct_rows=0), on_state=states.append)
+    assert states[-1].near, "cells were called in"
+    assert_solved(p, slow, 1e-3)
+
+
+def test_float32_that_gets_no_further_is_left_for_float64():
+    """Cholesky solves for float64 entries, products are of float32 ones: at such λ steps gain little that way."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1600, 2)).astype(np.float32)
+    y = np.where((X**2).sum(axis=1) + 0.5 * rng.normal(size=1600) > 1.6, 1.0, -1.0)
+    p = SmallProblem(RBF(1.0, 1.0), X, y, np.ones(1600), 1e9, 0.0, 0.0)
+    solution = solve(p, 1e-3)
+    assert solution.converged
+    assert len(solution.history) < 100
+    assert solution.point.primal == pytest.approx(best(p), rel=2e-3)
+
+
+def test_what_is_no_kernel_is_solved_with_more_on_the_diagonal():
+    swap = Precomputed(bias=0.0, matrix=np.array([[0.0, 5.0], [5.0, 0.0]]))
+    products = SimpleNamespace(kernel=swap, rows=lambda face: np.asarray(face, float)[:, None])
+    x, left = FaceSolver(products, None, 2, 0)._solve_direct(np.arange(2), np.ones(2), np.array([1.0, -1.0]))  # type: ignore[arg-type]
+    np.testing.assert_allclose(left, swap.matrix @ x)
+
+
+def test_ends_where_the_gap_does_not_shrink():
+    p = small_problem(N, SETTINGS[1], dtype="float32")
+    solution = solve(p, 1e-9, limits=replace(FEW, patience=3, products=0, direct_rows=0))
+    assert not solution.converged
+    assert len(solution.history) < 30
+    found = p.primal(p.y * solution.coefficients)
+    assert (found - best(p)) / found <= solution.point.gap
+
+
+def test_woodbury_follows_to_the_same_inverse():
+    rng = np.random.default_rng(0)
+    L = rng.normal(size=(80, 7)).astype(np.float32)
+    followed = Woodbury(L, 2)
+    for _ in range(6):
+        stiffness = rng.uniform(0, 1e7, 80) * (rng.random(80) < 0.7)
+        followed.follow(stiffness)
+        some = stiffness.copy()
+        some[:5] = 1.0
+        followed.follow(some)
+    face = np.flatnonzero(some)
+    B = np.sqrt(some[face])[:, None] * L[face].astype(np.float64)
+    v = rng.normal(size=len(face))
+    x = followed.on(face)(v)
+    np.testing.assert_allclose(x + B @ (B.T @ x), v, atol=1e-6 * np.abs(v).max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
+    """A state before it is led and one after lead to the same bits."""
+    limits, led_from, lead = replace(FEW, direct_rows=0), [], exact._ExactRun._led_up
+    monkeypatch.setattr(exact._ExactRun, "_led_up", lambda run, state: led_from.append(state) or lead(run, state))
+    p = small_problem(400, (1e8, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
+    states: list[ExactState] = []
+    led = solve(p, 1e-3, on_state=states.append, limits=limits)
+    assert_solved(p, led, 1e-3)
+    assert led_from == [states[exact.TRIED]]
+    for state in (states[exact.TRIED], states[exact.TRIED + 1]):
+        again = solve(p, 1e-3, resume=state, limits=limits)
+        np.testing.assert_array_equal(again.coefficients, led.coefficients)
+
+
+def test_cells_are_all_rows_once_and_closer_than_rows_at_random():
+    X = np.random.default_rng(0).normal(size=(3000, 40)).astype(np.float32)
+    X[:, 3:] *= 0.01
+    cells = cells_of(RowProducts(RBF(1.0, 1.0), X, 0), np.random.default_rng(1))
+    assert sorted(np.concatenate(cells)) == list(range(3000))
+    assert max(map(len, cells)) <= 512
+    assert all((np.diff(cell) > 0).all() for cell in cells)
+    assert np.mean([X[cell].var(axis=0).sum() for cell in cells]) < 0.6 * X.var(axis=0).sum()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_cell_blocks_are_the_inverse_of_landmarks_and_what_these_leave_within_cells(threads):
+    rng = np.random.default_rng(0)
+    p = small_problem(90, kernel=RBF(1.0, 4.0))
+    L = (0.1 * rng.normal(size=(90, 6))).astype(np.float32)
+    cells = [np.arange(0, 90, 2), np.arange(1, 60, 2), np.arange(61, 90, 2)]
+    stiffness = rng.uniform(1.0, 50.0, 90) * (rng.random(90) < 0.7)
+    stiffness[cells[2]] = 0.0
+    face = np.flatnonzero(stiffness)
+    nystrom = L.astype(float) @ L.T.astype(float)
+    within = np.zeros((90, 90))
+    for cell in cells:
+        within[np.ix_(cell, cell)] = (p.K - nystrom)[np.ix_(cell, cell)]
+    root = np.sqrt(stiffness[face])
+    system = np.eye(len(face)) + root[:, None] * (nystrom + within)[np.ix_(face, face)] * root
+    v = rng.normal(size=len(face))
+    blocks = CellBlocks(RowProducts(p.kernel, p.X, 0), L, cells, threads)
+    np.testing.assert_allclose(system @ blocks.on(face, stiffness)(v), v, atol=1e-9 * np.abs(v).max())
+
+
+def problem_in_parts() -> SmallProblem:
+    p = small_problem(400, (1e4, 0.3, 0.1), kernel=RBF(1.0, 9.0), dtype="float32")
+    apart = 2.0 * np.eye(3)[np.arange(400) % 3]
+    return replace(p, X=np.hstack([apart, p.X / np.ptp(p.X, axis=0)]).astype(np.float32))
+
+
+@pytest.mark.parametrize("room", [1 << 30, 0], ids=["a factor a part", "landmarks and cells"])
+def test_rows_in_parts_are_solved_whatever_is_between_them(monkeypatch, room):
+    monkeypatch.setattr(exact, "part_room", lambda n: room)
+    p, states = problem_in_parts(), []
+    found = solve(p, on_state=states.append)
+    assert_solved(p, found)
+    for state in states[:2]:
+        np.testing.assert_array_equal(solve(p, resume=state).coefficients, found.coefficients)
+
+
+def test_factors_of_parts_are_made_in_the_room_they_are_given():
+    X = np.random.default_rng(0).random((1200, 3)) + np.repeat([0.0, 9.0], 600)[:, None]
+    products, room = set_apart(RowProducts(RBF(1.0, 2.0), X, 0)), 3 * 8 * 2 * 600**2
+    everyone, stiffness = np.arange(1200), np.ones(1200)
+    assert not PartBlocks(products, 0, 2, room=room - 1).are_small(everyone)
+    blocks = PartBlocks(products, 0, 2, room=room)
+    assert blocks.are_small(everyone)
+    blocks.on(everyone[::10], stiffness)  # loads what is loaded once
+    tracemalloc.start()
+    try:
+        blocks.on(everyone, stiffness)
+        assert 8 * 2 * 600**2 < tracemalloc.get_traced_memory()[1] < 1.1 * room
+    finally:
+        tracemalloc.stop()
+
+
+def test_rows_on_disk_are_gathered_once_for_all_cells():
+    read: list[int] = []
+
+    class CountedRows(ArrayRows):
+        def read(self, start, stop, out=None):
+            read.append(stop - start)
+            return super().read(start, stop, out)
+
+    X = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
+    products = RowProducts(RBF(1.0, 4.0), RangedRows(CountedRows(X)), 0)
+    cells = [np.arange(i, 4000, 20) for i in range(20)]
+    blocks = CellBlocks(products, np.zeros((4000, 1), np.float32), cells, 1)
+    blocks.on(np.arange(0, 4000, 2), np.where(np.arange(4000) % 2, 0.0, 1.0))
+    assert sum(read) <= 4001

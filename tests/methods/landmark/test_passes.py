@@ -1,0 +1,209 @@
+"""Landmark learning by passes over a store: the sums of rows in memory, the same bits whoever adds them up."""
+
+from __future__ import annotations
+
+import signal
+import tracemalloc
+from dataclasses import replace
+
+import dask
+import numpy as np
+import pytest
+
+import pass_jobs
+from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.data.store.store import Store
+from dask_odm.engine import passes
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.passes import StorePasses, chunk_groups
+from dask_odm.events import IterationFinished
+from dask_odm.kernels import RBF
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.shared_pass import run_jointly
+from dask_odm.methods.landmark.problem import SpanProblem
+from dask_odm.methods.landmark.query import Draw, SpanQuery
+from dask_odm.solvers import Landmark
+from small_stores import store_of
+
+HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
+SETTINGS = {
+    "solver": Landmark(60),
+    "gamma": 0.3,
+    "lam": 1e4,
+    "tol": 1e-6,
+    "random_state": 0,
+    "scale": "standard",
+}
+
+
+def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+    X = (np.random.default_rng(0).normal(size=(n, 5)) * 2 + 1).astype(np.float32)
+    return X, (np.sin(X).sum(axis=1) > 1).astype(int)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    """2,300 rows in 23 chunks, weighted, some labels unknown."""
+    X, y = rows(2300)
+    labels = [None if i % 50 == 0 else int(v) for i, v in enumerate(y)]
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 2300)
+    return store_of(tmp_path_factory.mktemp("spans") / "a.zarr", X, np.array(labels, dtype=object), weight=weight)
+
+
+@pytest.fixture(autouse=True)
+def by_passes(monkeypatch):
+    """Small stores go the way of large ones."""
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
+
+
+def bits(model: ODMClassifier) -> list:
+    history = [(r["gap"], r["objective"], r["passes"]) for r in model.history_]
+    return [model.dual_coef_.tobytes(), model.support_.tobytes(), model.intercept_.tobytes(), history]
+
+
+@pytest.mark.parametrize("upsilon", [0.0, 0.3, 1.0])
+def test_sums_are_those_of_rows_in_memory(store, upsilon):
+    whole = store.read_rows(np.arange(store.rows))
+    scaling, odm = Scaling(np.full(5, 0.5), np.linspace(0.5, 1, 5)), ODMSettings(1e4, upsilon, 0.2)
+    scaled = scaling(whole.X)
+    landmarks = Landmarks.of(RBF(1.0, 0.3), scaled[:40])
+    query = SpanQuery(landmarks.kernel, landmarks.rows, BandLoss(odm, 1e3, 1, 0.5, 2.0))
+    there = SpanProblem.over_passes(replace(query, scaling=scaling), StorePasses(store, HERE))
+    memory = SpanProblem.over_rows(query, scaled, whole.y, whole.weight, 0)
+    rng = np.random.default_rng(2)
+    a, p, steps = rng.normal(size=40), rng.normal(size=40), np.array([0.1, 1.0])
+    found, expected = there.sums(a, Draw(100, 5)), memory.sums(a, Draw(100, 5))
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-9)
+    for one, other in (
+        (found.dual_image, expected.dual_image),
+        (there.product(found, p), memory.product(expected, p)),
+        (there.slopes(a, p, steps), memory.slopes(a, p, steps)),
+    ):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-9 * np.abs(other).max())
+    for one, other in zip(found.sample.weighted(), expected.sample.weighted(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    drawn, wanted = there.support(a, Draw(100, 6)), memory.support(a, Draw(100, 6))
+    for name in ("numbers", "rows", "y", "weight"):
+        np.testing.assert_array_equal(getattr(drawn, name), getattr(wanted, name))
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["same landmarks", "landmarks of their own"])
+def test_problems_that_share_a_pass_have_the_bits_of_passes_of_their_own(store, shared, monkeypatch):
+    """Classes of some rows against those of all, in groups of several chunks; they end after different passes."""
+    monkeypatch.setattr(passes, "MOST_GROUPS", 4)
+    scaling, odm = Scaling(np.full(5, 0.5), np.linspace(0.5, 1, 5)), ODMSettings(1e4, 0.3, 0.2)
+    scaled = scaling(store.read_rows(np.arange(80)).X)
+    some = scaled[:40]
+
+    def work(i: int):
+        rows = some if shared else scaled[i : i + 40]
+        targets, rng = OneOfMany(i % 2, (1.0, 1.0 + i)), np.random.default_rng(i)
+        query = SpanQuery(RBF(1.0, 0.3), rows, BandLoss(odm, 1e3, i % 2), scaling)
+        span = SpanProblem.over_passes(query, StorePasses(store, HERE, targets.columns))
+
+        def ask() -> list:
+            a, p = rng.normal(size=40), rng.normal(size=40)
+            sums = span.sums(a, Draw(100, 5) if i else None)
+            found = [sums.loss, sums.dual_image, span.product(sums, p)]
+            if i:
+                drawn = span.support(a, Draw(50, 6))
+                found += [drawn.numbers, drawn.rows, *sums.sample.weighted(), span.slopes(a, p, np.array([0.1, 1.0]))]
+                found += [span.hessian(a), span.leverages(a, np.eye(40))]
+            return [np.asarray(each).tobytes() for each in found]
+
+        return ask
+
+    alone = [work(i)() for i in range(3)]
+    read = []
+    monkeypatch.setattr(Store, "read", lambda self, *more, read_=Store.read: read.append(1) or read_(self, *more))
+    assert list(run_jointly((work(i) for i in range(3)), 3)) == alone
+    assert len(read) == 6 * store.n_chunks, "each chunk is read once for all of them"
+
+
+@pytest.mark.parametrize("choice", ["support", "uniform", "rp"])
+def test_model_is_as_good_as_that_of_rows_in_memory(store, choice, monkeypatch):
+    heard: list = []
+    settings = {**SETTINGS, "solver": Landmark(60, choice=choice)}
+    model = ODMClassifier(**settings, callbacks=[heard.append]).fit(store.path)
+    assert [e.iteration for e in heard if isinstance(e, IterationFinished)] == list(range(len(model.history_)))
+    assert model.history_[-1]["gap"] <= SETTINGS["tol"]
+    np.testing.assert_array_equal(model.support_vectors_, store.read_rows(model.support_).X)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {})
+    in_memory = ODMClassifier(**settings).fit(store.path)
+    assert in_memory.history_[-1]["objective"] == pytest.approx(model.history_[-1]["objective"], rel=0.2)
+    assert model.score(store.path) == pytest.approx(in_memory.score(store.path), abs=0.03)
+
+
+def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
+    """The client holds a few of them at its peak, not those of all 32 tasks, and they have the same bits."""
+    n, d, size = 16_000, 1000, 450
+    X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
+    store = store_of(tmp_path / "a.zarr", X, np.arange(n) % 2, chunk_rows=500)
+    scaling, loss = Scaling(np.zeros(d), np.ones(d)), BandLoss(ODMSettings(1e4, 0.3, 0.2), n, 1, 1.0, 1.0)
+    some = StorePasses(store, Cluster(client, 2, 16, 1 << 30, 1 << 30))
+    span = SpanProblem.over_passes(SpanQuery(RBF(1.0, 1e-3), X[:20], loss, scaling), some)
+    samples, peaks, sample_bytes = [], [], 4 * d * size
+    for most in (0, 1 << 40):
+        monkeypatch.setattr(passes, "CLIENT_BYTES", most)
+        tracemalloc.start()
+        try:
+            found = span.sums(np.zeros(20), Draw(size, 5))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        samples.append([found.loss, found.dual_image.tobytes(), *(part.tobytes() for part in found.sample.weighted())])
+    assert samples[0] == samples[1]
+    assert peaks[0] < 6 * sample_bytes
+    assert peaks[1] > 20 * sample_bytes, "what this is about"
+
+
+@pytest.mark.slow
+def test_same_bits_on_any_number_of_workers(store, start_workers, scale_workers, without_workers, monkeypatch):
+    with without_workers():
+        here = bits(ODMClassifier(**SETTINGS).fit(store.path))
+    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)  # sums meet on the workers
+    with start_workers(1) as client:
+        for count in (1, 3):
+            scale_workers(client, count)
+            assert bits(ODMClassifier(**SETTINGS).fit(store.path)) == here, count
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")
+def test_same_bits_though_a_worker_is_killed(store, client, tmp_path, monkeypatch):
+    whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
+    first = chunk_groups(store.n_chunks)[8].start
+    monkeypatch.setattr(passes, "sum_groups", pass_jobs.DeadlySums(str(tmp_path), first))
+    assert bits(ODMClassifier(**SETTINGS).fit(store.path)) == whole
+    assert (tmp_path / "died").exists(), "no worker was killed"
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_lost_fit_goes_on_from_its_checkpoint_to_the_same_bits(store, tmp_path, without_workers):
+    path = str(tmp_path / "c")
+
+    class LostError(Exception):
+        pass
+
+    def lose(event: object) -> None:
+        if isinstance(event, IterationFinished) and event.iteration == 2:
+            raise LostError
+
+    with without_workers():
+        whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
+        with pytest.raises(LostError):
+            ODMClassifier(checkpoint=path, callbacks=[lose], **SETTINGS).fit(store.path)
+        heard: list = []
+        rest = ODMClassifier(checkpoint=path, resume=True, callbacks=[heard.append], **SETTINGS).fit(store.path)
+    assert bits(rest) == whole
+    told = [e.iteration for e in heard if isinstance(e, IterationFinished)]
+    assert told[0] > 0, "it began anew"
+
+
+def test_what_does_not_fit_is_refused_with_both_figures(store, monkeypatch):
+    monkeypatch.setattr(Cluster, "current", classmethod(lambda cls, limit: Cluster(None, 1, 2, 200_000, 400_000)))
+    with pytest.raises(MemoryLimitError, match=r"needs .* per task, but only .* of a worker's limit"):
+        ODMClassifier(**SETTINGS).fit(store.path)

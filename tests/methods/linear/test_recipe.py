@@ -1,0 +1,208 @@
+"""The linear kernel by Newton: the model of the tree, at any tolerance, from dense and sparse rows; what it tells."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+
+from dask_odm import ODMClassifier
+from dask_odm.errors import InputError
+from dask_odm.events import IterationFinished
+from dask_odm.learning.problem.linear import EXACT_FEATURES
+from small_problems import blobs
+
+ODM = {"lam": 100.0, "upsilon": 0.3, "theta": 0.1}
+FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
+
+
+@FORMS
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("lam", [1e-3, 100.0, 1e5])
+def test_newton_and_the_tree_find_one_model(rows, form, scale, fit_intercept, lam):
+    X, y = rows
+    own = np.random.default_rng(1).uniform(0.5, 2.0, 90)
+    settings = {
+        **ODM,
+        "lam": lam,
+        "scale": scale,
+        "fit_intercept": fit_intercept,
+        "class_weight": {-1.0: 0.5, 1.0: 2.0},
+    }
+    tree = ODMClassifier("linear", solver="sodm", **settings).fit(form(X), y, own)
+    newton = ODMClassifier("linear", solver="newton", tol=1e-12, **settings).fit(form(X), y, own)
+    size = np.abs(tree.coef_).max()
+    np.testing.assert_allclose(newton.coef_, tree.coef_, atol=1e-5 * size)
+    np.testing.assert_allclose(newton.intercept_, tree.intercept_, atol=1e-5 * size)
+    assert 0 <= newton.dual_gap_ <= 1e-12
+    assert newton.history_[-1]["objective"] == pytest.approx(tree.history_[-1]["objective"], rel=1e-8)
+
+
+def test_newton_is_the_default_for_the_linear_kernel_only(rows):
+    auto, newton = (ODMClassifier("linear", solver=solver).fit(*rows) for solver in ("auto", "newton"))
+    np.testing.assert_array_equal(auto.coef_, newton.coef_)
+    assert auto.history_[0]["solver"] == "newton"
+    assert ODMClassifier().fit(*rows).history_[0]["solver"] == "exact"
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian", "precomputed", np.dot])
+def test_newton_is_for_the_linear_kernel(rows, kernel):
+    X = rows[0] @ rows[0].T if kernel == "precomputed" else rows[0]
+    with pytest.raises(InputError, match=r"solver='newton' is for kernel='linear'\. Got kernel="):
+        ODMClassifier(kernel, solver="newton").fit(X, rows[1])
+
+
+@FORMS
+def test_weight_two_is_a_row_twice_and_zero_none(rows, form):
+    X, y = rows
+    weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
+    again = np.repeat(np.arange(90), weight.astype(int))
+    settings = {**ODM, "tol": 1e-12, "scale": "standard"}
+    weighted = ODMClassifier("linear", **settings).fit(form(X), y, sample_weight=weight)
+    repeated = ODMClassifier("linear", **settings).fit(form(X[again]), y[again])
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-6)
+
+
+@FORMS
+def test_class_weight_is_a_weight_of_rows(rows, form):
+    X, y = rows[0][20:], np.where(np.arange(70) < 15, 1.0, rows[1][20:])
+    balanced = ODMClassifier("linear", **ODM, tol=1e-12, class_weight="balanced").fit(form(X), y)
+    share = np.where(y > 0, 35 / (y > 0).sum(), 35 / (y < 0).sum())
+    by_row = ODMClassifier("linear", **ODM, tol=1e-12).fit(form(X), y, share)
+    np.testing.assert_allclose(balanced.decision_function(X), by_row.decision_function(X), atol=1e-6)
+
+
+@FORMS
+def test_narrow_rows_reach_any_tolerance(form):
+    X, y = blobs(3000, 5, seed=3)
+    X = X.astype(np.float32)
+    narrow = ODMClassifier("linear", lam=1e4, tol=1e-11).fit(form(X), y)
+    wide = ODMClassifier("linear", lam=1e4, tol=1e-11).fit(form(X.astype(np.float64)), y)
+    assert narrow.dual_gap_ <= 1e-11
+    np.testing.assert_allclose(narrow.coef_, wide.coef_, rtol=1e-4)
+
+
+@FORMS
+def test_more_features_than_are_solved_exactly(form):
+    """By conjugate gradients then; features that say nothing change no weight."""
+    X, y = blobs(200, 30, seed=3)
+    exact = ODMClassifier("linear", **ODM, tol=1e-11).fit(form(X), y)
+    wide = np.hstack([X, np.zeros((200, EXACT_FEATURES))])
+    inexact = ODMClassifier("linear", **ODM, tol=1e-11).fit(form(wide), y)
+    np.testing.assert_allclose(inexact.coef_[:, :30], exact.coef_, atol=1e-4)
+    assert inexact.dual_gap_ <= 1e-11
+    assert inexact.history_[-1]["passes"] > exact.history_[-1]["passes"]
+
+
+def test_attributes(rows):
+    heard: list = []
+    model = ODMClassifier("linear", **ODM, tol=1e-8, callbacks=[heard.append]).fit(*rows)
+    assert model.coef_.shape == (1, 3)
+    assert model.intercept_.shape == (1,)
+    assert not any(hasattr(model, name) for name in ("support_", "support_vectors_", "dual_coef_"))
+    assert type(model.dual_gap_) is float
+    assert model.dual_gap_ == model.history_[-1]["gap"] <= 1e-8
+    assert {"iteration", "gap", "objective", "passes", "seconds"} <= set(model.history_[0])
+    assert [step["iteration"] for step in model.history_] == list(range(len(model.history_)))
+    assert model.n_iter_ == len(model.history_) - 1 >= 1
+    json.dumps(model.history_)
+    told = [vars(event) for event in heard if isinstance(event, IterationFinished)]
+    figures = ("iteration", "gap", "objective", "passes", "seconds")
+    assert [[r[f] for f in figures] for r in told] == [[r[f] for f in figures] for r in model.history_]
+
+
+def test_running_out_of_steps_warns(rows):
+    with pytest.warns(ConvergenceWarning, match=r"stopped at a relative gap of .* above tol=1e-12.* \(1 steps\)"):
+        model = ODMClassifier("linear", lam=1e6, max_iter=1, tol=1e-12).fit(*rows)
+    assert model.dual_gap_ > 1e-12
+    assert np.isfinite(model.decision_function(rows[0])).all()
+
+
+@FORMS
+def test_constant_features_get_no_weight(rows, form):
+    X = np.column_stack([rows[0], np.full(90, 7.0), np.zeros(90)])
+    model = ODMClassifier("linear", **ODM, tol=1e-12, scale="standard").fit(form(X), rows[1])
+    np.testing.assert_array_equal(model.coef_[0, 3:], 0.0)
+    without = ODMClassifier("linear", **ODM, tol=1e-12, scale="standard").fit(form(rows[0]), rows[1])
+    np.testing.assert_allclose(model.coef_[0, :3], without.coef_[0], atol=1e-6)
+
+
+def test_same_rows_same_bits():
+    X, y = blobs(20_000, 6, seed=4)
+    first, second = (ODMClassifier("linear").fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(first.coef_, second.coef_)
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_few_rows_of_many_features_are_solved_in_their_span(form):
+    """To the optimum that dual coordinates find, certified in the weights; a path, many classes and weights as well."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(60, 700)) * (rng.random((60, 700)) < 0.3)
+    y, weight = np.sign(X[:, 0] + X[:, 1] + 0.1), rng.uniform(0.5, 2.0, 60)
+    settings = {"kernel": "linear", "lam": 1e3, "scale": "standard", "tol": 1e-8}
+    found = ODMClassifier(**settings).fit(form(X), y, weight)
+    assert found.dual_gap_ <= 1e-8
+    assert found.coef_.shape == (1, 700)
+    iterations = [record["iteration"] for record in found.history_]
+    assert iterations == list(range(len(iterations)))
+    dual = ODMClassifier(**settings, solver="sodm").fit(form(X), y, weight)
+    np.testing.assert_allclose(found.coef_, dual.coef_, atol=1e-6)
+    first, second = ODMClassifier(**settings).lam_path(form(X), y, lams=[1.0, 1e3], sample_weight=weight)
+    np.testing.assert_allclose(second.coef_, found.coef_, atol=1e-5)
+    assert first.dual_gap_ <= 1e-8
+
+
+@pytest.mark.parametrize("scale", [None, "minmax"])
+@pytest.mark.parametrize(
+    "shape", [(600, 80), (600, 500), (100, 900)], ids=["Hessian of entries", "quasi-Newton", "descent"]
+)
+def test_rows_of_zeros_mostly_dense_or_sparse(shape, scale):
+    """Both are one model to the last bit, near the one of a smaller gap; in float32 as well."""
+    rng = np.random.default_rng(5)
+    X = np.where(rng.random(shape) < 0.08, rng.random(shape), 0.0)
+    told = X[:, : shape[1] // 8].sum(axis=1)
+    y = told > np.median(told)
+    settings = {"kernel": "linear", "lam": 300.0, "scale": scale, "random_state": 0}
+    dense, sparse = (ODMClassifier(**settings).fit(form(X), y) for form in (np.asarray, csr_array))
+    np.testing.assert_array_equal(dense.coef_, sparse.coef_)
+    assert dense.dual_gap_ <= 1e-3
+    best = ODMClassifier(**settings, tol=1e-9).fit(csr_array(X), y)
+    assert best.dual_gap_ <= 1e-9
+    size = np.abs(best.coef_).max()
+    np.testing.assert_allclose(dense.coef_, best.coef_, atol=0.1 * size)
+    narrow = ODMClassifier(**settings, tol=1e-9).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(narrow.coef_, best.coef_, atol=1e-4 * size)
+    iterations = [record["iteration"] for record in best.history_]
+    assert iterations == list(range(len(iterations)))
+
+
+def test_a_path_over_thin_rows_and_many_classes():
+    rng = np.random.default_rng(6)
+    X = np.where(rng.random((400, 300)) < 0.1, rng.random((400, 300)), 0.0)
+    y = X[:, :60].sum(axis=1) // 1.2
+    settings = {"kernel": "linear", "tol": 1e-6}
+    *_, last = ODMClassifier(**settings).lam_path(X, y > 2, lams=[1.0, 30.0, 100.0])
+    found = ODMClassifier(**settings, lam=100.0).fit(X, y > 2)
+    np.testing.assert_allclose(last.coef_, found.coef_, atol=1e-2 * np.abs(found.coef_).max())
+    many = ODMClassifier(**settings, lam=100.0).fit(X, y)
+    assert many.dual_gap_ <= 1e-6
+    one = ODMClassifier(**settings, lam=100.0).fit(X, y == many.classes_[1])
+    np.testing.assert_allclose(many.coef_[1], one.coef_[0], atol=1e-2 * np.abs(one.coef_).max())
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("solver", ["newton", "sodm", "svrg", "dsvrg"])
+def test_sparse_rows_are_made_standard_without_a_shift(rows, solver):
+    """As by `StandardScaler(with_mean=False)`, whatever solves: their zeros stay zeros."""
+    X, y = rows
+    factor = StandardScaler(with_mean=False).fit(X).scale_
+    settings = {**ODM, "solver": solver, "tol": 1e-8, "max_iter": 4000, "random_state": 0}
+    sparse = ODMClassifier("linear", scale="standard", **settings).fit(csr_array(X), y)
+    plain = ODMClassifier("linear", **settings).fit(X / factor, y)
+    np.testing.assert_allclose(sparse.coef_ * factor, plain.coef_, atol=1e-3 * np.abs(plain.coef_).max())
+    np.testing.assert_allclose(sparse.decision_function(X), plain.decision_function(X / factor), atol=1e-2)

@@ -1,0 +1,71 @@
+"""Descent over the rows of two classes: against the papers' dual, and a gap that bears kernel values that are off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_odm.kernels.dot import Linear
+from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.pairs.descent import PairValues, descend_pair
+from dask_odm.methods.pairs.newton import solve_pair
+from small_problems import SETTINGS, SmallProblem, small_problem
+
+
+def sorted_problem(setting: tuple[float, float, float]) -> SmallProblem:
+    """Weighted rows, the negative ones first."""
+    p = small_problem(70, setting, weighted=True)
+    order = np.argsort(p.y, kind="stable")
+    return replace(p, X=p.X[order], y=p.y[order], weight=p.weight[order])
+
+
+def with_constant(p: SmallProblem) -> SmallProblem:
+    """The linear kernel of the same rows and a feature that is 1."""
+    return replace(p, kernel=Linear(), X=np.column_stack([p.X, np.ones(len(p.X))]))
+
+
+def values_of(p: SmallProblem, K: np.ndarray, dtype: type = np.float64, error: float = 0.0) -> PairValues:
+    n, bias = int((p.y < 0).sum()), 1.0 if isinstance(p.kernel, Linear) else 0.0
+    K = (K - bias).astype(dtype)
+    return PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), K[n:, :n].copy(), bias, error)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_descent_and_newton_after_it_reach_the_optimum(setting, biased):
+    p = sorted_problem(setting)
+    p = with_constant(p) if biased else p
+    values = values_of(p, p.K)
+    np.testing.assert_allclose(values.matrix(), p.K, rtol=1e-12, atol=1e-14)
+    found = descend_pair(p.losses, values, 1e-2, 0)
+    assert found.converged or p.lam >= 1e3  # then Newton has more to do
+    s = p.y * found.coefficients
+    assert found.primal == pytest.approx(p.primal(s))
+    assert found.gap == pytest.approx(p.gap(s), rel=1e-6, abs=1e-12)
+    ended = solve_pair(p.losses, p.K, SolverSettings(1e-10, 50, 0), found)
+    assert ended.gap <= 1e-10
+    assert ended.primal == pytest.approx(p.optimum()[1], rel=1e-5)
+    assert [record["iteration"] for record in ended.history] == list(range(len(ended.history)))
+
+
+def test_the_gap_is_that_of_the_worst_kernel_within_the_error():
+    p = sorted_problem(SETTINGS[0])
+    error = 1e-3
+    off = np.random.default_rng(0).uniform(-error, error, p.K.shape)
+    found = descend_pair(p.losses, values_of(p, p.K + np.triu(off) + np.triu(off, 1).T, np.float32, error), 5e-2, 0)
+    s = p.y * found.coefficients
+    assert (p.primal(s) - p.dual(s)) / p.primal(s) <= 1.01 * found.gap <= 5.1e-2
+    assert not descend_pair(p.losses, values_of(p, p.K, np.float32, 0.1), 1e-2, 0).converged
+
+
+def test_equal_rows_of_both_classes_are_solved_where_a_loss_weighs_much():
+    n, m = 40, 15
+    losses = RowLosses(ODMSettings(1e8, 0.0, 0.0), np.repeat([-1.0, 1.0], [n, m]), np.ones(n + m))
+    K = np.ones((n + m, n + m))
+    values = PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), K[n:, :n].copy(), 1.0)
+    found = solve_pair(losses, K + 1.0, SolverSettings(1e-10, 50, 0), descend_pair(losses, values, 1e-10, 0))
+    assert found.gap <= 1e-10
+    assert len(found.history) < 10

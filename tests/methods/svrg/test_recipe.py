@@ -1,0 +1,282 @@
+"""svrg, csvrg and dsvrg of ODMClassifier: the optimum of Newton and L-BFGS, weights, stores, checkpoints, bad input."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+
+import reference
+from dask_odm import ODMClassifier
+from dask_odm.errors import InputError, MemoryLimitError, StoreError
+from dask_odm.events import IterationFinished
+from dask_odm.learning.solver_objects import SolverObject
+from dask_odm.solvers import CSVRG, DSVRG, SVRG
+from small_problems import blobs
+from small_stores import store_of
+
+ODM = (100.0, 0.3, 0.1)
+SETTINGS = {"kernel": "linear", "lam": 100.0, "upsilon": 0.3, "theta": 0.1, "random_state": 0}
+ALL = pytest.mark.parametrize("solver", ["svrg", "dsvrg", "csvrg"])
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, y = blobs(400, 3, seed=5)
+    return X * [1.0, 3.0, 0.5] + [0.0, 5.0, 1.0], y
+
+
+def made(solver: str | SolverObject, **options) -> ODMClassifier:
+    return ODMClassifier(**{**SETTINGS, "solver": solver, "tol": 1e-9, "max_iter": 4000, **options})
+
+
+def csvrg(coreset_size: int, solver: str) -> str | SolverObject:
+    """The solver of that name; "csvrg" with a coreset of so many rows."""
+    return CSVRG(coreset_size=coreset_size) if solver == "csvrg" else solver
+
+
+def assert_same(model: ODMClassifier, expected: ODMClassifier, tolerance: float = 1e-4) -> None:
+    found = np.append(model.coef_, model.intercept_)
+    wanted = np.append(expected.coef_, expected.intercept_)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("solver", ["svrg", "dsvrg", "csvrg"])
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_is_the_primal_optimum(rows, solver, scale, fit_intercept):
+    X, y = rows
+    model = made(csvrg(400, solver), scale=scale, fit_intercept=fit_intercept).fit(X, y)
+    shift, width = (X.min(axis=0), np.ptp(X, axis=0)) if scale == "minmax" else (X.mean(axis=0), X.std(axis=0))
+    wide = np.column_stack([(X - shift) / width, np.ones(len(X))])[:, : 3 + fit_intercept]
+    w, value = reference.solve_primal_linear(wide, y, *ODM)
+    largest = np.abs(w).max()
+    np.testing.assert_allclose(model.coef_[0] * width, w[:3], atol=1e-4 * largest)
+    np.testing.assert_allclose(model.decision_function(X), wide @ w, atol=1e-3 * largest)
+    assert model.history_[-1]["objective"] == pytest.approx(value, rel=1e-7)
+    assert 0 <= model.dual_gap_ <= 1e-9
+    assert model.n_iter_ == model.history_[-1]["iteration"]
+    assert_same(model, made("newton", scale=scale, fit_intercept=fit_intercept).fit(X, y))
+
+
+@pytest.mark.parametrize("solver", [SVRG, DSVRG])
+@pytest.mark.parametrize("step_size", ["bb", 1e-4])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_other_steps(rows, solver, step_size, dtype):
+    model = made(solver(step_size), dtype=dtype, scale="minmax", tol=1e-8).fit(*rows)
+    assert model.dual_gap_ <= 1e-8
+    assert_same(model, made("newton", scale="minmax").fit(*rows))
+
+
+@ALL
+def test_weights_and_classes(rows, solver):
+    X, y = rows
+    weight = np.random.default_rng(0).integers(0, 4, 400)
+    options = {"class_weight": {-1.0: 1.0, 1.0: 2.0}, "scale": "standard"}
+    solver = csvrg(10000, solver)
+    weighted = made(solver, **options).fit(X, y, weight)
+    assert_same(weighted, made("newton", **options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight)))
+    names = np.where(y > 0, "yes", "no")
+    named = made(solver, **options | {"class_weight": {"no": 1.0, "yes": 2.0}}).fit(X, names, weight)
+    np.testing.assert_array_equal(named.coef_, weighted.coef_)
+    assert named.predict(X[:5]).tolist() == np.where(weighted.predict(X[:5]) > 0, "yes", "no").tolist()
+
+
+@pytest.mark.parametrize("solver", ["svrg", "dsvrg", "csvrg"])
+@pytest.mark.parametrize("scale", [None, "minmax"])
+def test_stores(rows, tmp_path, solver, scale):
+    X, y = rows
+    X, labels, weight = X - [0.0, 5.0, 1.0], y.tolist(), np.random.default_rng(0).choice([0.0, 1.0, 2.0], 400)
+    labels[7] = labels[100] = None
+    store = store_of(tmp_path / "a.zarr", X, labels, weight=weight, chunk_rows=64)
+    weight[[7, 100]] = 0.0
+    options = {"scale": scale}
+    model = made(csvrg(1000, solver), **options).fit(store.path)
+    assert_same(model, made("newton", **options).fit(X, y, weight))
+    assert model.dual_gap_ <= 1e-9
+
+
+def test_history(rows):
+    heard: list = []
+    model = made(DSVRG(n_partitions=5, stage_steps=30), scale="minmax", tol=1e-4, callbacks=[heard.append]).fit(*rows)
+    json.dumps(model.history_)
+    told = [e for e in heard if isinstance(e, IterationFinished)]
+    choice = {"solver": "dsvrg", "why": "asked for"}
+    assert [vars(e) | choice if i == 0 else vars(e) for i, e in enumerate(told)] == model.history_
+    assert [r["iteration"] for r in model.history_] == list(range(len(told)))
+    assert [r["hops"] for r in model.history_[:4]] == [0, 5, 10, 15]
+    # a full pass, one for the step size, 5 times 30 of 400 rows
+    assert [r["passes"] for r in model.history_[:3]] == pytest.approx([1.0, 3.375, 4.75])
+    assert model.history_[-1]["gap"] == model.dual_gap_ <= 1e-4
+
+
+@ALL
+def test_seeds(rows, solver):
+    settings = {"scale": "minmax", "max_iter": 2, "tol": 1e-12, "solver": csvrg(50, solver)}
+
+    def coefficients(seed: int) -> bytes:
+        with pytest.warns(ConvergenceWarning):
+            return made(**settings | {"random_state": seed}).fit(*rows).coef_.tobytes()
+
+    assert coefficients(0) == coefficients(0) != coefficients(1)
+
+
+def test_a_coreset_stalls_and_says_so(rows):
+    with pytest.warns(ConvergenceWarning, match=r"stalled at a relative gap of .*: its \d+ of 400 rows have an opti"):
+        model = made(CSVRG(coreset_size=50), scale="minmax").fit(*rows)
+    assert model.dual_gap_ == model.history_[-1]["gap"] > 1e-3
+    best = made("newton", scale="minmax").fit(*rows).history_[-1]["objective"]
+    excess = (model.history_[-1]["objective"] - best) / model.history_[-1]["objective"]
+    assert 1e-6 < excess <= model.dual_gap_
+
+
+def test_running_out_of_epochs_says_so(rows):
+    for solver in ("svrg", "dsvrg", "csvrg"):
+        with pytest.warns(ConvergenceWarning, match=r"Increase max_iter \(2 steps\)"):
+            model = made(solver, scale="minmax", max_iter=2).fit(*rows)
+        assert model.n_iter_ == 2
+
+
+@pytest.mark.parametrize("solver", [SVRG, DSVRG, CSVRG])
+def test_steps_that_diverge(rows, solver):
+    with pytest.raises(InputError, match=rf"solver='{solver.word}' diverged in epoch 1: step_size=5 took .*='auto'"):
+        made(solver(5)).fit(*rows)
+
+
+@ALL
+def test_starts_from_the_last_fit(rows, solver):
+    options = {"scale": "minmax", "tol": 1e-6, "warm_start": True}
+    model = made(csvrg(400, solver), **options).fit(*rows)
+    first, coef = len(model.history_), model.coef_
+    model.fit(*rows)
+    assert first > 2
+    assert len(model.history_) == 1
+    np.testing.assert_allclose(model.coef_, coef, rtol=1e-12)
+
+
+class InterruptError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("solver", [SVRG("bb"), DSVRG("bb", stage_steps=40), CSVRG("bb", coreset_size=400)], ids=str)
+@pytest.mark.parametrize("kind", ["arrays", "store"])
+def test_resume_with_steps_of_barzilai_and_borwein_gives_the_same_bits(rows, tmp_path, solver, kind):
+    settings = {"scale": "minmax", "tol": 1e-5}
+    data = rows if kind == "arrays" else (store_of(tmp_path / "a.zarr", *rows, chunk_rows=64).path,)
+    whole = made(solver, **settings).fit(*data)
+    path, stop = str(tmp_path / "checkpoint.zarr"), 3
+
+    def interrupt(event):
+        if isinstance(event, IterationFinished) and event.iteration == stop:
+            raise InterruptError
+
+    with pytest.raises(InterruptError):
+        made(solver, **settings, checkpoint=path, callbacks=[interrupt]).fit(*data)
+    heard: list = []
+    resumed = made(solver, **settings, checkpoint=path, resume=True, callbacks=[heard.append]).fit(*data)
+    assert next(e.iteration for e in heard if isinstance(e, IterationFinished)) == stop
+    for name in ("coef_", "intercept_", "n_iter_", "dual_gap_"):
+        np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name))
+    figures = ("iteration", "gap", "objective", "passes", "hops")
+    assert [[r[f] for f in figures] for r in resumed.history_] == [[r[f] for f in figures] for r in whole.history_]
+    seconds = [r["seconds"] for r in resumed.history_]
+    assert seconds == sorted(seconds)
+    # the end of a fit is an epoch to go on from too
+    again = made(solver, **settings, checkpoint=path, resume=True).fit(*data)
+    np.testing.assert_array_equal(again.coef_, whole.coef_)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lam": 50.0},
+        {"random_state": 1},
+        *({"solver": other} for other in (DSVRG("bb"), "svrg", DSVRG(n_partitions=3))),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change):
+    settings = {**SETTINGS, "solver": "dsvrg", "scale": "minmax", "checkpoint": str(tmp_path / "c.zarr")}
+    ODMClassifier(**settings).fit(*rows)
+    with pytest.raises(StoreError, match="is of another fit"):
+        ODMClassifier(**{**settings, **change, "resume": True}).fit(*rows)
+    with pytest.raises(StoreError, match="is of another fit"):
+        ODMClassifier(**{**settings, **change, "solver": "sodm", "resume": True}).fit(*rows)
+
+
+# What is refused ---------------------------------------------------------------------------------------------
+
+
+@ALL
+def test_other_kernels(rows, solver):
+    with pytest.raises(InputError, match=rf"solver='{solver}' is for kernel='linear'"):
+        made(solver, kernel="rbf").fit(*rows)
+
+
+@pytest.mark.parametrize("solver", ["svrg", "csvrg"])
+def test_a_store_too_large_for_memory(rows, tmp_path, monkeypatch, solver):
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 1000})
+    store = store_of(tmp_path / "a.zarr", *rows)
+    with pytest.raises(InputError, match=rf"solver='{solver}' works in memory, .* Use solver='dsvrg' or 'newton'"):
+        made(solver).fit(store.path)
+    assert made("dsvrg", scale="minmax", tol=1e-3).fit(store.path).dual_gap_ <= 1e-3
+
+
+def test_memory_and_partitions(rows, tmp_path):
+    with pytest.raises(MemoryLimitError, match="of the ring needs"):
+        made("dsvrg", memory_limit="1MB").fit(*rows)
+    with pytest.raises(InputError, match="n_partitions must be at most the number of rows, 400"):
+        made(DSVRG(n_partitions=401)).fit(*rows)
+    with pytest.raises(InputError, match="n_partitions must be at most the number of rows, 400"):
+        made(DSVRG(n_partitions=401)).fit(store_of(tmp_path / "a.zarr", *rows).path)
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@ALL
+def test_rows_too_large(rows, solver):
+    with pytest.raises(InputError, match=r"rescale|scaled"):
+        made(solver).fit(rows[0] * 1e160, rows[1])
+
+
+def test_real_rows(load_svm):
+    """ijcnn1 with features in [0, 1]: below a gap of 1e-3 in a few epochs, where Newton ends."""
+    parts = [load_svm("ijcnn1.train"), load_svm("ijcnn1.test")]
+    X, y = np.vstack([X for X, _ in parts]).astype(np.float32), np.concatenate([y for _, y in parts])
+    settings = {"lam": 1e3, "scale": "minmax", "tol": 1e-3, "random_state": 0}
+    best = ODMClassifier("linear", solver="newton", **settings | {"tol": 1e-8}).fit(X, y)
+    for solver in ("svrg", "dsvrg"):
+        model = ODMClassifier("linear", solver=solver, **settings).fit(X, y)
+        assert model.n_iter_ < 15
+        assert model.dual_gap_ <= 1e-3
+        assert model.score(X, y) == pytest.approx(best.score(X, y), abs=1e-3)
+
+
+def test_the_comparison_writes_its_plot(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    example = Path(__file__).parent.parent.parent.parent / "examples" / "compare_svrg.py"
+    plot = tmp_path / "plot.png"
+    monkeypatch.setattr("sys.argv", ["compare_svrg.py", "--rows", "3000", "--output", str(plot)])
+    runpy.run_path(str(example), run_name="__main__")
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    gaps = {line.split()[0]: float(line.split()[2]) for line in capsys.readouterr().out.splitlines()}
+    assert max(gaps[name] for name in ("dsvrg", "svrg", "newton")) < 1e-6 < gaps["csvrg"]
+
+
+@ALL
+@pytest.mark.parametrize("scale", [None, "minmax"])
+def test_sparse_rows_are_learned_as_dense_ones(rows, solver, scale):
+    X, y = np.where(np.abs(rows[0]) < 1.0, 0.0, rows[0]), rows[1]
+    weight = np.random.default_rng(0).integers(1, 3, 400)
+    options = {"scale": scale, "solver": csvrg(100, solver), "tol": 1e-12, "max_iter": 5}
+    with pytest.warns(ConvergenceWarning):
+        dense = made(**options).fit(X, y, weight)
+    with pytest.warns(ConvergenceWarning):
+        sparse = made(**options).fit(csr_array(X), y, weight)
+    assert_same(sparse, dense, 1e-9)
+    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), atol=1e-8)
