@@ -20,7 +20,7 @@ help:
 	@echo "make test     run the test suite"
 	@echo "make demo     train on a real data set and on one larger than its workers' memory"
 	@echo "make bench    compare methods on two small data sets: tables and plots in dask-odm-bench/"
-	@echo "make lint     ruff check, ruff format --check, mypy"
+	@echo "make lint     ruff check, ruff format --check, mypy, lint-imports"
 	@echo "make format   let ruff rewrite the files"
 	@echo "make checkov  let checkov look for what is unsafe in what the helm chart renders"
 	@echo "make clean    remove .venv and caches"
@@ -38,6 +38,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
