@@ -16,7 +16,7 @@ from dask_odm.data.storage.locks import Holder, take_abandoned, take_lock
 
 HOLD = """
 import sys, time
-from dask_odm.data.store import locks
+from dask_odm.data.storage import locks
 if sys.argv[2] == "none":
     locks.fcntl = None
 print(locks.take_lock(sys.argv[1]) is not None, flush=True)
