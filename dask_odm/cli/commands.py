@@ -181,7 +181,8 @@ def _learn(
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
     from dask_odm.events import listen
 
-    where, target = runs_on.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
+    where = runs_on.opened()
+    target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     if not _is_given("resume"):
         refuse_to_replace(given.get("checkpoint"))
     source, started = Store.open(store), time.perf_counter()
