@@ -1,4 +1,4 @@
-"""One cell of a benchmark, run in a process of its own: ``python -m dask_odm.diagnostics.bench.cell < cell.json``.
+"""One cell of a benchmark, run in a process of its own: ``python -m benchmarks.papers.cell < cell.json``.
 
 The process fits a few rows first, so that loops are compiled or loaded. It writes a JSON object a line to stdout: what
 was measured, and for a tree a second one, of what its levels would have been as models: it is trained again, stopped at
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.diagnostics.bench.methods import ALL_METHODS, TUNED_ROWS, Settings, bands, candidates, tuner
-from dask_odm.diagnostics.bench.sets import Split, split_of
+from benchmarks.papers.methods import ALL_METHODS, TUNED_ROWS, Settings, bands, candidates, tuner
+from benchmarks.papers.sets import Split, split_of
 from dask_odm.diagnostics.summaries import plain
 from dask_odm.events import Event, IterationFinished, LevelFinished, PartitionSolved, Progress
 from dask_odm.methods.tree.workers import TreeSettings
