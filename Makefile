@@ -32,7 +32,7 @@ demo: $(VENV)/.installed-plot
 	@$(BIN)/dask-odm demo $(ARGS)
 
 bench: $(VENV)/.installed-plot $(VENV)/.installed-bench
-	@$(BIN)/dask-odm bench $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -184,7 +184,9 @@ class Meter:
     """
 
     def __init__(self, phase: str, total: int, unit: str = "parts") -> None:
-        self._phase, self._total, self._unit = phase, total, unit
+        self._phase = phase
+        self._total = total
+        self._unit = unit
         self._told, self._heard, self._counts = False, bool(_listeners.get()), list[int]()
         self._thread, self._due = threading.get_ident(), time.monotonic() + TELL_SECONDS
 

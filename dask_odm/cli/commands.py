@@ -1,4 +1,4 @@
-"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, warmup, bench,
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, warmup,
 demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
@@ -18,7 +18,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from dask_odm.cli.bench import bench
 from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.group import Commands
 from dask_odm.cli.options import SEARCHER, EstimatorCommand, SearchCommand, parameters_of
@@ -37,7 +36,6 @@ def main() -> None:
     """Large-margin classification and ridge regression, kernel and linear, for data that does not fit in memory."""
 
 
-main.add_command(bench)
 main.add_command(cluster)
 main.add_command(retire)
 
@@ -181,7 +179,8 @@ def _learn(
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
     from dask_odm.events import listen
 
-    where, target = runs_on.opened(), Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
+    where = runs_on.opened()
+    target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     if not _is_given("resume"):
         refuse_to_replace(given.get("checkpoint"))
     source, started = Store.open(store), time.perf_counter()

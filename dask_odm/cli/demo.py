@@ -80,7 +80,9 @@ def run_demo(folder: str | os.PathLike[str], say: Say, size: Size | None = None)
     InputError
         The folder cannot be made, or its disk has too little room.
     """
-    size, root, started = size or Size(), os.path.abspath(folder), time.perf_counter()
+    size = size or Size()
+    root = os.path.abspath(folder)
+    started = time.perf_counter()
     _make_folder(root, 4 * size.nbytes)
     say("1. A real data set: breast cancer (Wisconsin), bundled with scikit-learn\n")
     real = _real(root, say)
@@ -130,7 +132,8 @@ def _write_csv(path: str) -> None:
 
 def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
     """Generate, train on workers that cannot hold the rows, save, load, compare, plot."""
-    path, model = os.path.join(root, "larger.zarr"), os.path.join(root, "larger-model.zarr")
+    path = os.path.join(root, "larger.zarr")
+    model = os.path.join(root, "larger-model.zarr")
     say(f"generating {size_text(size.nbytes)} …")
     train: Any = odm.datasets.make_shells(size.rows, size.features, store=path, overwrite=True)
     test: Any = odm.datasets.make_shells(
@@ -143,7 +146,8 @@ def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
         limit = min(worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
         before = client.run(os.getpid)
         classifier.fit(train.path)
-        peaks, same = client.run(peak_bytes), client.run(os.getpid) == before
+        peaks = client.run(peak_bytes)
+        same = client.run(os.getpid) == before
     classifier.save(model, overwrite=True)
     loaded = odm.load_model(model)
     found = evaluate(loaded, test, keep_margins=True)

@@ -86,7 +86,8 @@ def load_libraries() -> None:
 @contextmanager
 def _logged(words: Callable[[str], str]) -> Iterator[None]:
     """Show the package's warnings in its log as others are."""
-    handler, log = logging.Handler(logging.WARNING), logging.getLogger("dask_odm")
+    handler = logging.Handler(logging.WARNING)
+    log = logging.getLogger("dask_odm")
     handler.emit = lambda record: click.echo(f"dask-odm: {words(record.getMessage())}", err=True)  # type: ignore[method-assign]
     log.addHandler(handler)
     try:

@@ -41,7 +41,8 @@ class EstimatorCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            flag, known = error.option_name, getattr(estimator, "_instead", {})
+            flag = error.option_name
+            known = getattr(estimator, "_instead", {})
             instead = known.get(flag.lstrip("-"), known.get(flag.lstrip("-").upper()))
             if instead is None:
                 raise
@@ -197,7 +198,8 @@ class OneOrMore(click.ParamType):
     """
 
     def __init__(self, kind: click.ParamType) -> None:
-        self.kind, self.name = kind, f"{kind.name},…"
+        self.kind = kind
+        self.name = f"{kind.name},…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -224,7 +226,8 @@ class WordOrNumber(click.ParamType):
     name = "text"
 
     def __init__(self, words: Sequence[str], *, whole: bool) -> None:
-        self.words, self.whole = words, whole
+        self.words = words
+        self.whole = whole
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str):
@@ -295,7 +298,8 @@ def pairs_of(texts: Sequence[str], labels: Callable[[], Sequence[Any]]) -> dict[
     """Numbers by label of texts ``LABEL=NUMBER``; one text that is no pair is itself."""
     if len(texts) == 1 and "=" not in texts[0]:
         return texts[0]
-    known, found = labels(), {}
+    known = labels()
+    found = {}
     for text in texts:
         label, _, number = text.rpartition("=")
         found[label_of(label, known)] = WordOrNumber((), whole=False).convert(number, None, None)

@@ -54,7 +54,8 @@ class Target:
     """
 
     def __init__(self, path: str, *, overwrite: bool, resume: bool) -> None:
-        self.path, self.overwrite = path, overwrite
+        self.path = path
+        self.overwrite = overwrite
         self._made = _made_by(path) if resume and not overwrite else None
         if self._made is None:
             self._check()

@@ -42,7 +42,8 @@ Fit = Callable[[], Any]
 
 def warm_up_all() -> float:
     """Compile every loop, or load it where that was done before; returns seconds, and reports `Progress`."""
-    began, fits = time.perf_counter(), _fits()
+    began = time.perf_counter()
+    fits = _fits()
     report(Progress("warmup", 0, len(fits), "fits"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fits that end early

@@ -92,7 +92,8 @@ class Evaluation:
 
         ``shares`` are their probabilities, where the link does not tell them from the scores.
         """
-        labelled, predicted = true >= 0, label_block(scores, np.arange(len(self.classes)))
+        labelled = true >= 0
+        predicted = label_block(scores, np.arange(len(self.classes)))
         self.unlabelled += int((~labelled).sum())
         np.add.at(self.confusion, (true[labelled], predicted[labelled]), 1)
         weight = np.ones(len(true)) if weight is None else weight
@@ -141,7 +142,8 @@ class Evaluation:
 
     def _class_facts(self) -> dict[str, Any]:
         """Return what confusion, scores and probabilities say; of a class without rows None."""
-        right, counts = np.diag(self.confusion), self.confusion
+        right = np.diag(self.confusion)
+        counts = self.confusion
         recall = _shares(right, counts[: len(self.classes)].sum(axis=1))
         precision = _shares(right, counts.sum(axis=0))
         met = [share for share in recall if share is not None] + [0.0] * int(self._strange.any(axis=1).sum())
@@ -254,7 +256,8 @@ def _errors(model: Any, store: Store) -> Errors:
     store.require_targets("evaluate")
     if not store.known_rows or store.layout.y is None:
         raise InputError(f"{store.name} has no targets to compare with.")
-    lazy, found = model.predict(store.path), Errors()
+    lazy = model.predict(store.path)
+    found = Errors()
     if lazy.ndim == 2:
         raise InputError(f"the model predicts {lazy.shape[1]} targets a row, but a store holds one.")
     for i, predicted in enumerate(blocks(lazy, "evaluate")):

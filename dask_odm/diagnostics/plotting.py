@@ -157,7 +157,8 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
         If matplotlib is not installed.
     """
     classes = len(evaluation.classes)
-    counts, few = evaluation.confusion[:classes], classes <= COUNTED
+    counts = evaluation.confusion[:classes]
+    few = classes <= COUNTED
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     ax = _new_axes() if ax is None else ax
     from sklearn.metrics import ConfusionMatrixDisplay

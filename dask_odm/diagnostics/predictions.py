@@ -147,7 +147,8 @@ class _Stream:
     """Values that arrive block by block, as a `RowSource` that can be read once, from start to end."""
 
     def __init__(self, found: Iterator[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.shape, self.dtype = shape, dtype
+        self.shape = shape
+        self.dtype = dtype
         self._found, self._left = found, np.empty((0, *shape[1:]), dtype=dtype)
 
     def __getitem__(self, rows: slice) -> Array:

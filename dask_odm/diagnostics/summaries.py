@@ -49,7 +49,8 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     What an estimator of its kind does not have is None.
     """
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
-    classes, support = getattr(model, "classes_", None), getattr(model, "support_", None)
+    classes = getattr(model, "classes_", None)
+    support = getattr(model, "support_", None)
     return {
         "kind": "model",
         "path": location_of(path),
@@ -103,7 +104,8 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in facts["best_params"].items()
     )
-    tried, score = facts["cv_results"], facts["best_score"]
+    tried = facts["cv_results"]
+    score = facts["best_score"]
     text = f"found {best}: {score:.4f} of left-out rows right, the best of {len(tried['params'])} trials\n"
     if not drawn or min(tried["n_resources"]) == facts["rows"]:
         return text

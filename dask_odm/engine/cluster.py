@@ -80,7 +80,8 @@ def computed(*lazy: Any) -> tuple[Any, ...]:
         return found
     # not Dask's own wait, which has no end if the client is closed meanwhile
     with cluster_errors(client):
-        futures, watch = client.compute(list(lazy)), _watch(client)
+        futures = client.compute(list(lazy))
+        watch = _watch(client)
         for _ in watch.completed(futures):
             pass
         return tuple(watch.wait(client.gather, futures))
@@ -290,7 +291,9 @@ class Cluster:
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *start: Any
     ) -> list[Any]:
         """Futures of tasks that prefer one worker each, and take any other if it is gone; a chain if ``start``ed."""
-        places, serial, futures = self.places(), f"{name}-{uuid4().hex}", []
+        places = self.places()
+        serial = f"{name}-{uuid4().hex}"
+        futures = []
         for j, more in enumerate(arguments):
             place = places[j * len(places) // len(arguments)] if places else None
             futures.append(self.submit(f"{serial}-{j}", place, function, *start, *more))

@@ -74,7 +74,9 @@ class Turn(Generic[T]):
 
     def go_on(self, answer: Any = None) -> None:
         """Let the work begin, or go on with an ``answer``, until it asks again or ends; raises what ended it."""
-        self._answer, self.asks, self.asked = answer, False, None
+        self._answer = answer
+        self.asks = False
+        self.asked = None
         if self._thread.ident is None:
             self._thread.start()
         else:
@@ -87,12 +89,14 @@ class Turn(Generic[T]):
         """The answer to what the work, which calls this, asks for."""
         if self._is_abandoned:  # it tidies up: no one answers any more
             raise _Abandoned
-        self.asks, self.asked = True, asked
+        self.asks = True
+        self.asked = asked
         self._theirs.release()
         self._mine.acquire()
         if self._is_abandoned:
             raise _Abandoned
-        answer, self._answer = self._answer, None
+        answer = self._answer
+        self._answer = None
         return answer
 
     def abandon(self) -> None:

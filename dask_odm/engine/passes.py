@@ -220,7 +220,8 @@ def _pieces(store: Store, chunks: range, piece_rows: int, columns: Columns) -> I
     """Rows of ``chunks``, so many of a chunk at a time."""
     for i in chunks:
         y, weight = columns(store.read_columns(i))
-        first, at = store.chunk_slice(i).start, 0
+        first = store.chunk_slice(i).start
+        at = 0
         for X in store.read_pieces(i, piece_rows):
             rows = slice(at, at + len(X))
             yield RowBlock(X, y[rows], weight[rows], first + at)

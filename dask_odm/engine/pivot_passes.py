@@ -70,7 +70,8 @@ class StorePivots:
 
     def require(self, count: int, method: str) -> None:
         """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
-        what, advice = f"Choosing {count} landmarks", "Use fewer landmarks, fewer threads a worker or more memory."
+        what = f"Choosing {count} landmarks"
+        advice = "Use fewer landmarks, fewer threads a worker or more memory."
         needed = task_bytes(self.store, count, self.dtype.itemsize, method)
         self.cluster.require(needed, min(self.store.n_chunks, self.tasks), what, advice)
 
@@ -101,7 +102,8 @@ def read_rows(store: Store, numbers: Array) -> Array:
 
 def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:
     """The proposals of a run of chunks: a task."""
-    buffer, found = store.buffer(), None
+    buffer = store.buffer()
+    found = None
     for i in chunks:
         block = store.read(i, buffer) if race.reads_rows else store.read_columns(i)
         keep = np.flatnonzero(labelling(block)[0])

@@ -85,8 +85,11 @@ class Rounds:
         scratch: str | None = None,
     ) -> None:
         self._cluster, self._name, self._serial = cluster, name, uuid4().hex
-        self._every, self._scratch = checkpoint_every, scratch
-        self._asked, self._sent, self._over = 0, 0, False
+        self._every = checkpoint_every
+        self._scratch = scratch
+        self._asked = 0
+        self._sent = 0
+        self._over = False
         self._files: list[str] = []
         self._places: list[str | None] = [None] * len(shards)
         self._started: list[Any] = []  # tasks to cancel where an error ends a question
@@ -152,7 +155,8 @@ class Rounds:
     def _summed(self, parts: list[Any], add: Add) -> list[Any]:
         """One sum, by the tree of `dask_odm.linalg.sums.tree_sum`, where an odd one out goes up as it is."""
         while len(parts) > 1:
-            pairs, odd = list(zip(parts[::2], parts[1::2], strict=False)), parts[len(parts) // 2 * 2 :]
+            pairs = list(zip(parts[::2], parts[1::2], strict=False))
+            odd = parts[len(parts) // 2 * 2 :]
             stride = len(self._places) // len(pairs)  # about where the left one is
             parts = self._each(_add, [(add, *pair) for pair in pairs], stride) + odd
         return parts
@@ -198,7 +202,9 @@ class Rounds:
         if self._over:
             raise ClusterError(f"The rounds of {self._name!r} ended with an error; begin anew, or from a snapshot.")
         self._places = places(self._places, self._cluster.places())
-        keys, before, self._over = len(self._keys), self._states, True
+        keys = len(self._keys)
+        before = self._states
+        self._over = True
         with self._cluster.cancelled_on_error(self._started):
             yield
         self._started[:], self._over = [*self._held, *self._states], False

@@ -89,7 +89,8 @@ def partition_store(
     """
     _require_chunks(store, cluster)
     counted = _count(store, labelling, scaling, partitioner, folder, cluster)
-    sizes, parts = counted.sum(axis=0), partitioner.n_partitions
+    sizes = counted.sum(axis=0)
+    parts = partitioner.n_partitions
     if not sizes.sum():
         raise InputError(NO_ROWS)
     if sizes.sum() < parts:

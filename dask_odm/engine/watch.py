@@ -66,8 +66,12 @@ class Watch:
     def __init__(self, client: Client, preferring: Sequence[str] = ()) -> None:
         now = time.monotonic()
         self.client = client
-        self._preferring, self._freed = list(preferring), False
-        self._due, self._answered, self._inhabited, self._busy = now + POLL_SECONDS, now, now, now
+        self._preferring = list(preferring)
+        self._freed = False
+        self._due = now + POLL_SECONDS
+        self._answered = now
+        self._inhabited = now
+        self._busy = now
         self._signs: dict[str, tuple[Any, float]] = {}  # a worker's last sign of life, and since when it is the last
 
     def completed(self, futures: Sequence[Any]) -> Iterator[Any]:
@@ -141,7 +145,8 @@ class Watch:
 
     def free_all(self) -> bool:
         """Let all tasks that prefer a worker run anywhere, and those given up again; False after the first time."""
-        freed, self._freed = self._freed, True
+        freed = self._freed
+        self._freed = True
         if not freed:
             self._again("no-worker", "erred", others=True)
         return not freed
@@ -201,7 +206,8 @@ class Watch:
 
     def _silent(self, workers: dict[str, dict[str, Any]], now: float) -> list[str]:
         """Workers that gave no sign of life for too long."""
-        before, self._signs = self._signs, {}
+        before = self._signs
+        self._signs = {}
         for address, worker in workers.items():
             stuck = worker["status"] == "paused" and not _tasks_in(worker, RUNNING)
             sign = "paused" if stuck else worker["last_seen"]
@@ -295,7 +301,8 @@ def complaints_about(settings: dict[str, Any]) -> list[str]:
     """What is wrong with a scheduler's settings, `distributed.scheduler` of Dask's configuration."""
     found = []
     prefix = "distributed.scheduler."
-    failures, ttl = settings.get("allowed-failures", WANTED_FAILURES), settings.get("worker-ttl")
+    failures = settings.get("allowed-failures", WANTED_FAILURES)
+    ttl = settings.get("worker-ttl")
     if failures < WANTED_FAILURES:
         found.append(f"{prefix}allowed-failures={failures} gives a task up after {failures + 1} lost workers")
     if ttl is None or parse_timedelta(ttl) > SILENCE_SECONDS:

@@ -143,7 +143,8 @@ def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
     ClusterError
         There is no other worker that could take what one of them holds.
     """
-    deadline, watch = time.monotonic() + seconds_of(wait), Watch(client)
+    deadline = time.monotonic() + seconds_of(wait)
+    watch = Watch(client)
     with cluster_errors(client):
         held = _addresses(client, names)
         if not held:

@@ -315,7 +315,8 @@ class StoreEstimator(BaseEstimator):
         return resolve(X, features=self._features(), lengths=False)
 
     def _features(self) -> Features:
-        names, dimension = getattr(self, "feature_names_in_", None), getattr(self, "_feature_dimension", None)
+        names = getattr(self, "feature_names_in_", None)
+        dimension = getattr(self, "_feature_dimension", None)
         return Features(self.n_features_in_, names, dimension)
 
     def _like(self, X: Any, values: Any, name: str) -> Any:
@@ -341,14 +342,17 @@ class StoreEstimator(BaseEstimator):
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
     def _check_features(self, source: Store | LazyArrays) -> None:
-        fitted, names = getattr(self, "feature_names_in_", None), source.feature_names
+        fitted = getattr(self, "feature_names_in_", None)
+        names = source.feature_names
         expected = ExpectedFeatures(
             type(self).__name__, self.n_features_in_, None if fitted is None else list(map(str, fitted))
         )
         if isinstance(source, Store):
-            count, hint = source.features, " Ingest LIBSVM text with n_features (--n-features)."
+            count = source.features
+            hint = " Ingest LIBSVM text with n_features (--n-features)."
         else:
-            count, hint = source.X.shape[1], ""
+            count = source.X.shape[1]
+            hint = ""
         expected.check(count, None if names is None else list(map(str, names)), hint)
 
     def _for_tasks(self) -> Model | ModelFile:

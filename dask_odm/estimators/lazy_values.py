@@ -68,7 +68,8 @@ def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *argumen
     import dask.array as da
 
     name = f"{function.__name__}-{values.name}"
-    last, its_last = (0,) * (values.ndim - 1), (0,) * (columns > 0)
+    last = (0,) * (values.ndim - 1)
+    its_last = (0,) * (columns > 0)
     tasks: dict[Any, Any] = {
         (name, i, *its_last): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
     }

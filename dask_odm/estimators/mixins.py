@@ -117,7 +117,8 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             dataset = to_dataset(resolved)
             y, weight = (dataset[name].data if name in dataset else None for name in ("y", "weight"))
         else:
-            y, weight = resolved.y, resolved.weight
+            y = resolved.y
+            weight = resolved.weight
         if y is None:
             raise InputError("score needs labels, but there are none; pass y.")
         if isinstance(resolved, Given):

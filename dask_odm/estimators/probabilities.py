@@ -74,16 +74,20 @@ class ProbabilisticClassifier(StoreClassifier):
         return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
     # scikit-learn's scorers and displays tell by a method's name that its columns are probabilities of classes
-    _predict_proba.__name__, _predict_log_proba.__name__ = "predict_proba", "predict_log_proba"
+    _predict_proba.__name__ = "predict_proba"
+    _predict_log_proba.__name__ = "predict_log_proba"
 
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
         """A function of the link and of decision values, or of those of the machines of pairs: one column a class."""
         check_is_fitted(self)
-        columns, function = len(self.classes_), plain
+        columns = len(self.classes_)
+        function = plain
         estimator: ProbabilisticClassifier = self
         more: tuple[Any, ...] = (self.probability_link_,)
         if getattr(self._model, "pairs", 0):
-            estimator, function, more = self._of_machines(), of_pairs, (*more, columns)
+            estimator = self._of_machines()
+            function = of_pairs
+            more = (*more, columns)
         scores = estimator._values(self._resolve(X))
         if isinstance(scores, np.ndarray):
             found: Any = function(scores, *more)
@@ -97,6 +101,9 @@ class ProbabilisticClassifier(StoreClassifier):
 
     def _of_machines(self) -> ProbabilisticClassifier:
         """This classifier with the values of its machines in place of classes' scores."""
-        other, model = copy(self), cast(Any, self._model)
-        other._model, other._file, other._token = replace(model, pairs=0), None, f"{self._token}-machines"
+        other = copy(self)
+        model = cast(Any, self._model)
+        other._model = replace(model, pairs=0)
+        other._file = None
+        other._token = f"{self._token}-machines"
         return other

@@ -87,7 +87,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
 def _restored(cls: Any, record: Record, model: Any) -> Any:
     """The estimator of a record, fitted."""
-    attributes, schema = record.attributes, record.attributes["schema"]
+    attributes = record.attributes
+    schema = record.attributes["schema"]
     estimator: Any = cls(**decode(attributes["parameters"]))
     estimator._validate_params()
     if schema["n_features"] != model.features:
@@ -109,7 +110,8 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | No
         if "classes" in schema:
             raise ValueError("it has classes, and is no classifier")
         return None
-    labels, dtype = schema["classes"], np.dtype(schema["classes_dtype"])
+    labels = schema["classes"]
+    dtype = np.dtype(schema["classes_dtype"])
     require_classes(np.arange(len(labels)))
     if outputs != (1 if len(labels) == 2 else len(labels)):
         raise ValueError(f"{len(labels)} classes, but {outputs} values a row")
@@ -123,7 +125,8 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | No
 
 def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     """Fitted attributes of a record; ValueError where one is not the estimator's, or of another type."""
-    plain, arrays = record.attributes["fitted"], set(record.arrays) - set(model.arrays())
+    plain = record.attributes["fitted"]
+    arrays = set(record.arrays) - set(model.arrays())
     unknown = sorted((set(plain) | arrays) - set(estimator._saved))
     if unknown or set(plain) & arrays:
         raise ValueError(f"{type(estimator).__name__} has no fitted attribute {(unknown or sorted(arrays))[0]!r:.60}")

@@ -177,7 +177,8 @@ def run_loop(
     """Call the `tile_loop` for the arguments that are not None, with all of them in the dtype it is compiled for."""
     dtype, (n, m) = left.dtype, shape
     mode |= (FORWARD if v is not None else 0) | (BACKWARD if u is not None else 0)
-    none, no_sums = _NONE[dtype.itemsize], _NONE[8]
+    none = _NONE[dtype.itemsize]
+    no_sums = _NONE[8]
     vectors = [none if x is None else np.array(x, dtype) for x in (u, v)]  # contiguous and writable
     sums = [no_sums if x is None else x for x in (by_row, by_column)]
     loop = tile_loop(dtype == np.float32)

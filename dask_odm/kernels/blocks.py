@@ -146,9 +146,13 @@ class Scratch:
     """Buffers of one thread for reading and packing: allocated once, since fresh pages are slow."""
 
     def __init__(self, kernel: Kernel, rows: Rows, tiling: Tiling) -> None:
-        self._kernel, self._rows, self._tiling = kernel, rows, tiling
+        self._kernel = kernel
+        self._rows = rows
+        self._tiling = tiling
         self.panel = np.empty((tiling.size, tiling.d), rows.dtype)
-        size, d, width = tiling.size, tiling.d, kernel.width(tiling.d)
+        size = tiling.size
+        d = tiling.d
+        width = kernel.width(tiling.d)
         self._lefts = [Packed(np.empty(size * width, rows.dtype), size, d, width) for _ in range(tiling.run)]
         self._right = kernel.room(size, d, rows.dtype)
 
@@ -295,7 +299,9 @@ class Gram:
         return total
 
     def _group(self, g: int, v: Array) -> Array:
-        y, rows, step = np.zeros(self.n), self.tiling.group(g), self.tiling.run
+        y = np.zeros(self.n)
+        rows = self.tiling.group(g)
+        step = self.tiling.run
         for start in range(0, len(rows), step):
             self._add_rows(rows[start : start + step], v, y)
         return y
@@ -319,7 +325,8 @@ class Gram:
 
     def _sides(self, i: int, j: int, v: Array, y: Array) -> tuple[Array | None, Array, Array, Array | None]:
         """The vectors that tile (i, j) multiplies and adds to: two of each, but one on the diagonal."""
-        rows, columns = self._slice(i), self._slice(j)
+        rows = self._slice(i)
+        columns = self._slice(j)
         if i == j:
             return None, v[columns], y[rows], None
         return v[rows], v[columns], y[rows], y[columns]

@@ -123,7 +123,8 @@ class Landmarks:
     @cached_property
     def panels(self) -> list[tuple[Array, Array]]:
         """Rows of L left of its diagonal blocks, and the inverses of these, both transposed."""
-        L, r = np.ascontiguousarray(self.factor), len(self)
+        L = np.ascontiguousarray(self.factor)
+        r = len(self)
         spans = [slice(start, min(start + _PANEL, r)) for start in range(0, r, _PANEL)]
         return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
 

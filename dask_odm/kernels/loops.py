@@ -23,7 +23,11 @@ RUN_ROWS = 64  # rows whose products with a column are added up before they go t
 WHOLE = 32  # the multiple that columns are computed in, so that vector registers are full
 FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
-COMPUTED, FORWARD, BACKWARD, STORED = 0, 1, 2, 4  # what to do with entries; STORED: they are read, not computed
+# what to do with entries; STORED: they are read, not computed
+COMPUTED = 0
+FORWARD = 1
+BACKWARD = 2
+STORED = 4
 
 LOG2 = 0.6931471805599453
 # 2**f on [-1/2, 1/2]: Taylor polynomials, log(2)**k / k!. The first term left out is below half a unit
@@ -104,12 +108,19 @@ def _add_products(
 
     Those of four rows begin at ``at0`` to ``at3`` of ``left``, those of the columns at ``b`` of ``panel``.
     """
-    size, zero = COLUMNS, panel[0] - panel[0]
+    size = COLUMNS
+    zero = panel[0] - panel[0]
     for j in range(columns):
         if fresh:
-            t0, t1, t2, t3 = zero, zero, zero, zero
+            t0 = zero
+            t1 = zero
+            t2 = zero
+            t3 = zero
         else:
-            t0, t1, t2, t3 = entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j]
+            t0 = entries[j]
+            t1 = entries[size + j]
+            t2 = entries[2 * size + j]
+            t3 = entries[3 * size + j]
         for k in range(step):
             x = panel[b + k * size + j]
             t0 += left[at0 + k] * x
@@ -125,12 +136,19 @@ def _add_distances(
     fresh: bool,
 ) -> None:  # fmt: skip
     """As `_add_products`, minus distances by feature."""
-    size, zero = COLUMNS, panel[0] - panel[0]
+    size = COLUMNS
+    zero = panel[0] - panel[0]
     for j in range(columns):
         if fresh:
-            t0, t1, t2, t3 = zero, zero, zero, zero
+            t0 = zero
+            t1 = zero
+            t2 = zero
+            t3 = zero
         else:
-            t0, t1, t2, t3 = entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j]
+            t0 = entries[j]
+            t1 = entries[size + j]
+            t2 = entries[2 * size + j]
+            t3 = entries[3 * size + j]
         for k in range(step):
             x = panel[b + k * size + j]
             t0 -= abs(left[at0 + k] - x)
@@ -146,7 +164,10 @@ def _logarithms(
     step: int,
 ) -> None:  # fmt: skip
     """``entries <-`` log2 of the kernel values of four rows."""
-    at0, at1, at2, at3 = r0 * width, r1 * width, r2 * width, r3 * width
+    at0 = r0 * width
+    at1 = r1 * width
+    at2 = r2 * width
+    at3 = r3 * width
     add(entries, left, at0, at1, at2, at3, panel, 0, columns, step, True)
     for k in range(step, width, step):
         add(entries, left, at0 + k, at1 + k, at2 + k, at3 + k, panel, k * COLUMNS, columns, step, False)
@@ -249,7 +270,10 @@ def _dot_and_add(e0: Any, e1: Any, e2: Any, e3: Any, v: Any, u0: Any, u1: Any, u
     s0 = s1 = s2 = s3 = v[0] - v[0]
     for j in range(v.size):
         x = v[j]
-        t0, t1, t2, t3 = e0[j], e1[j], e2[j], e3[j]
+        t0 = e0[j]
+        t1 = e1[j]
+        t2 = e2[j]
+        t3 = e3[j]
         s0 += t0 * x
         s1 += t1 * x
         s2 += t2 * x
@@ -264,7 +288,8 @@ def _dealt(rows: Any) -> Any:
 
     A stored tile is then read as four sequential streams; reading four neighbours at a time takes twice as long.
     """
-    order, quarter = rows.copy(), rows.size // 4
+    order = rows.copy()
+    quarter = rows.size // 4
     for i in range(quarter):
         for q in range(4):
             order[4 * i + q] = rows[q * quarter + i]
@@ -281,18 +306,24 @@ def store_loop(narrow: bool) -> Callable[..., None]:
     @compiled
     def store(address: int, left: Any, right: Any, n: int, m: int, bias: Any, tile: Any) -> None:
         """``tile`` (n, m) of left (n, width) and right (panels, width, columns): all flat."""
-        size, width, last = COLUMNS, left.size // max(n, 1), n - 1
+        size = COLUMNS
+        width = left.size // max(n, 1)
+        last = n - 1
         entries = np.zeros(4 * size, left.dtype)
         # a panel is computed for all rows while it is in the cache
         for begin in range(0, m, size):
             end = min(m, begin + size)
-            panel, columns = right[begin * width : (begin + size) * width], _whole(end - begin)
+            panel = right[begin * width : (begin + size) * width]
+            columns = _whole(end - begin)
             for i in range(0, n, 4):
-                r1, r2, r3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+                r1 = min(i + 1, last)
+                r2 = min(i + 2, last)
+                r3 = min(i + 3, last)
                 _make_entries(address, entries, left, i, r1, r2, r3, width, panel, columns)
                 for r in range(min(4, n - i)):
                     at = (i + r) * m
-                    row, out = entries[r * size : (r + 1) * size], tile[at + begin : at + end]
+                    row = entries[r * size : (r + 1) * size]
+                    out = tile[at + begin : at + end]
                     if narrow:
                         store_powers(power_float32, row, out, bias)
                     else:
@@ -328,23 +359,37 @@ def tile_loop(narrow: bool) -> Callable[..., None]:
 
         FORWARD: ``by_row += K v``. BACKWARD: ``by_column += K.T u``.
         """
-        stored, size, width = mode & STORED != 0, COLUMNS, left.size // max(n, 1)
-        task, zero = mode & ~STORED, left.dtype.type(0)
+        stored = mode & STORED != 0
+        size = COLUMNS
+        width = left.size // max(n, 1)
+        task = mode & ~STORED
+        zero = left.dtype.type(0)
         entries = np.zeros(4 * size, left.dtype)
         sums = np.zeros(m if mode & BACKWARD else 0, left.dtype)
         rows = _dealt(np.flatnonzero(u) if task == BACKWARD else np.arange(n))
-        source, u0, u1, u2, u3 = tile if stored else entries, zero, zero, zero, zero
+        source = tile if stored else entries
+        u0 = zero
+        u1 = zero
+        u2 = zero
+        u3 = zero
         # a panel is computed for all rows while it is in the cache; a stored tile is read as it lies in memory
         for begin in range(0, m, max(m, 1) if stored else size):
             end = m if stored else min(m, begin + size)
-            panel, columns = right[begin * width : (begin + size) * width], _whole(min(size, end - begin))
+            panel = right[begin * width : (begin + size) * width]
+            columns = _whole(min(size, end - begin))
             for first in range(0, rows.size, RUN_ROWS):
                 for i in range(first, min(first + RUN_ROWS, rows.size), 4):
                     some = min(4, rows.size - i)
                     r0, r1, r2, r3 = _four(rows, i)
-                    at0, at1, at2, at3 = 0, size, 2 * size, 3 * size
+                    at0 = 0
+                    at1 = size
+                    at2 = 2 * size
+                    at3 = 3 * size
                     if stored:
-                        at0, at1, at2, at3 = r0 * m, r1 * m, r2 * m, r3 * m
+                        at0 = r0 * m
+                        at1 = r1 * m
+                        at2 = r2 * m
+                        at3 = r3 * m
                     else:
                         _make_entries(address, entries, left, r0, r1, r2, r3, width, panel, columns)
                         if narrow:
@@ -356,9 +401,14 @@ def tile_loop(narrow: bool) -> Callable[..., None]:
                     for start in range(begin, end, size):
                         stop = min(start + size, end)
                         k = stop - start
-                        e0, e1 = source[at0 : at0 + k], source[at1 : at1 + k]
-                        e2, e3 = source[at2 : at2 + k], source[at3 : at3 + k]
-                        at0, at1, at2, at3 = at0 + size, at1 + size, at2 + size, at3 + size
+                        e0 = source[at0 : at0 + k]
+                        e1 = source[at1 : at1 + k]
+                        e2 = source[at2 : at2 + k]
+                        e3 = source[at3 : at3 + k]
+                        at0 = at0 + size
+                        at1 = at1 + size
+                        at2 = at2 + size
+                        at3 = at3 + size
                         if task == BACKWARD:
                             _add(e0, e1, e2, e3, u0, u1, u2, u3, sums[start:stop])
                             continue

@@ -34,7 +34,8 @@ class LowRankGram(Gram):
         return total
 
     def _add_scores(self, weights: Array, y: Array) -> None:
-        w, constant = weights[:-1].astype(self.dtype), weights[-1] * np.sqrt(self.kernel.bias)
+        w = weights[:-1].astype(self.dtype)
+        constant = weights[-1] * np.sqrt(self.kernel.bias)
         for b in range(self.tiling.count):
             start, stop = self.tiling.span(b)
             y[start:stop] += self.rows.read(start, stop) @ w + constant

@@ -28,7 +28,9 @@ from dask_odm.typing import Array
 CHUNK_ROWS = 1 << 14
 CHUNK_BYTES = 64 << 20
 METHODS = ("uniform", "rp")
-_STREAM, _SHARE_STREAM = 4, 5  # of random numbers, apart from those of shuffles and stochastic steps
+# of random numbers, apart from those of shuffles and stochastic steps
+_STREAM = 4
+_SHARE_STREAM = 5
 _FIRST = 64  # pivots of the first block where their number is to be found; each block doubles it
 _MOST = 8192  # the most proposals of a block, whose features are held, unless more are to be pivots
 _PANEL = 128  # proposals that are decided on before the residuals of the others are brought up to date
@@ -102,7 +104,8 @@ class Race:
         if self.share < 1:
             part = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_SHARE_STREAM, chunk)))
             here = np.flatnonzero(part.random(seen) < self.share)
-            X, numbers = X[here], numbers[here]
+            X = X[here]
+            numbers = numbers[here]
         weight = self._weight(X, threads)
         open_to = np.flatnonzero(weight > self.floor)
         with np.errstate(over="ignore"):  # last of all
@@ -160,7 +163,8 @@ class MemoryPivots:
         return 32 * self.n + self.dtype.itemsize * self._step * d + self.threads * 8 * BLOCK * (3 * count + 5 * d)
 
     def run(self, race: Race) -> Proposals:
-        n, step = len(self.X), self._step
+        n = len(self.X)
+        step = self._step
         parts = []
         for i, start in enumerate(range(0, n, step)):
             numbers = np.arange(start, min(n, start + step))
@@ -232,7 +236,9 @@ def _drawn(source: PivotRows, race: Race) -> Proposals:
 
 
 def _by_residual(race: Race, source: PivotRows, count: int, trace: float, wanted: int) -> Landmarks:
-    whole, held, rate = 0.0, 0, 1.0
+    whole = 0.0
+    held = 0
+    rate = 1.0
     while True:
         room = min(count - held, max(held, _FIRST)) if trace else count - held
         race = replace(race, most=min(math.ceil(2 * room / rate) + _FIRST, most_proposals(count)))
@@ -248,20 +254,24 @@ def _by_residual(race: Race, source: PivotRows, count: int, trace: float, wanted
         landmarks = _extended(race, source.take(proposals.numbers), proposals.numbers, room)
         if len(landmarks) in (held, count):
             return landmarks
-        rate, held = (len(landmarks) - held) / len(proposals.numbers), len(landmarks)
+        rate = (len(landmarks) - held) / len(proposals.numbers)
+        held = len(landmarks)
         floor = rank_floor(landmarks.gram.diagonal(), source.dtype, count)
         race = replace(race, landmarks=landmarks, floor=floor, turn=race.turn + 1)
 
 
 def _extended(race: Race, rows: Array, numbers: Array, room: int) -> Landmarks:
     """The landmarks of ``race`` with at most ``room`` of its proposals, in the order of their numbers."""
-    held, X = race.landmarks, rows.astype(np.float64)
+    held = race.landmarks
+    X = rows.astype(np.float64)
     floor = race.floor or rank_floor(race.kernel.diagonal(X), rows.dtype, len(rows))
     known = np.empty((len(X), 0)) if held is None else held.features(X)
     chosen = accepted(race.kernel, X, known, race.random().random(len(X)), floor, room)
-    rows, numbers = rows[chosen], numbers[chosen]
+    rows = rows[chosen]
+    numbers = numbers[chosen]
     if held is not None:
-        rows, numbers = np.concatenate([held.rows, rows]), np.concatenate([held.index, numbers])
+        rows = np.concatenate([held.rows, rows])
+        numbers = np.concatenate([held.index, numbers])
     order = np.argsort(numbers)
     return Landmarks(race.kernel, rows[order], numbers[order])
 

@@ -71,7 +71,8 @@ class _Radial(Kernel):
         if not self._by_loop(left.d):
             return super().tile_packed(left, right, out)
         out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
-        width, dtype = left.width, left.values.dtype
+        width = left.width
+        dtype = left.values.dtype
         sides = left.matrix.reshape(-1), right.values, len(left), len(right)
         store_loop(dtype == np.float32)(self._address(width, dtype), *sides, dtype.type(self.bias), out.reshape(-1))
         return out
@@ -88,8 +89,10 @@ class _Radial(Kernel):
         if not self._by_loop(left.d):
             super().products(left, right, u, v, by_row, by_column)
             return
-        address, shape = self._address(left.width, left.values.dtype), (len(left), len(right))
-        sides, vectors = (left.matrix.reshape(-1), right.values), (u, v, by_row, by_column)
+        address = self._address(left.width, left.values.dtype)
+        shape = (len(left), len(right))
+        sides = (left.matrix.reshape(-1), right.values)
+        vectors = (u, v, by_row, by_column)
         run_loop(COMPUTED, address, *sides, shape, self.bias, None, *vectors)
 
     def finish(self, tile: Array) -> None:
@@ -128,7 +131,8 @@ class RBF(_Radial):
         return padded(d + 2) if self._by_loop(d) else d + 2
 
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        packed, d = self._room_for(X, out), X.shape[1]
+        packed = self._room_for(X, out)
+        d = X.shape[1]
         rows = packed.matrix
         np.multiply(X, X.dtype.type(self.scale), out=rows[:, :d])
         rows[:, d] = self.norms(X)
@@ -163,7 +167,8 @@ class Laplacian(_Radial):
         return np.multiply(X, X.dtype.type(self.gamma / LOG2))
 
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        packed, d = self._room_for(X, out), X.shape[1]
+        packed = self._room_for(X, out)
+        d = X.shape[1]
         rows = packed.matrix
         np.multiply(X, X.dtype.type(self.gamma / LOG2), out=rows[:, :d])
         rows[:, d:] = 0.0

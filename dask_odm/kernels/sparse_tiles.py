@@ -69,7 +69,8 @@ class SkippingTiles:
         """Rows ``X`` (n, d) for the left of a tile."""
         n, d = X.shape
         fours = -(-n // FOUR)
-        features, values = np.empty(fours * (d + 2), np.int32), np.empty(fours * (d + 2) * FOUR, X.dtype)
+        features = np.empty(fours * (d + 2), np.int32)
+        values = np.empty(fours * (d + 2) * FOUR, X.dtype)
         starts = np.empty(fours + 1, np.int64)
         _list_rows(X, X.dtype.type(self.kernel.scale), self.kernel.norms(X).astype(X.dtype), starts, features, values)
         return ListedRows(n, starts, features, values)
@@ -88,7 +89,8 @@ class SkippingTiles:
         """κ of packed rows, (n, m); ``out`` must be C-contiguous."""
         dtype = left.values.dtype
         out = np.empty((len(left), len(right)), dtype) if out is None else out
-        bias, flat = dtype.type(self.kernel.bias), out.reshape(-1)
+        bias = dtype.type(self.kernel.bias)
+        flat = out.reshape(-1)
         skip_loop(dtype == np.float32)(
             left.starts, left.features, left.values, right.values, right.width, len(left), len(right), bias, flat
         )
@@ -108,9 +110,14 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
     (n, d), at = X.shape, 0
     for four in range(starts.size - 1):
         starts[four], r0 = at, FOUR * four
-        r1, r2, r3 = min(r0 + 1, n - 1), min(r0 + 2, n - 1), min(r0 + 3, n - 1)
+        r1 = min(r0 + 1, n - 1)
+        r2 = min(r0 + 2, n - 1)
+        r3 = min(r0 + 3, n - 1)
         for k in range(d):
-            x0, x1, x2, x3 = X[r0, k], X[r1, k], X[r2, k], X[r3, k]
+            x0 = X[r0, k]
+            x1 = X[r1, k]
+            x2 = X[r2, k]
+            x3 = X[r3, k]
             features[at], to = k, FOUR * at
             values[to], values[to + 1], values[to + 2], values[to + 3] = x0 * scale, x1 * scale, x2 * scale, x3 * scale
             at += (x0 != 0) | (x1 != 0) | (x2 != 0) | (x3 != 0)  # no branch: a zero's place is taken by the next
@@ -137,7 +144,8 @@ def skip_loop(narrow: bool) -> Callable[..., None]:
                 sum_products(features, values, starts[four], starts[four + 1], panels, begin * width, entries)
                 for r in range(min(FOUR, n - FOUR * four)):
                     at = (FOUR * four + r) * m + begin
-                    row, out = entries[r * SIDE : (r + 1) * SIDE], tile[at : at + columns]
+                    row = entries[r * SIDE : (r + 1) * SIDE]
+                    out = tile[at : at + columns]
                     if narrow:
                         store_powers(power_float32, row, out, bias)
                     else:
@@ -158,16 +166,19 @@ def sum_products(
     from numba.core import cgutils
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        whole, small = ir.IntType(64), ir.IntType(32)
+        whole = ir.IntType(64)
+        small = ir.IntType(32)
         scalar = context.get_value_type(values.dtype)
         itemsize = context.get_abi_sizeof(scalar)
         vector_bytes, vectors = _registers()
         lanes = ir.VectorType(scalar, vector_bytes // itemsize)
-        nothing, first = ir.Constant(lanes, ir.Undefined), ir.Constant(ir.VectorType(small, lanes.count), None)
+        nothing = ir.Constant(lanes, ir.Undefined)
+        first = ir.Constant(ir.VectorType(small, lanes.count), None)
         listed, left, panel, out = (
             context.make_array(signature.args[k])(context, builder, given[k]).data for k in (0, 1, 4, 6)
         )
-        panel, step = builder.gep(panel, [given[5]]), vectors * lanes.count
+        panel = builder.gep(panel, [given[5]])
+        step = vectors * lanes.count
 
         def vector_at(pointer: Any, index: Any) -> Any:
             return builder.bitcast(builder.gep(pointer, [index]), lanes.as_pointer())

@@ -86,7 +86,8 @@ class _Kept:
         """One part of a face: as it was left, or computed in the memory of the last face's."""
         with self._lock:
             if self._folder != face.folder:
-                self._folder, self._parts = face.folder, {}
+                self._folder = face.folder
+                self._parts = {}
             last, gram, room = self._parts.pop(part, (None, None, Room()))
         if gram is None or last != face:
             gram = None  # its tiles are in the room
@@ -99,7 +100,8 @@ class _Kept:
     def drop(self, folder: str | None = None) -> None:
         with self._lock:
             if folder in (None, self._folder):
-                self._folder, self._parts = None, {}
+                self._folder = None
+                self._parts = {}
 
 
 _KEPT = _Kept()
@@ -124,7 +126,8 @@ def cross_task(
 ) -> Array:
     """Products from ``sources`` to the targets of ``blocks``: a task."""
     X = read_rows(folder)
-    there, here = ChosenRows(X, targets, double_precision), ChosenRows(X, sources, double_precision)
+    there = ChosenRows(X, targets, double_precision)
+    here = ChosenRows(X, sources, double_precision)
     with single_threaded_blas:
         return cross_part(kernel, there, here, v, blocks)
 
@@ -200,7 +203,8 @@ class ClusterProducts:
         return self.cluster.share(self.parts)
 
     def face(self, index: Array, *, double_precision: bool | None = False) -> ClusterFace:
-        name, old = f"face-{self._faces}.npy", f"face-{self._faces - 2}.npy"
+        name = f"face-{self._faces}.npy"
+        old = f"face-{self._faces - 2}.npy"
         np.save(os.path.join(self.folder, name), index)
         with suppress(FileNotFoundError):
             os.remove(os.path.join(self.folder, old))

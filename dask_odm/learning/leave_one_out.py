@@ -86,7 +86,8 @@ def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Ar
     active = np.flatnonzero(curvature)
     found = np.stack([scores, np.zeros(len(scores))])
     if len(active):
-        root, rows = np.sqrt(curvature[active]), products.rows(active).astype(np.float64)
+        root = np.sqrt(curvature[active])
+        rows = products.rows(active).astype(np.float64)
         with single_threaded_blas:
             system = products.kernel.tile(rows, rows) * root
             system *= root[:, None]

@@ -24,7 +24,8 @@ def least_step(slopes: Callable[[Array], Array], first: float) -> float:
     first : float
         The derivative at step 0, negative.
     """
-    low, high = (0.0, first), (1.0, np.inf)
+    low = (0.0, first)
+    high = (1.0, np.inf)
     for _ in range(REFINEMENTS):
         steps = low[0] + (high[0] - low[0]) * FRACTIONS
         found = slopes(steps)
@@ -42,7 +43,8 @@ def bracket(goes_on: Callable[[float], bool], halvings: int) -> tuple[float, flo
 
     ``goes_on`` tells whether it still is one at a step.
     """
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for _ in range(halvings):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if goes_on(middle) else (low, middle)

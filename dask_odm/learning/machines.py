@@ -144,7 +144,8 @@ class Joined:
             self._paths = [Joined(self._pairs, self._joined) for _ in trained.path]
         for joined, each in zip(self._paths, trained.path, strict=True):
             joined.add(replace(each, path=()))
-        model, attributes = trained.model, trained.attributes
+        model = trained.model
+        attributes = trained.attributes
         if isinstance(model, KernelModel):
             self._support.add(attributes["support_"], model.support)
             self._seen = model.kernel, model.scaling

@@ -60,7 +60,8 @@ class Iterate(Generic[S]):
         cls, x: Array, Gx: Array, sums: Any, number: int = 0, whiten: Callable[[Array], Array] = lambda g: g
     ) -> Iterate[S]:
         """At ``x`` with ``sums``; ``whiten(g)`` has the squared norm ``gᵀ G⁻¹ g``."""
-        primal, gradient = 0.5 * float(x @ Gx) + sums.loss, Gx - sums.dual_image
+        primal = 0.5 * float(x @ Gx) + sums.loss
+        gradient = Gx - sums.dual_image
         white = whiten(gradient)
         gap = 0.5 * float(white @ white) / max(primal, np.finfo(float).tiny)
         return cls(x, Gx, primal, gap, gradient, sums, number)
@@ -97,13 +98,16 @@ class Newton(ABC, Generic[S]):
     """
 
     def __init__(self, tol: float, log: StepLog) -> None:
-        self.tol, self.log = tol, log
-        self.steps, self.passes = 0, 0
+        self.tol = tol
+        self.log = log
+        self.steps = 0
+        self.passes = 0
         self.stuck = False  # no digits are left to gain
 
     def take_up(self, history: list[Record], steps: int) -> None:
         """Go on where another run was lost; its last pass is done again."""
-        self.passes, self.steps = self.log.take_up(history)["passes"] - 1, steps
+        self.passes = self.log.take_up(history)["passes"] - 1
+        self.steps = steps
 
     def run(self, x: Array, max_iter: int, known: S | None = None) -> PrimalSolution[S]:
         """Minimise P from ``x`` by up to ``max_iter`` steps; ``known`` sums at ``x`` spare the first pass."""

@@ -35,7 +35,8 @@ class StepLog:
     """
 
     def __init__(self, on_step: OnStep, began: float | None = None) -> None:
-        self._on_step, self._told = on_step, 0
+        self._on_step = on_step
+        self._told = 0
         self.history: list[Record] = []
         self.began = time.perf_counter() if began is None else began
 

@@ -18,7 +18,9 @@ from dask_odm.typing import Array
 T = TypeVar("T")
 BLOCK = 512  # rows and columns that a thread takes at a time in `factor_in_place`
 WHOLE = 1024  # rows up to which `factored` leaves a matrix to LAPACK: threads gain nothing
-COLUMNS, ROWS = 128, 256  # of its blocks of a larger one
+# of its blocks of a larger one
+COLUMNS = 128
+ROWS = 256
 GROWTH = 100.0  # each ridge is so many times the one before
 
 
@@ -65,12 +67,14 @@ def factored(A: Array, threads: int = 1) -> bool:
     The upper half is left in disorder. Column by column of blocks, each the product of all before it, so that entries
     are written once; no bit depends on the number of ``threads``.
     """
-    n, single = len(A), A.dtype == np.float32
+    n = len(A)
+    single = A.dtype == np.float32
     potrf, trtri = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
     if n <= WHOLE:
         # the transpose is as Fortran has it: factored where it lies
         return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
-    inverse, sound = np.empty((0, 0)), True
+    inverse = np.empty((0, 0))
+    sound = True
 
     @np.errstate(over="ignore", invalid="ignore")  # of its thread, as for `finish`: what is not finite is not sound
     def update(start: int, k: int, end: int) -> None:

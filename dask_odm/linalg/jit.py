@@ -40,7 +40,8 @@ class Loop:
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         update_wrapper(self, function)
-        self._function, self._options = function, options
+        self._function = function
+        self._options = options
         self._made: Any = None
 
     def __call__(self, *arguments: Any) -> Any:

@@ -52,9 +52,13 @@ def conjugate_gradients(
     x : ndarray of shape (n,)
     products : int
     """
-    x, r = np.zeros_like(b), b.copy()
+    x = np.zeros_like(b)
+    r = b.copy()
     z = precondition(r)
-    p, rz, best, products = z, float(r @ z), 0.0, 0
+    p = z
+    rz = float(r @ z)
+    best = 0.0
+    products = 0
     enough = forcing * rz if forcing else 0.0
     while products < most and rz > enough and not (least is not None and float(r @ r) <= least):
         Ap = apply(p)
@@ -87,8 +91,10 @@ def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: 
     products : int
         At most so many.
     """
-    basis, images = np.empty((0, len(start))), np.empty((0, len(start)))
-    following, length = start, float(np.linalg.norm(start))
+    basis = np.empty((0, len(start)))
+    images = np.empty((0, len(start)))
+    following = start
+    length = float(np.linalg.norm(start))
     while len(basis) < min(products, len(start)):
         basis = np.vstack([basis, following / length])
         images = np.vstack([images, apply(basis[-1])])

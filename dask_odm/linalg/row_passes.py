@@ -136,7 +136,8 @@ class ThreadPasses:
     streamed = False
 
     def __init__(self, groups: Sequence[Sequence[RowBlock]], threads: int = 1) -> None:
-        self._groups, self._threads = groups, threads
+        self._groups = groups
+        self._threads = threads
         self._sizes = [sum(map(rows_of, group)) for group in groups]
         self._rows = sum(self._sizes)
 

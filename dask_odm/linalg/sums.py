@@ -13,9 +13,11 @@ def tree_sum(parts: Iterable[Any]) -> Any:
     """
     held: list[tuple[int, Any]] = []  # sums of 2**level parts, the level falling
     for part in parts:
-        level, total = 0, part
+        level = 0
+        total = part
         while held and held[-1][0] == level:
-            level, total = level + 1, held.pop()[1] + total
+            level = level + 1
+            total = held.pop()[1] + total
         held.append((level, total))
     ((_, total),) = held
     return total

@@ -86,7 +86,8 @@ def _fetch(builder: Any, pointer: Any) -> None:
     """Ask memory for what will be read soon; an address behind the last row does no harm."""
     from llvmlite import ir
 
-    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    byte = ir.IntType(8).as_pointer()
+    flag = ir.IntType(32)
     wanted = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
     fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], wanted)
     builder.call(fetch, [builder.bitcast(pointer, byte), flag(0), flag(3), flag(1)])  # to read, to keep, data
@@ -96,7 +97,8 @@ def _turned(builder: Any, tile: list[Any]) -> list[Any]:
     """Columns of a square tile of vectors, by interleaving those that are half a tile apart again and again."""
     from llvmlite import ir
 
-    n, half = len(tile), len(tile) // 2
+    n = len(tile)
+    half = len(tile) // 2
     low = [k for i in range(half) for k in (i, n + i)]
     masks = [ir.Constant(ir.VectorType(ir.IntType(32), n), order) for order in (low, [k + half for k in low])]
     for _ in range(n.bit_length() - 1):

@@ -34,12 +34,14 @@ class Woodbury:
 
     def __init__(self, features: Array, threads: int) -> None:
         n, r = features.shape
-        self.features, self._threads = features, threads
+        self.features = features
+        self._threads = threads
         self.inner, self.stiffness = np.eye(r), np.zeros(n)
 
     def go_on(self, inner: Array, stiffness: Array) -> None:
         """Take up the state of another one: ``inner`` (r, r), ``stiffness`` (n,)."""
-        self.inner, self.stiffness = inner, stiffness
+        self.inner = inner
+        self.stiffness = stiffness
 
     def follow(self, stiffness: Array) -> None:
         """Make ``stiffness`` (n,) the c of the inner matrix."""
@@ -84,7 +86,8 @@ class Woodbury:
 def gather_features(features: Array, index: Array, v: Array, out: Array) -> None:
     """``out += features[index].T @ v`` in float64."""
     for i in range(index.size):
-        row, x = features[index[i]], v[i]
+        row = features[index[i]]
+        x = v[i]
         for j in range(row.size):
             out[j] += x * row[j]
 
@@ -93,7 +96,8 @@ def gather_features(features: Array, index: Array, v: Array, out: Array) -> None
 def spread_features(features: Array, index: Array, c: Array, out: Array) -> None:
     """``out <- features[index] @ c`` in float64."""
     for i in range(index.size):
-        row, total = features[index[i]], 0.0
+        row = features[index[i]]
+        total = 0.0
         for j in range(row.size):
             total += c[j] * row[j]
         out[i] = total

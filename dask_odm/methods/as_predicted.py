@@ -96,11 +96,13 @@ def held_as_predicted(
     """
     if not math.isfinite(claim.primal):
         return trained
-    model, tol = trained.model, fit.solver.tol
+    model = trained.model
+    tol = fit.solver.tol
     rounding = _Rounding.of(model, claim, kernel, data, fit)
     if rounding.rise + rounding.square <= NEGLIGIBLE * claim.primal and _in_float64(model, data):
         return trained
-    solved, enough = claim, max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
+    solved = claim
+    enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
     half_norm = _half_norm(model, kernel) if claim.half_norm is None else claim.half_norm
     claim = replace(claim, bound=rounding.sound_bound(claim), half_norm=half_norm)
     found = _predicted(model, claim, data, fit)
@@ -108,7 +110,8 @@ def held_as_predicted(
         wide = replace(model, double_precision=True)
         again = _predicted(wide, claim, data, fit)
         if again.gap <= enough or again.primal < 0.5 * found.primal:
-            model, found = wide, again
+            model = wide
+            found = again
     trained = replace(trained, model=model, was_finite=math.isfinite(found.primal))
     return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
@@ -132,9 +135,11 @@ def weights_as_predicted(
 
 def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: TrainingData, fit: ODMFit) -> float:
     """How far rounding may move P: of sums in float64, and of scaled rows and scores in their own type."""
-    statistics, scaling = data.statistics(), features.scaling
+    statistics = data.statistics()
+    scaling = features.scaling
     shift = np.zeros(data.features) if scaling is None else scaling.shift
-    weights, unit = np.abs(model.weights[0]), 0.5 * float(np.finfo(data.raw_dtype).eps)
+    weights = np.abs(model.weights[0])
+    unit = 0.5 * float(np.finfo(data.raw_dtype).eps)
     far = np.maximum(np.abs(statistics.maximum - shift), np.abs(statistics.minimum - shift))
     moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
     moved += unit * (0.0 if scaling is None else float(weights @ far))
@@ -193,7 +198,9 @@ class _Rounding:
     @classmethod
     def of(cls, model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> _Rounding:
         a, own = _coefficients(model, kernel)
-        error, largest = SUM_ERROR * UNIT, math.inf  # how a user's kernel rounds is not known
+        # how a user's kernel rounds is not known
+        error = SUM_ERROR * UNIT
+        largest = math.inf
         if isinstance(kernel, RBF | Laplacian | Polynomial):
             error, largest = _error(kernel, _Reach.of(model.scaling, data.statistics()))
         whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
@@ -269,7 +276,8 @@ def _error(kernel: RBF | Laplacian | Polynomial, reach: _Reach) -> tuple[float, 
 def _half_norm(model: Any, kernel: Kernel) -> float:
     """½‖w‖² of a model that was just made, from kernel values in float64 among its support."""
     if isinstance(kernel, Precomputed):
-        a, used = model.weights[0], np.flatnonzero(model.weights[0])
+        a = model.weights[0]
+        used = np.flatnonzero(model.weights[0])
         scores = kernel.matrix[used] @ a + model.intercept[0]
         return 0.5 * float(a[used] @ scores)
     scores = replace(model, double_precision=True).machine_scores(support_of(model), CPU_COUNT)

@@ -21,7 +21,9 @@ from dask_odm.methods.svrg.solver import SVRGSettings
 from dask_odm.methods.tree.workers import TreeSettings
 from dask_odm.typing import Array
 
-LEAST_LAM, MOST_LAM = 1e-100, 1e100  # beyond them squares of losses and of dual variables leave float64
+# beyond them squares of losses and of dual variables leave float64
+LEAST_LAM = 1e-100
+MOST_LAM = 1e100
 
 
 @dataclass(frozen=True)

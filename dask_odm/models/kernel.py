@@ -112,7 +112,8 @@ class KernelModel:
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         """Scores of the machines for raw rows ``X`` (n, d), float64 (machines, n), before they are those of classes."""
-        n, dtype = X.shape[0], np.result_type(X.dtype, self.support.dtype)
+        n = X.shape[0]
+        dtype = np.result_type(X.dtype, self.support.dtype)
         values = np.empty((len(self.coefficients), n))
         values[:] = self.intercept[:, None]
         starts = range(0, n, TILE_ROWS)
@@ -184,7 +185,9 @@ class KernelModel:
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
         """The model of `arrays` and `description`; ValueError where they do not fit each other."""
-        support, coefficients, intercept = arrays["support_vectors"], arrays["coefficients"], arrays["intercept"]
+        support = arrays["support_vectors"]
+        coefficients = arrays["coefficients"]
+        intercept = arrays["intercept"]
         held = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
         require_finite_parts(held)  # support that is left on disk shows in the values, which are looked at
         KERNEL(description.get("kernel"), "its kernel")

@@ -66,7 +66,8 @@ class LinearModel:
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
         """The model of `arrays`; ValueError where they do not fit each other."""
-        weights, intercept = arrays["weights"], arrays["intercept"]
+        weights = arrays["weights"]
+        intercept = arrays["intercept"]
         if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
         require_finite_parts({"weights": weights, "intercept": intercept})

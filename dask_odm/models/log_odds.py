@@ -40,7 +40,9 @@ def fit_link(scores: Array, positive: Array, weight: Array) -> Array:
         Positive; weight 2 equals a repeated row. Those of a mean below 1 are taken as shares of so many rows.
     """
     stride = -(-len(scores) // MOST_ROWS)
-    scores, positive, weight = scores[::stride], positive[::stride], weight[::stride]
+    scores = scores[::stride]
+    positive = positive[::stride]
+    weight = weight[::stride]
     weight = weight * max(1.0, 1.0 / float(weight.mean()))
     unit = float(np.sqrt(np.average(scores**2, weights=weight))) or 1.0
     scores = scores / unit
@@ -70,7 +72,8 @@ def probabilities(scores: Array, link: Array) -> Array:
     if scores.ndim == 2:
         return _normalised(scores, link)
     odds = np.exp(-np.abs(log_odds(link, scores)))
-    winning, losing = np.maximum(1.0 / (1.0 + odds), ABOVE_HALF), odds / (1.0 + odds)
+    winning = np.maximum(1.0 / (1.0 + odds), ABOVE_HALF)
+    losing = odds / (1.0 + odds)
     return _by_class(scores, winning, losing)
 
 
@@ -88,7 +91,8 @@ def _normalised(scores: Array, link: Array) -> Array:
     far = np.exp(-np.abs(z))
     found: Array = np.where(z > 0, 1.0, far) / (1.0 + far)
     found /= np.maximum(found.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    rows, winner = np.arange(len(found)), scores.argmax(axis=1)
+    rows = np.arange(len(found))
+    winner = scores.argmax(axis=1)
     lost = found.argmax(axis=1) != winner  # to a class that rounding made equal
     found[rows[lost], winner[lost]] = np.nextafter(found[lost].max(axis=1), 1.0)
     return found
@@ -110,7 +114,8 @@ def is_link(points: Array) -> bool:
 def _knots(scores: Array, weight: Array) -> Array:
     """Where the line bends among the positive ones of ``scores``: ascending quantiles."""
     order = np.argsort(scores, kind="stable")[np.count_nonzero(scores <= 0) :]
-    above, sums = scores[order], np.cumsum(weight[order])
+    above = scores[order]
+    sums = np.cumsum(weight[order])
     pieces = min(PIECES, round(sums[-1]) // ROWS_PER_PIECE) if len(sums) else 0
     if pieces < 2:
         return np.empty(0)
@@ -120,7 +125,8 @@ def _knots(scores: Array, weight: Array) -> Array:
 
 def _lengths(scores: Array, knots: Array) -> Array:
     """How far each row goes along every line from zero to its score, (n, pieces): signed as the score is."""
-    low, high = np.concatenate([[-np.inf], knots]), np.concatenate([knots, [np.inf]])
+    low = np.concatenate([[-np.inf], knots])
+    high = np.concatenate([knots, [np.inf]])
     up = np.clip(scores[:, None], np.maximum(low, 0.0), np.maximum(high, 0.0)) - np.maximum(low, 0.0)
     down = np.clip(scores[:, None], np.minimum(low, 0.0), np.minimum(high, 0.0)) - np.minimum(high, 0.0)
     found: Array = up + down
@@ -129,7 +135,8 @@ def _lengths(scores: Array, knots: Array) -> Array:
 
 def _smoothed(positive: Array, weight: Array) -> Array:
     """Platt's targets: of n rows of a class, one more is taken to be wrong by half."""
-    above, below = float(weight[positive].sum()), float(weight[~positive].sum())
+    above = float(weight[positive].sum())
+    below = float(weight[~positive].sum())
     return np.where(positive, (above + 1.0) / (above + 2.0), 1.0 / (below + 2.0))
 
 
@@ -151,7 +158,8 @@ def _fitted_slopes(lengths: Array, target: Array, weight: Array) -> Array:
         inner = lengths[:, free]
         hessian = (inner * (shares * p * (1.0 - p))[:, None]).T @ inner
         hessian.flat[:: len(hessian) + 1] += ENOUGH
-        step, length = np.zeros(len(slopes)), 1.0
+        step = np.zeros(len(slopes))
+        length = 1.0
         step[free] = -np.linalg.solve(hessian, gradient[free])
         while length > ENOUGH:
             after = np.maximum(slopes + length * step, LEAST_SLOPE)
@@ -161,5 +169,6 @@ def _fitted_slopes(lengths: Array, target: Array, weight: Array) -> Array:
             length *= 0.5
         else:
             break
-        slopes, now = after, then
+        slopes = after
+        now = then
     return slopes

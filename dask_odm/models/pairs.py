@@ -28,7 +28,8 @@ def pair_count(classes: int) -> int:
 
 def class_scores(scores: Array, classes: int) -> Array:
     """Scores of the classes (classes, n), float64, of machines' ``scores`` (machines, n)."""
-    votes, total = np.zeros((classes, scores.shape[1])), np.zeros((classes, scores.shape[1]))
+    votes = np.zeros((classes, scores.shape[1]))
+    total = np.zeros((classes, scores.shape[1]))
     for score, (negative, positive) in zip(scores, combinations(range(classes), 2), strict=True):
         won = score > 0
         votes[positive] += won
@@ -55,7 +56,8 @@ def log_coupled(scores: Array, link: Array, classes: int) -> Array:
 
 def _coupled(z: Array, classes: int) -> Array:
     """As `coupled`, from log-odds: ``Q p + b = 0`` and ``Σ p = 1``, with Q_ii = Σ_j r_ji² and Q_ij = −r_ji r_ij."""
-    n, tiny = len(z), np.finfo(np.float64).tiny
+    n = len(z)
+    tiny = np.finfo(np.float64).tiny
     shares = np.zeros((n, classes, classes))  # r_ij at i, j
     low, high = np.triu_indices(classes, 1)  # in the machines' order
     shares[:, high, low] = 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))

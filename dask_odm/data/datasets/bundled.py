@@ -64,7 +64,8 @@ def load_bundled(
     names = [each.item() for each in np.asarray(data.target_names)]
     kept = _two_classes(name, names, classes or tuple(names[i] for i in pair or (0, 1)))
     rows = np.isin(data.target, kept)
-    X, codes = np.ascontiguousarray(data.data[rows], dtype=dtype), data.target[rows].astype(np.int64)
+    X = np.ascontiguousarray(data.data[rows], dtype=dtype)
+    codes = data.target[rows].astype(np.int64)
     if store is None:
         return X, np.array(names)[codes]
     with StoreWriter(store, dtype=dtype, overwrite=overwrite) as writer:

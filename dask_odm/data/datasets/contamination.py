@@ -155,7 +155,8 @@ class _Lies:
         if not 0.0 <= positive[0] <= positive[1] <= 1.0:
             raise InputError(f"positive must be two shares of rows in ascending order. Got {positive!r}.")
         chosen = np.random.default_rng(random_state).permutation(len(names))[: flipped + random]
-        self.bad, self._seed = names[np.sort(chosen)], random_state
+        self.bad = names[np.sort(chosen)]
+        self._seed = random_state
         self._flips = np.isin(np.arange(len(names)), chosen[:flipped])
         self._share = np.full(len(names), np.nan)
         self._share[chosen[flipped:]] = np.linspace(*positive, random)

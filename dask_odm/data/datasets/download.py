@@ -118,7 +118,9 @@ def _check_kept(url: str, path: str, expected: str) -> None:
 
 
 def _fetch(url: str, path: str, expected: str, patience: Patience) -> None:
-    part, failures, wait = f"{path}.part", 0, patience.wait
+    part = f"{path}.part"
+    failures = 0
+    wait = patience.wait
     while True:
         before = _size(part)
         try:

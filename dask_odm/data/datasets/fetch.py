@@ -135,7 +135,8 @@ def fetch_libsvm(
         raise InputError(f"{', '.join(options)}: only with store=.")
     known = LIBSVM_SETS.get(name)
     files = _files(name, known, part, custom=url is not None)
-    folder, base = os.path.join(_cache(cache), "libsvm"), (url or LIBSVM_URL).rstrip("/")
+    folder = os.path.join(_cache(cache), "libsvm")
+    base = (url or LIBSVM_URL).rstrip("/")
     patience = Patience(timeout, retries, wait)
     digests = sha256 or {}
     paths = tuple(

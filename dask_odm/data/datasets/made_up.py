@@ -56,7 +56,8 @@ class RowGenerator(ABC):
 
     def blocks(self, rows: int, start: int = 0) -> Iterator[Rows]:
         """Yield rows ``start`` to ``start + rows`` of the sequence, a chunk or less at a time."""
-        stop, size = start + rows, self.chunk_rows
+        stop = start + rows
+        size = self.chunk_rows
         for number in range(start // size, -(-stop // size)):
             part = slice(max(start - number * size, 0), min(stop - number * size, size))
             X, codes = self.chunk(number)
@@ -64,7 +65,8 @@ class RowGenerator(ABC):
 
     def arrays(self, rows: int, start: int = 0, dtype: str = "float32") -> tuple[NDArray[Any], NDArray[Any]]:
         """Return rows (rows, d) and their labels (rows,)."""
-        X, codes = np.empty((rows, self.features), dtype=dtype), np.empty(rows, dtype=np.int64)
+        X = np.empty((rows, self.features), dtype=dtype)
+        codes = np.empty(rows, dtype=np.int64)
         at = 0
         for part, part_codes in self.blocks(rows, start):
             X[at : at + len(part)], codes[at : at + len(part)] = part, part_codes
@@ -148,7 +150,8 @@ class Gaussians(RowGenerator):
     @property
     def bayes_accuracy(self) -> float:
         """Accuracy of the best classifier, which decides by ``⟨w, x⟩ + log(p/(1−p))/(2·distance)``."""
-        p, cdf = self.positive, NormalDist().cdf
+        p = self.positive
+        cdf = NormalDist().cdf
         shift = math.log(p / (1 - p)) / (2 * self.distance)
         return p * cdf(self.distance + shift) + (1 - p) * cdf(self.distance - shift)
 

@@ -33,7 +33,8 @@ class ArrowTable:
     """A record batch."""
 
     def __init__(self, batch: Any) -> None:
-        self._batch, self.rows = batch, batch.num_rows
+        self._batch = batch
+        self.rows = batch.num_rows
 
     def kind(self, column: int) -> tuple[str, str]:
         """See `Table`."""
@@ -96,11 +97,13 @@ class ArrowFiles(TableSource):
             found = self._read(path, rows)
             if next(found) != self._names:
                 raise InputError(f"{path}: the columns are not those of {self._paths[0]}.")
-            first, position = 0, begin
+            first = 0
+            position = begin
             for batch, share in found:
                 following = begin + int((end - begin) * share)
                 yield Batch(ArrowTable(batch), partial(_row, path, first), position, following)
-                first, position = first + batch.num_rows, following
+                first = first + batch.num_rows
+                position = following
 
 
 def arrow_source(
@@ -120,7 +123,8 @@ def arrow_source(
     import pyarrow
 
     reader = pyarrow.RecordBatchReader.from_stream(source)
-    where, names = f"the {type(source).__name__}", list(reader.schema.names)
+    where = f"the {type(source).__name__}"
+    names = list(reader.schema.names)
     beside = not isinstance(weight, str | int | None)
     columns = choose_columns(
         where, names, len(names), False if y is not None else label, None if beside else weight
@@ -134,13 +138,16 @@ def arrow_source(
 
 
 def _stream(where: str, reader: Any, y: Any, weight: Any) -> Iterator[Batch]:
-    first, position = 0, 0
+    first = 0
+    position = 0
     with _explained(where):
         for batch in reader:
-            rows, following = slice(first, first + batch.num_rows), position + batch.nbytes
+            rows = slice(first, first + batch.num_rows)
+            following = position + batch.nbytes
             beside = [None if each is None else each[rows] for each in (y, weight)]
             yield Batch(ArrowTable(batch), partial(_row, where, first), position, following, *beside)
-            first, position = rows.stop, following
+            first = rows.stop
+            position = following
     for what, column in (("y", y), ("weight", weight)):
         if column is not None and len(column) != first:
             raise InputError(f"{where}: {what} has {len(column)} rows where X has {first}.")
@@ -156,7 +163,8 @@ def _parquet_batches(path: str, rows: int) -> Iterator[Any]:
         parquet.ParquetFile(source, pre_buffer=False, buffer_size=_PARTS if is_address(path) else _PAGES) as file,
     ):
         yield list(file.schema_arrow.names)
-        done, total = 0, max(1, file.metadata.num_rows)
+        done = 0
+        total = max(1, file.metadata.num_rows)
         for batch in file.iter_batches(batch_size=rows, use_threads=False):
             done += batch.num_rows
             yield batch, done / total

@@ -78,7 +78,9 @@ class CsvSource(Source):
         block_bytes: int = BLOCK_BYTES,
         allow_large: bool = False,
     ) -> None:
-        self._paths, self._dtype, self._block_bytes = tuple(paths), dtype, block_bytes
+        self._paths = tuple(paths)
+        self._dtype = dtype
+        self._block_bytes = block_bytes
         self._allow_large = allow_large
         self._sizes = [file_size(path) for path in self._paths]
         self.size = sum(self._sizes)

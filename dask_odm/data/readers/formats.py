@@ -69,7 +69,8 @@ def open_source(
     if block_bytes < 1:
         raise InputError(f"block_bytes must be positive. Got {block_bytes} instead.")
     common: dict[str, Any] = {"n_features": n_features, "dtype": dtype, "block_bytes": block_bytes}
-    held, dropped = _held(source), (drop,) if isinstance(drop, str | int) else tuple(drop)
+    held = _held(source)
+    dropped = (drop,) if isinstance(drop, str | int) else tuple(drop)
     if held is not None:
         for name, given in (("format", format), ("header", header), ("drop", dropped or None)):
             if given is not None:

@@ -39,7 +39,8 @@ class LabelEncoder:
     def __init__(self, *, text: bool, target: str = "classes") -> None:
         if target not in TARGETS:
             raise InputError(f"target must be one of {', '.join(map(repr, TARGETS))}. Got {target!r} instead.")
-        self._text, self._auto = text, target == "auto"
+        self._text = text
+        self._auto = target == "auto"
         self.is_real = target == "real"
         self._codes: dict[Any, int] = {}
         self._numbers: list[float] = []

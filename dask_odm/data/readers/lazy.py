@@ -32,7 +32,8 @@ class ArrayTable:
     """Rows of an array in memory, dense, masked or sparse."""
 
     def __init__(self, array: Any) -> None:
-        self._array, self.rows = array, array.shape[0]
+        self._array = array
+        self.rows = array.shape[0]
 
     def kind(self, column: int) -> tuple[str, str]:
         """See `Table`."""
@@ -71,7 +72,8 @@ def lazy_source(
     where = options.pop("where", "the dask array" if _is_array(X) else "the dask DataFrame")
     beside = not isinstance(weight, str | int | None)
     y = None if label is False else y
-    wanted, at_weight = (False if y is not None else label), (None if beside else weight)
+    wanted = False if y is not None else label
+    at_weight = None if beside else weight
     if _is_array(X):
         _check_shape(where, X)
         columns = choose_columns(where, None, X.shape[1], wanted, at_weight, guess=False)
@@ -171,8 +173,10 @@ def _batches(where: str, X: Any, extras: tuple[Any, Any]) -> Iterator[Batch]:
     for part in zip(*parts, strict=True):
         rows, y, weight = compute(*part)
         table = ArrayTable(rows) if array else PandasTable(rows)
-        labels, weights = None if y is None else label_values(y), None if weight is None else beside_rows(weight)
-        begin, position = position, position + _nbytes(rows)
+        labels = None if y is None else label_values(y)
+        weights = None if weight is None else beside_rows(weight)
+        begin = position
+        position = position + _nbytes(rows)
         yield Batch(table, partial(_row, where, first), begin, position, labels, weights)
         first += table.rows
 

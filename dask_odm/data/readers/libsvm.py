@@ -66,7 +66,10 @@ class LibsvmSource(Source):
         block_bytes: int = BLOCK_BYTES,
         allow_large: bool = False,
     ) -> None:
-        self._paths, self._label, self._dtype, self._block_bytes = tuple(paths), label, dtype, block_bytes
+        self._paths = tuple(paths)
+        self._label = label
+        self._dtype = dtype
+        self._block_bytes = block_bytes
         self._allow_large = allow_large
         self._sizes = [file_size(path) for path in self._paths]
         self.size = sum(self._sizes)
@@ -98,13 +101,18 @@ class LibsvmSource(Source):
 
     def _scan(self) -> int:
         """Return the largest index of all files."""
-        largest, rows, nbytes, where = 0, 0, 0, ""
+        largest = 0
+        rows = 0
+        nbytes = 0
+        where = ""
         report(Progress("scan", 0, self.size, "bytes"))
         for path, text, before in self._text():
             index, number, filled = _largest_index(path, text)
             if index > largest:
-                largest, where = index, f"{path}, line {number}"
-            rows, nbytes = rows + filled, nbytes + len(text.data)
+                largest = index
+                where = f"{path}, line {number}"
+            rows = rows + filled
+            nbytes = nbytes + len(text.data)
             report(Progress("scan", before + text.position, self.size, "bytes"))
         if largest == 0:
             raise InputError(f"{self.description}: no index:value pair in any line; give n_features if that is right.")
@@ -174,7 +182,9 @@ def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
 
     Indices ascend, which the reading pass will check.
     """
-    largest, where, rows = 0, text.first_line, 0
+    largest = 0
+    where = text.first_line
+    rows = 0
     for number, line in text.lines():
         if b"#" in line:
             line = line.partition(b"#")[0]
@@ -191,7 +201,8 @@ def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
                 f"{path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
             )
         if index > largest:
-            largest, where = index, number
+            largest = index
+            where = number
     return largest, where, rows
 
 

@@ -18,7 +18,9 @@ from dask_odm.data.storage.object_files import open_source, source_size
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
-LARGE_BYTES, LARGE_TIMES = 1 << 28, 200  # what is made of text is refused beyond both, unless it is asked for
+# what is made of text is refused beyond both, unless it is asked for
+LARGE_BYTES = 1 << 28
+LARGE_TIMES = 200
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\x00", "xz"))
 _COMPRESSED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
@@ -63,7 +65,10 @@ class PipedText(str):
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
         """Make the name, which knows its stream."""
         piped = super().__new__(cls, name)
-        piped._raw, piped._text, piped._head, piped._begun = _Pipe(stream), None, b"", False
+        piped._raw = _Pipe(stream)
+        piped._text = None
+        piped._head = b""
+        piped._begun = False
         return piped
 
     _raw: _Pipe
@@ -82,15 +87,21 @@ class PipedText(str):
 
     def _first_lines(self) -> Iterator[bytes]:
         """Read up to the end of the first line that is not blank."""
-        size, ended, filled = 0, False, False
+        size = 0
+        ended = False
+        filled = False
         while not ended and size <= MAX_LINE_BYTES and (data := self._text.read(self._LOOK)):
             yield data
             rest = data if filled else data.lstrip()
-            size, ended, filled = size + len(data), b"\n" in rest, filled or bool(rest)
+            size = size + len(data)
+            ended = b"\n" in rest
+            filled = filled or bool(rest)
 
     def open(self) -> tuple[IO[bytes], IO[bytes]]:
         """Return the stream of text from its beginning, and the pipe; once."""
-        head, self._begun, self._head = self.look(), True, b""
+        head = self.look()
+        self._begun = True
+        self._head = b""
         return cast(IO[bytes], _Pipe(self._text, head)), cast(IO[bytes], self._raw)
 
 
@@ -98,7 +109,9 @@ class _Pipe:
     """What was read of a stream already, and the rest of it."""
 
     def __init__(self, stream: Any, head: bytes = b"") -> None:
-        self._stream, self._head, self._read = stream, head, 0
+        self._stream = stream
+        self._head = head
+        self._read = 0
 
     def read(self, size: int = -1) -> bytes:
         head = self._head if size < 0 else self._head[:size]
@@ -192,14 +205,18 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
         No such file, a damaged compressed file, UTF-16 text, a line of more than 256 MiB, or, unless ``allow_large``,
         a compressed file that holds far more than any text that was compressed.
     """
-    line, rest, begun, unpacked = 1, bytearray(), False, 0
+    line = 1
+    rest = bytearray()
+    begun = False
+    unpacked = 0
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     with open_text(path) as (stream, file):
         while data := stream.read(max(block_bytes, len(_BOM))):
             unpacked += len(data)
             if not allow_large:
                 _check_unpacked(path, unpacked, file.tell(), size)
-            data, begun = data if begun else _without_mark(path, data), True
+            data = data if begun else _without_mark(path, data)
+            begun = True
             cut = data.rfind(b"\n") + 1
             if cut == 0:
                 rest += data  # a bytearray, for which this takes no copy of what is there

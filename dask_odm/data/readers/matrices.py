@@ -13,7 +13,9 @@ class MatrixRows:
     """A sparse matrix or array whose rows are taken in order, as arrays; of a format other than CSR a copy is held."""
 
     def __init__(self, matrix: Any) -> None:
-        self._matrix, self.shape, self.dtype = matrix.tocsr(), matrix.shape, matrix.dtype
+        self._matrix = matrix.tocsr()
+        self.shape = matrix.shape
+        self.dtype = matrix.dtype
 
     def take(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Return rows, shape (stop − start, d)."""

@@ -57,7 +57,8 @@ class CompleteRows:
     """
 
     def __init__(self, source: Source, *, drop: bool = False) -> None:
-        self._source, self._drop = source, drop
+        self._source = source
+        self._drop = drop
         self.dropped = 0
         self._first: str | None = None
         self._counts = np.zeros(source.n_features, dtype=np.int64)
@@ -96,7 +97,8 @@ class CompleteRows:
         self._weights += int(missing.weight.sum())
 
     def _complaint(self) -> str:
-        where, first = self._source.description, self._first or ""
+        where = self._source.description
+        first = self._first or ""
         label = self._source.label_name
         columns = [("the weight", self._weights), (f"the label, {label}" if label else "the label", self._labels)]
         order = np.argsort(-self._counts, kind="stable")[: max(1, np.count_nonzero(self._counts))]

@@ -61,7 +61,9 @@ class _Held:
     """An array in memory, perhaps masked."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
-        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype
 
     def take(self, start: int, stop: int) -> npt.NDArray[Any]:
         return dense(self._array[start:stop])
@@ -73,7 +75,8 @@ class _Mapped:
     def __init__(self, path: str) -> None:
         self._path = path
         array = self._map()
-        self.shape, self.dtype = array.shape, array.dtype
+        self.shape = array.shape
+        self.dtype = array.dtype
 
     def take(self, start: int, stop: int) -> npt.NDArray[Any]:
         return np.array(self._map()[start:stop])
@@ -89,7 +92,9 @@ class _Member:
     """An array of a ``.npz`` archive, decompressed as it is read."""
 
     def __init__(self, path: str, archive: zipfile.ZipFile, name: str) -> None:
-        self._what, self._archive, self._name = f"{path}, array '{name}'", archive, name
+        self._what = f"{path}, array '{name}'"
+        self._archive = archive
+        self._name = name
         with self._open() as stream:
             self.shape, fortran, self.dtype = self._header(stream)
         if self.dtype.hasobject:
@@ -179,7 +184,9 @@ class NumpySource(Source):
     """Rows of arrays; make one with `from_arrays` or `from_files`."""
 
     def __init__(self, parts: Sequence[_Part], n_features: int | None, dtype: str, block_bytes: int) -> None:
-        self._parts, self._dtype, self._block_bytes = list(parts), dtype, block_bytes
+        self._parts = list(parts)
+        self._dtype = dtype
+        self._block_bytes = block_bytes
         for part in parts:
             _check_part(part)
         self.n_features = len(_feature_columns(parts[0]))
@@ -250,7 +257,8 @@ class NumpySource(Source):
             step = block_rows(part.X.shape[1], "float64", self._block_bytes)
             for start in range(0, part.X.shape[0], step):
                 stop = min(start + step, part.X.shape[0])
-                values, place = part.X.take(start, stop), partial(part.place, start)
+                values = part.X.take(start, stop)
+                place = partial(part.place, start)
                 numbers = values if whole else values[:, columns]
                 X = narrow(numbers, self._dtype)
                 check_finite(X, numbers, place)
@@ -279,7 +287,8 @@ def _feature_columns(part: _Part) -> list[int]:
 
 def _check_part(part: _Part) -> None:
     """Raise InputError where shapes or types cannot be those of rows."""
-    shape, kind = part.X.shape, part.X.dtype.kind
+    shape = part.X.shape
+    kind = part.X.dtype.kind
     if len(shape) != 2 or shape[1] == 0:
         raise InputError(f"{part.name}: rows must have two dimensions and a feature. Got shape {shape} instead.")
     if kind not in "iuf":

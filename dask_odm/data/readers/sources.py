@@ -112,7 +112,8 @@ def check_count(where: str, found: int, n_features: int | None) -> None:
 
 def describe(paths: Sequence[str]) -> str:
     """Name files in messages and in the store: all of a few, or the first of many and how many more."""
-    shown, more = paths[:_SHOWN_PATHS], len(paths) - _SHOWN_PATHS
+    shown = paths[:_SHOWN_PATHS]
+    more = len(paths) - _SHOWN_PATHS
     return ", ".join(shown) if more <= 0 else f"{', '.join(shown)} and {more} more file{'s' if more > 1 else ''}"
 
 

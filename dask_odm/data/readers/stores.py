@@ -25,10 +25,13 @@ class StoreSource(Source):
     def __init__(
         self, store: Store, *, label: bool = True, n_features: int | None = None, dtype: str, block_bytes: int
     ) -> None:
-        self._store, self._dtype, self._block_bytes = store, dtype, block_bytes
+        self._store = store
+        self._dtype = dtype
+        self._block_bytes = block_bytes
         self._label = label and store.has_y
         self.description = f"store '{store.path}'"
-        self.n_features, self.feature_names = store.features, store.feature_names
+        self.n_features = store.features
+        self.feature_names = store.feature_names
         self.label_name = "y" if self._label else None
         self.y_kind = store.y_kind if self._label else None
         self.size = store.rows * store.features * store.dtype.itemsize
@@ -41,7 +44,8 @@ class StoreSource(Source):
         for chunk in self._store.blocks():
             labels = self._store.labels(chunk.y) if self._label and chunk.y is not None else None
             for start in range(0, len(chunk.X), step):
-                rows, first = slice(start, start + step), chunk.first + start
+                rows = slice(start, start + step)
+                first = chunk.first + start
                 place = partial(_row, self.description, first)
                 X = narrow(chunk.X[rows], self._dtype)
                 check_finite(X, chunk.X[rows], place, self.feature_names)

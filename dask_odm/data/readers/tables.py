@@ -95,11 +95,16 @@ class TableSource(Source):
         dtype: str = "float32",
         block_bytes: int,
     ) -> None:
-        self.description, self.size = description, size
-        self._columns, self._batches, self._dtype, self._block_bytes = columns, batches, dtype, block_bytes
+        self.description = description
+        self.size = size
+        self._columns = columns
+        self._batches = batches
+        self._dtype = dtype
+        self._block_bytes = block_bytes
         self.n_features = len(columns.features)
         self.feature_names = columns.feature_names
-        self.label_name, self.label_is_guessed = columns.label_name or label_name, columns.guessed
+        self.label_name = columns.label_name or label_name
+        self.label_is_guessed = columns.guessed
         check_count(description, self.n_features, n_features)
 
     def blocks(self) -> Iterator[SourceBlock]:
@@ -130,7 +135,8 @@ class TableSource(Source):
         return self.description if batch.table.rows == 0 else batch.place(0).rpartition(", ")[0]
 
     def _cut(self, batch: Batch) -> Iterator[SourceBlock]:
-        table, features = batch.table, self._columns.features
+        table = batch.table
+        features = self._columns.features
         step = block_rows(len(features), "float64", self._block_bytes)
         for start in range(0, table.rows, step):
             stop = min(start + step, table.rows)
@@ -146,7 +152,8 @@ class TableSource(Source):
 
     def _check(self, batch: Batch) -> None:
         """Raise InputError where a batch is not rows of numbers."""
-        columns, table = self._columns, batch.table
+        columns = self._columns
+        table = batch.table
         wanted = columns.features + ([] if columns.weight is None else [columns.weight])
         kinds = [(columns.name(i), *table.kind(i)) for i in wanted]
         where = self._where(batch)
@@ -193,7 +200,8 @@ class PandasSource(TableSource):
     def __init__(
         self, frame: Any, y: Any = None, weight: Any = None, *, label: str | int | bool | None = None, **options: Any
     ) -> None:
-        where, rows = "the DataFrame", len(frame)
+        where = "the DataFrame"
+        rows = len(frame)
         beside = not isinstance(weight, str | int | None)
         columns = choose_columns(
             where, list(frame.columns), frame.shape[1], False if y is not None else label, None if beside else weight
@@ -270,7 +278,8 @@ def _hint(kind: str, columns: list[str]) -> str:
 def label_values(y: Any) -> npt.NDArray[Any]:
     """Return labels of any array-like as an array of shape (rows,), what is missing as None, NaN or NA."""
     if np.ma.is_masked(y):
-        mask, y = np.ma.getmaskarray(y), np.array(y.data, dtype=object)
+        mask = np.ma.getmaskarray(y)
+        y = np.array(y.data, dtype=object)
         y[mask] = None
     dtype = getattr(y, "dtype", None)
     if hasattr(y, "to_numpy") and dtype is not None and not isinstance(dtype, np.dtype):

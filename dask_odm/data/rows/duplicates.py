@@ -13,7 +13,8 @@ _CACHED = 1 << 15  # words that are hashed at a time
 
 def _hash_rows(words: Array, odd: Array, out: Array) -> None:
     """Add to ``out`` (n,) a hash of every row of ``words`` (n, d), modulo 2**64: every word is mixed by its column."""
-    columns, step = np.arange(words.shape[1], dtype=np.uint64), max(1, _CACHED // max(1, words.shape[1]))
+    columns = np.arange(words.shape[1], dtype=np.uint64)
+    step = max(1, _CACHED // max(1, words.shape[1]))
     for start in range(0, len(words), step):
         mixed = words[start : start + step] + columns
         mixed *= odd
@@ -40,7 +41,8 @@ def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64
     order = np.argsort(first)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    first, of = first[order], place[of]
+    first = first[order]
+    of = place[of]
     again = np.flatnonzero(first[of] != np.arange(len(y)))
     steps = (again[i : i + _ROWS] for i in range(0, len(again), _ROWS))
     if not all((words[first[of[i]]] == words[i]).all() and (y[first[of[i]]] == y[i]).all() for i in steps):

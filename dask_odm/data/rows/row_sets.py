@@ -99,7 +99,8 @@ def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
     for rows in sets:
         if rows.span is None or end not in (None, rows.span[0]):
             return None
-        first, end = rows.span[0] if first is None else first, rows.span[1]
+        first = rows.span[0] if first is None else first
+        end = rows.span[1]
     return None if first is None or end is None else (first, end)
 
 
@@ -188,7 +189,8 @@ class JoinedRows:
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
         for part, first in zip(self.parts, self._starts.tolist(), strict=False):
-            a, b = max(start, first), min(stop, first + part.n)
+            a = max(start, first)
+            b = min(stop, first + part.n)
             if a < b:
                 out[a - start : b - start] = part.read(a - first, b - first)
         return out

@@ -35,7 +35,8 @@ def expect_many() -> None:
 def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None:
     """Without the two float64 copies that NumPy would make, and several times as fast."""
     for i in range(X.shape[0]):
-        row, scaled = X[i], out[i]
+        row = X[i]
+        scaled = out[i]
         for j in range(row.size):
             scaled[j] = (row[j] - shift[j]) * factor[j]
 
@@ -61,7 +62,8 @@ class Scaling:
         a kernel of distances does not mind, and loses fewer digits.
         """
         d = len(statistics.mean)
-        shift, factor = np.zeros(d), np.ones(d)
+        shift = np.zeros(d)
+        factor = np.ones(d)
         if method is not None:
             width = statistics.maximum - statistics.minimum if method == "minmax" else np.sqrt(statistics.variance)
             constant = statistics.maximum == statistics.minimum
@@ -89,7 +91,8 @@ class Scaling:
         A kernel of distances does not mind, and most entries of an image are 0 then. A sample of rows ``X`` (n, d)
         tells.
         """
-        some, shift = X[:: max(1, len(X) // SAMPLE)], self.shift.copy()
+        some = X[:: max(1, len(X) // SAMPLE)]
+        shift = self.shift.copy()
         for value in (statistics.minimum, statistics.maximum):
             often = 2 * np.count_nonzero(some == value, axis=0) > len(some)
             shift[often] = value[often]

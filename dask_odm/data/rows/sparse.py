@@ -56,7 +56,8 @@ def sparse_statistics(X: csr_array, weight: Array) -> Statistics:
         Positive.
     """
     n, d = X.shape
-    values, columns = X.data.astype(np.float64), X.indices
+    values = X.data.astype(np.float64)
+    columns = X.indices
     weights = np.repeat(weight, np.diff(X.indptr))
     total = float(weight.sum())
     present = np.bincount(columns, weights, minlength=d)
@@ -64,7 +65,8 @@ def sparse_statistics(X: csr_array, weight: Array) -> Statistics:
     squares = np.bincount(columns, weights * (values - mean[columns]) ** 2, minlength=d).astype(np.float64)
     squares += np.maximum(total - present, 0.0) * mean**2
     full = np.bincount(columns, minlength=d) == n
-    low, high = np.where(full, np.inf, 0.0), np.where(full, -np.inf, 0.0)
+    low = np.where(full, np.inf, 0.0)
+    high = np.where(full, -np.inf, 0.0)
     np.minimum.at(low, columns, values)
     np.maximum.at(high, columns, values)
     return Statistics(low, high, np.clip(mean, low, high), np.where(low == high, 0.0, squares / total))

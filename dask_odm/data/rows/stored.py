@@ -89,7 +89,8 @@ class StoredPartitions:
         """Layout of ``X``, ``y``, ``weight`` or ``row``."""
         total = len(self.counts) * self.chunks_each * self.chunk_rows
         if name == "X":
-            shape, chunks = (total, self.features), (self.chunk_rows, self.features)
+            shape = (total, self.features)
+            chunks = (self.chunk_rows, self.features)
             return ArrayLayout("X", shape, chunks, self.type_name, ("sample", "feature"))
         dtype = self.y_type if name == "y" else _COLUMNS[name]
         return ArrayLayout(name, (total,), (self.chunk_rows,), dtype, ("sample",))
@@ -162,7 +163,8 @@ class StoredRows:
         return self.partitions.dtype
 
     def _chunk(self, piece: int) -> Array:
-        local, layout = self._local, self.partitions.array("X")
+        local = self._local
+        layout = self.partitions.array("X")
         if not hasattr(local, "piece"):
             # buffers that serve every chunk: freshly mapped memory is slow, and the allocator would hold on to it
             local.raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
@@ -253,7 +255,9 @@ def scatter(
     partition, place = assign(groups[kept], before)
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
     order = np.argsort(target, kind="stable")
-    rows, place, target = kept[order], place[order] % partitions.chunk_rows, target[order]
+    rows = kept[order]
+    place = place[order] % partitions.chunk_rows
+    target = target[order]
     columns = {"X": block.X, "y": y, "weight": weight, "row": block.first + np.arange(len(y))}
     starts = np.flatnonzero(np.diff(target, prepend=-1))
     sums = np.zeros(len(partitions.counts), np.uint32)

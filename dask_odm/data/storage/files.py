@@ -146,7 +146,8 @@ def _allocated(descriptor: int, size: int) -> bool:
 
 def _write_zeros(descriptor: int, size: int) -> None:
     """Fill a file with zeros from its end up to ``size``."""
-    at, zeros = os.lseek(descriptor, 0, os.SEEK_END), bytes(1 << 20)
+    at = os.lseek(descriptor, 0, os.SEEK_END)
+    zeros = bytes(1 << 20)
     while at < size:
         at += os.write(descriptor, zeros[: size - at])
 

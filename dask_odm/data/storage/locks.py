@@ -104,7 +104,8 @@ def take_lock(path: str) -> FileLock | None:
         The file cannot be made.
     """
     while True:
-        descriptor, ours = os.open(path, _FLAGS | os.O_CREAT, 0o600), False
+        descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+        ours = False
         try:
             locked = _locked(descriptor)
             holder = None if locked else Holder.of(descriptor)
@@ -145,7 +146,8 @@ def take_abandoned(path: str, *, empty: bool = False) -> FileLock | None:
 
 
 def _is_abandoned(descriptor: int, empty: bool) -> bool:
-    holder, locked = Holder.of(descriptor), _locked(descriptor)
+    holder = Holder.of(descriptor)
+    locked = _locked(descriptor)
     if locked is False:
         return False
     if holder is None:

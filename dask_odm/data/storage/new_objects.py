@@ -22,7 +22,9 @@ from dask_odm.errors import InputError, ObjectStoreError, StoreError
 
 logger = logging.getLogger("dask_odm")
 KEPT = timedelta(days=1)  # for which what nobody names is kept: it may be being written
-TRIES, PAUSE = 4, 0.2  # of the put that makes a generation current, and seconds before the second, then twice as many
+# of the put that makes a generation current, and seconds before the second, then twice as many
+TRIES = 4
+PAUSE = 0.2
 _CLAIMED: dict[str, Current | None] = {}  # what a fit of this process left at an address, which only it is to replace
 
 
@@ -87,7 +89,8 @@ class NewObjects(ObjectStorage):
 
     def _look(self, overwrite: bool) -> tuple[bool, Current | None]:
         """Whether something is at the address, and what is current; InputError where it may not be replaced."""
-        there, where = self.target.exists(), self.target.location
+        there = self.target.exists()
+        where = self.target.location
         if there and not overwrite:
             raise InputError(f"'{where}' exists; pass overwrite=True (--overwrite) to replace it.")
         current = self.target.current() if there else None

@@ -18,7 +18,9 @@ from typing import Any
 from dask_odm.errors import DaskODMError, InputError, ObjectStoreError
 
 PATIENCE = "60s"  # for which a request is tried, ``dask_odm.object-store-patience`` of Dask's configuration
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries: they grow from one to the other
+# seconds between tries: they grow from one to the other
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
 _STATUS = re.compile(r"status(?: code)?: (\d{3})(?: ([A-Z][A-Za-z ]{2,40}[a-z]))?")
 _CODE = re.compile(r"<Code>([A-Za-z]{2,60})</Code>")
@@ -108,7 +110,8 @@ def _error(location: str, doing: str, found: Exception) -> ObjectStoreError:
     """The one error of an object store that does not do as it is asked."""
     scheme, rest = location.split("://", 1)
     text = str(found).replace(f"/{rest.partition('/')[2] or rest}", "/")  # whatever words the key has
-    status, code = _STATUS.search(text), _CODE.search(text)
+    status = _STATUS.search(text)
+    code = _CODE.search(text)
     answer = ""
     if status is not None:
         answer = " ".join(filter(None, (status[1], status[2], f"({code[1]})" if code else "")))

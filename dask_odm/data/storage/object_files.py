@@ -28,11 +28,13 @@ class ObjectFile(io.RawIOBase):
     """
 
     def __init__(self, location: str) -> None:
-        self._location, self._at = location, 0
+        self._location = location
+        self._at = 0
         self._name = location.partition("://")[2].partition("/")[2]
         with explained(location, "read") as _:
             found = client_of(location).head(self._name)
-        self.size, self._tag = int(found["size"]), found["e_tag"]
+        self.size = int(found["size"])
+        self._tag = found["e_tag"]
 
     def readable(self) -> bool:
         return True

@@ -172,7 +172,8 @@ def _fill(client: Any, path: str, target: memoryview) -> int:
     """Fill ``target`` with an object's parts, asked for at once, and return its bytes, at most one more than fit."""
 
     def fetch(start: int) -> int:
-        at, stop = start, min(start + PART_BYTES, len(target))
+        at = start
+        stop = min(start + PART_BYTES, len(target))
         try:
             found = client.get(path, options={"range": (start, stop)})
         except Exception as error:

@@ -137,7 +137,8 @@ class LocalStorage:
         return dict(_regular_files(self.location))
 
     def write(self, key: str, data: bytes | memoryview) -> None:
-        path, view = make_folders(self.location, key), memoryview(data).cast("B")
+        path = make_folders(self.location, key)
+        view = memoryview(data).cast("B")
         with WholeFile(path, "wb") as file:
             written = 0
             while written < len(view):

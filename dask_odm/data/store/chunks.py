@@ -47,9 +47,13 @@ def read_plain_pieces(root: str, array: ArrayLayout, i: int, rows: int, expected
     Twice as fast as the whole chunk where what is read is used at once: it stays in the processor's cache. Whether the
     chunk is sound is known when it has come to its end: what was made of it before must not be used if that raises.
     """
-    nbytes, dtype, shape = array.chunk_nbytes, np.dtype(array.dtype).newbyteorder("<"), (-1, *array.chunks[1:])
+    nbytes = array.chunk_nbytes
+    dtype = np.dtype(array.dtype).newbyteorder("<")
+    shape = (-1, *array.chunks[1:])
     buffer = np.empty(min(nbytes, nbytes // array.chunks[0] * rows), dtype=np.uint8)
-    end, checksum, read = np.empty(CHECKSUM_BYTES + 1, dtype=np.uint8), 0, 0
+    end = np.empty(CHECKSUM_BYTES + 1, dtype=np.uint8)
+    checksum = 0
+    read = 0
     with _explained(root, array, i, STORE), LocalStorage(root).opened(array.chunk_key(i)) as file:
         while read < nbytes:
             piece = buffer[: nbytes - read]
@@ -130,7 +134,8 @@ def _frame_size(head: bytes) -> int | None:
     """Size that a zstd frame says it decompresses to, RFC 8878, section 3.1.1.1; None where it does not say."""
     if len(head) < 6 or not head.startswith(b"\x28\xb5\x2f\xfd"):
         return None
-    single, width = head[4] >> 5 & 1, (0, 2, 4, 8)[head[4] >> 6]
+    single = head[4] >> 5 & 1
+    width = (0, 2, 4, 8)[head[4] >> 6]
     width = width or single
     at = 5 + (1 - single) + (0, 1, 2, 4)[head[4] & 3]
     if not width or len(head) < at + width:

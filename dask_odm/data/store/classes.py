@@ -26,7 +26,8 @@ def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[
     present = [label for label, count in zip(plain, seen.tolist(), strict=False) if count]
     kinds = {type(label) for label in present}
     if kinds == {int, float}:
-        present, kinds = [float(label) for label in present], {float}
+        present = [float(label) for label in present]
+        kinds = {float}
     if len(kinds) > 1 or not kinds <= {int, float, str, bool} or any(label != label for label in present):
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise InputError(f"labels must all be numbers, all strings or all booleans, and not NaN. Got {names}.")

@@ -18,7 +18,9 @@ from dask_odm.errors import StoreError
 
 MAX_BYTES = 1 << 28
 ROOT = "zarr.json"
-ATTEMPTS, PAUSE = 5, 0.02  # times, and seconds between them, that what is being replaced is looked at again
+# times, and seconds between them, that what is being replaced is looked at again
+ATTEMPTS = 5
+PAUSE = 0.02
 _ZARR = ((".zgroup", "group"), (".zarray", "array"))
 
 T = TypeVar("T")

@@ -20,7 +20,8 @@ MOST_STORES = 16
 Entries = dict[str, npt.NDArray[np.int64]]
 
 _kept: OrderedDict[tuple[str, str], Entries] = OrderedDict()
-_lock, _loading = threading.Lock(), threading.Lock()
+_lock = threading.Lock()
+_loading = threading.Lock()
 
 
 def keep_entries(path: str, digest: str, manifest: Manifest) -> Entries:

@@ -256,7 +256,8 @@ def encode_strings(values: Iterable[str]) -> bytes:
 def decode_strings(data: bytes) -> tuple[str, ...]:
     """Undo `encode_strings`; ValueError or struct.error where lengths do not add up."""
     (count,) = struct.unpack_from("<I", data)
-    values, at = [], 4
+    values = []
+    at = 4
     for _ in range(count):
         (length,) = struct.unpack_from("<I", data, at)
         if at + 4 + length > len(data):

@@ -14,7 +14,9 @@ class OpenChunk:
     """The chunk that is being filled: X with room for its checksum, targets, weights and statistics."""
 
     def __init__(self, size: int, features: int, dtype: str, y_type: str | None, has_weight: bool) -> None:
-        self.size, self.features, self.used = size, features, 0
+        self.size = size
+        self.features = features
+        self.used = 0
         self._bytes = np.empty(size * features * np.dtype(dtype).itemsize + CHECKSUM_BYTES, dtype=np.uint8)
         self.X = self._bytes[:-CHECKSUM_BYTES].view(dtype).reshape(size, features)
         self.y: Array | None = None if y_type is None else np.empty(size, dtype=y_type)
@@ -23,7 +25,8 @@ class OpenChunk:
 
     def fill(self, X: Array, y: Array | None, weight: Array | None) -> int:
         """Take as many rows as there is room for, and return their number."""
-        start, stop = self.used, min(self.used + len(X), self.size)
+        start = self.used
+        stop = min(self.used + len(X), self.size)
         rows = stop - start
         with np.errstate(over="ignore"):
             np.copyto(self.X[start:stop], X[:rows], casting="same_kind" if X.dtype.kind == "f" else "unsafe")

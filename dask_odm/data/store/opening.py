@@ -121,7 +121,8 @@ def read_target_facts(root: str, layout: Layout, document: dict[str, Any] | None
 
 def _class_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
     kind = _LABEL_TYPES[attributes["class_type"]]
-    labels, counts = tuple(attributes["classes"]), tuple(attributes["class_counts"])
+    labels = tuple(attributes["classes"])
+    counts = tuple(attributes["class_counts"])
     if any(type(label) is not kind or label != label for label in labels) or list(labels) != sorted(set(labels)):
         raise ValueError("labels of another type or order")
     if len(labels) != len(counts) or len(labels) > np.iinfo(str(layout.y_dtype)).max + 1:

@@ -122,7 +122,8 @@ class Record:
         size = layout.chunks[0]
         buffer = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8)
         for i in range(start // size, -(-stop // size)):
-            first, last = max(start, i * size), min(stop, (i + 1) * size)
+            first = max(start, i * size)
+            last = min(stop, (i + 1) * size)
             out[first - start : last - start] = self._chunk(layout, i, buffer)[first - i * size : last - i * size]
         return out
 
@@ -378,7 +379,9 @@ def _parse(raw: dict[str, Any]) -> tuple[dict[str, ArrayLayout], dict[str, list[
 
 
 def _parse_layout(name: str, item: dict[str, Any]) -> ArrayLayout:
-    shape, dtype, rows = tuple(item["shape"]), item["dtype"], item["chunk_rows"]
+    shape = tuple(item["shape"])
+    dtype = item["dtype"]
+    rows = item["chunk_rows"]
     whole = all(type(length) is int and length >= 0 for length in shape) and type(rows) is int
     if not _NAME.fullmatch(name) or dtype not in DTYPES or not whole or not 1 <= rows <= max([1, *shape[:1]]):
         raise ValueError("an array of it is impossible")
@@ -387,14 +390,17 @@ def _parse_layout(name: str, item: dict[str, Any]) -> ArrayLayout:
 
 def _read_documents(root: str, kind: str, layouts: dict[str, ArrayLayout], entries: dict[str, Entry]) -> dict[str, Any]:
     """Check the zarr documents against the manifest, and return the record's attributes."""
-    storage, wording = storage_of(root), _wording(kind)
+    storage = storage_of(root)
+    wording = _wording(kind)
     documents = {key: read_document(storage, key, entry, wording) for key, entry in entries.items()}
     expected = {layout.document_key: layout.document() for layout in layouts.values()}
     try:
         head = documents[ROOT]["attributes"]
-        content, sound = head["content"], head["kind"] == kind
+        content = head["content"]
+        sound = head["kind"] == kind
     except (KeyError, TypeError):
-        content, sound = None, False
+        content = None
+        sound = False
     if not sound or not isinstance(content, dict) or any(documents[key] != expected[key] for key in expected):
         raise StoreError(f"{kind} '{root}': its zarr documents are not those of its manifest; {_wording(kind).repair}.")
     return content

@@ -57,7 +57,8 @@ class SealedChunks:
 
     def damaged(self, manifest: Manifest) -> Iterator[StoreError]:
         """What is wrong with each chunk that is not as the manifest says; reports `Progress`."""
-        done, total = 0, sum(len(entries) for entries in manifest.chunks.values())
+        done = 0
+        total = sum(len(entries) for entries in manifest.chunks.values())
         report(Progress("verify", 0, total))
         for array in manifest.layout.arrays():
             for i, entry in enumerate(manifest.chunks[array.name]):

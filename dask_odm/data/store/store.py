@@ -247,7 +247,8 @@ class Store:
         StoreError
             A chunk is missing, cut off or damaged; the message names store, array and chunk.
         """
-        y, weight = self.layout.y, self.layout.weight
+        y = self.layout.y
+        weight = self.layout.weight
         return StoreBlock(
             X=self.read_chunk(self.layout.X, i, out),
             y=None if y is None else self.read_chunk(y, i),
@@ -257,7 +258,9 @@ class Store:
 
     def read_columns(self, i: int) -> StoreBlock:
         """Read y and weight of chunk ``i`` and check them; X, which is not read, has no columns."""
-        y, weight, rows = self.layout.y, self.layout.weight, self.chunk_slice(i)
+        y = self.layout.y
+        weight = self.layout.weight
+        rows = self.chunk_slice(i)
         return StoreBlock(
             X=np.empty((rows.stop - rows.start, 0), self.dtype),
             y=None if y is None else self.read_chunk(y, i),
@@ -270,7 +273,8 @@ class Store:
 
         It is checked when the last one was taken: nothing may be made of any of them if that raises StoreError.
         """
-        X, left = self.layout.X, self.chunk_slice(i).stop - self.chunk_slice(i).start
+        X = self.layout.X
+        left = self.chunk_slice(i).stop - self.chunk_slice(i).start
         if not X.is_plain or is_address(self.path):
             whole_chunk = self.read_chunk(X, i)
             yield from (whole_chunk[at : at + rows] for at in range(0, left, rows))
@@ -353,7 +357,8 @@ class Store:
         X = np.empty((len(wanted), self.features), dtype=self.dtype)
         y = None if self.layout.y_dtype is None else np.empty(len(wanted), dtype=self.layout.y_dtype)
         weight = np.empty(len(wanted)) if self.has_weight else None
-        chunk_of, out = wanted // self.chunk_rows, self.buffer()
+        chunk_of = wanted // self.chunk_rows
+        out = self.buffer()
         for i in np.unique(chunk_of).tolist():
             at = np.flatnonzero(chunk_of == i)
             block = self.read(i, out)

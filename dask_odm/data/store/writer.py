@@ -94,7 +94,8 @@ class StoreWriter:
         self._storage = new_storage(self.path)
         self._entries: dict[str, list[tuple[int, int]]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
-        self._known_rows, self._known_weight = 0, 0.0
+        self._known_rows = 0
+        self._known_weight = 0.0
         self._open: OpenChunk | None = None
         self._prepared: Manifest | None = None
 
@@ -141,7 +142,8 @@ class StoreWriter:
 
     def make_real(self, values: Sequence[float]) -> None:
         """Turn the codes appended so far into real targets, ``values[code]``; what follows must be real, too."""
-        chunk, table = self._open, np.array([*values, np.nan])
+        chunk = self._open
+        table = np.array([*values, np.nan])
         if chunk is None or chunk.y is None or chunk.y.dtype.kind == "f":
             return
         with self._writing():
@@ -245,7 +247,8 @@ class StoreWriter:
 
     def _flush(self, chunk: OpenChunk, rows: int | None = None) -> None:
         """Write the rows gathered so far as the next chunk of ``rows`` rows, padded where there are fewer."""
-        i, rows = len(self._entries.get("X", [])), rows or chunk.size
+        i = len(self._entries.get("X", []))
+        rows = rows or chunk.size
         layout = Layout(rows, chunk.features, rows, self.dtype, None, True, False, self.compression)
         with self._writing():
             self._write_chunk(layout.X, i, chunk.padded_bytes(rows))
@@ -280,7 +283,8 @@ class StoreWriter:
         """Turn provisional codes into final ones, and return the attributes of y."""
         if layout.y is None:
             return {}
-        counts, totals = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept))
+        counts = np.zeros(len(kept), dtype=np.int64)
+        totals = np.zeros(len(kept))
         for i in range(layout.n_chunks):
             codes, weight = self._read_codes(i, layout.chunk_rows)
             final = np.append(recode, -1)[codes].astype(layout.y.dtype)  # code -1 takes the last entry

@@ -130,9 +130,11 @@ def k_means(space: Space, count: int, seed: int) -> NDArray[np.int64]:
 
 def _first_clusters(space: Space, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows by the nearest of ``count`` seeds: of a few drawn in proportion to their squared distance, the best each."""
-    diagonal, trials = space.diagonal, 2 + int(np.log(count))
+    diagonal = space.diagonal
+    trials = 2 + int(np.log(count))
     first = int(rng.integers(len(diagonal)))
-    nearest, labels = _square_distances(space, np.array([first]))[:, 0], np.zeros(len(diagonal), np.int64)
+    nearest = _square_distances(space, np.array([first]))[:, 0]
+    labels = np.zeros(len(diagonal), np.int64)
     for number in range(1, count):
         if nearest.max() <= 1e-12 * diagonal.max():
             break
@@ -202,7 +204,8 @@ class KernelClusters:
         return len(self.norms)
 
     def __call__(self, X: Array) -> NDArray[np.int32]:
-        members, found = _shares(self.labels), []
+        members = _shares(self.labels)
+        found = []
         with single_threaded_blas:
             right = self.kernel.pack_right(self.rows.astype(X.dtype))
             for block in _blocks(X):

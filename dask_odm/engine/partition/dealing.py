@@ -19,7 +19,8 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 _ROUNDS = 4
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(27), np.uint64(31)
 _NARROW = 1 << 16  # groups up to which their numbers fit two bytes
 
@@ -39,7 +40,8 @@ def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
     for i in range(x.size):
         image = x[i]
         while True:
-            left, right = image >> half, image & mask
+            left = image >> half
+            right = image & mask
             for key in keys:
                 # a round of SplitMix64's finaliser
                 mixed = (right + key) * _FIRST
@@ -78,7 +80,8 @@ class EvenDealer:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Rows in every partition."""
-        rows, parts = int(self._first[-1]), self.n_partitions
+        rows = int(self._first[-1])
+        parts = self.n_partitions
         return tuple((rows - k + parts - 1) // parts for k in range(parts))
 
     def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -87,7 +90,8 @@ class EvenDealer:
         Places are random too: a solver visits rows block by block, and blocks of one class or one group,
         as rows often come, would mislead it.
         """
-        partition, place = np.empty(len(groups), np.int32), np.empty(len(groups), np.int64)
+        partition = np.empty(len(groups), np.int32)
+        place = np.empty(len(groups), np.int64)
         for g in np.unique(groups):
             rows = np.flatnonzero(groups == g)
             dealt = self._dealt(int(g), ranks[rows])

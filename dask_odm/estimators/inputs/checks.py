@@ -131,7 +131,8 @@ def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict
 def distinct(labels: Array) -> tuple[Array, Array]:
     """Distinct labels, ascending, and the number of each row's among them, int32 (n,)."""
     if labels.dtype.kind in "iu" and len(labels):
-        least, most = int(labels.min()), int(labels.max())
+        least = int(labels.min())
+        most = int(labels.max())
         if most - least < LOOKED_UP and most < 2**63:  # which takes a tenth of sorting
             places = labels.astype(np.int64) - least
             there = np.zeros(most - least + 1, dtype=bool)
@@ -187,7 +188,8 @@ def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
         if np.isfinite(X.data).all():
             return
         column = int(X.indices[~np.isfinite(X.data)].min())
-        X, names = X[:, [column]].toarray(), [column if names is None else names[column]]
+        X = X[:, [column]].toarray()
+        names = [column if names is None else names[column]]
     if X.nbytes >= LARGE_BYTES and _parts_are_finite(X):
         return
     complaint = describe_not_finite(X, names, first)

@@ -37,7 +37,8 @@ class ExpectedFeatures:
 
 def _difference(fitted: list[str], names: list[str]) -> str:
     """Which features rows lack, and which they have beyond those of the fit, as sentences that follow another."""
-    known, given = set(fitted), set(names)
+    known = set(fitted)
+    given = set(names)
     lacking = [name for name in fitted if name not in given]
     beyond = [name for name in names if name not in known]
     return _listed("lacks", lacking) + _listed("has, beyond those of the fit,", beyond)

@@ -55,7 +55,8 @@ def require_labels(y: Array | None) -> None:
         return
     missing = pd.isna(y)
     if missing.any():
-        row, count = int(np.argmax(missing.reshape(len(missing), -1).any(axis=1))), int(missing.sum())
+        row = int(np.argmax(missing.reshape(len(missing), -1).any(axis=1)))
+        count = int(missing.sum())
         raise InputError(
             f"y holds missing labels (NaN or None) in {count} row{'s' if count > 1 else ''}, first in row {row}; drop "
             "these rows."

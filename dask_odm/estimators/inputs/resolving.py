@@ -117,7 +117,8 @@ def _aligned(X: Any, y: Any, weight: Any, lengths: bool = True) -> LazyArrays:
     """Resolve unknown chunk sizes, and give all arrays the row chunks of X, whose rows are not split."""
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
-    y, weight = _lazy_column(y), _lazy_column(weight)
+    y = _lazy_column(y)
+    weight = _lazy_column(weight)
     if y is None and weight is None and not lengths:
         return LazyArrays(X.rechunk({1: -1}), None)
     if weight is not None and weight.dtype.kind not in "biufO":

@@ -132,7 +132,8 @@ def _along(X: xr.DataArray, column: Any, name: str) -> Any:
     if others:
         warn_column()
         column = column.isel(dict.fromkeys(others, 0), drop=True)
-    mine, its = X.indexes.get(sample), column.indexes.get(sample)
+    mine = X.indexes.get(sample)
+    its = column.indexes.get(sample)
     if mine is not None and its is not None and not mine.equals(its):
         raise InputError(
             f"X and {name} have different coordinates along {sample!r}; align them first: "
@@ -172,7 +173,8 @@ def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Feature
     feature = rows.dims[1]
     rows = rows.drop_vars([c for c, coordinate in rows.coords.items() if feature in coordinate.dims])
     found = rows.isel({feature: 0}, drop=True).copy(data=values).rename(name)
-    found.attrs, found.encoding = {}, {}
+    found.attrs = {}
+    found.encoding = {}
     return found
 
 

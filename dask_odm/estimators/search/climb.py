@@ -28,7 +28,10 @@ FIRST_BAND = (0.05, 0.3)  # υ and θ of the coarse stage
 FIRST_LANDMARKS = 300  # of the numbers to choose from the nearest is climbed with
 GAMMAS = tuple(2.0**k for k in range(-4, 7))  # times "scale"'s γ
 SHARES = tuple(2.5**k for k in range(-4, 7))  # λ/M
-COARSE, FINE, WHOLE = 0, 1, 2  # the last on all rows, or on those of the fine stage with more landmarks
+# the last on all rows, or on those of the fine stage with more landmarks
+COARSE = 0
+FINE = 1
+WHOLE = 2
 FEW_ERRORS = 0.005  # of the rows
 MOST_CLIMBS = 3  # along γ
 STRIDE = 2  # every so many values of γ and λ are tried first
@@ -107,7 +110,8 @@ class Axes:
         """Of every second γ of a kernel, points of every second λ in one band."""
         band = _nearest(self.upsilons, FIRST_BAND[0]), _nearest(self.thetas, FIRST_BAND[1])
         landmark = _nearest([count or 0 for count in self.landmarks], FIRST_LANDMARKS)
-        gammas, shares = _every_second(len(self.gammas[kernel])), _every_second(len(self.shares))
+        gammas = _every_second(len(self.gammas[kernel]))
+        shares = _every_second(len(self.shares))
         return [[SearchPoint(kernel, g, s, *band, landmark) for s in shares] for g in gammas]
 
 
@@ -157,7 +161,10 @@ class Search:
         resume: SearchState | None,
         on_state: Callable[[SearchState], object],
     ) -> None:
-        self._axes, self._tried, self._goes_on, self._on_state = axes, tried, goes_on, on_state
+        self._axes = axes
+        self._tried = tried
+        self._goes_on = goes_on
+        self._on_state = on_state
         self._known = [] if resume is None else list(zip(resume.scores, resume.points, resume.history, strict=True))
         self._scores: list[Array] = []
         self._points: list[SearchPoint] = []
@@ -167,7 +174,8 @@ class Search:
 
     def run(self) -> SearchState:
         """Try settings stage by stage."""
-        axes, kernels = self._axes, range(len(self._axes.kernels))
+        axes = self._axes
+        kernels = range(len(self._axes.kernels))
         coarse = [points for kernel in kernels for points in axes.first(kernel)]
         self._expected = sum(map(len, coarse))
         for points in coarse:
@@ -236,7 +244,8 @@ class Search:
         report(Progress("search", len(self._history), max(self._expected, len(self._history) + len(new)), "settings"))
         began = time.perf_counter()
         if len(self._known) >= len(new):
-            kept, self._known = self._known[: len(new)], self._known[len(new) :]
+            kept = self._known[: len(new)]
+            self._known = self._known[len(new) :]
             for (scores, at, record), point in zip(kept, new, strict=True):
                 if record["stage"] != stage or tuple(at) != point:
                     raise InputError("the checkpoint of the search has tried other settings; remove it.")

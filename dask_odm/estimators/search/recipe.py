@@ -127,7 +127,8 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
 
 def _split(splitter: Splitter, data: TrainingData) -> Given:
     """Splits of the rows that take part, by their numbers among those that were given."""
-    kept, found = data.row_numbers[1], splitter(data.columns()[0])
+    kept = data.row_numbers[1]
+    found = splitter(data.columns()[0])
     if kept is None:
         return found
     return tuple((tuple(kept[list(inside)].tolist()), tuple(kept[list(outside)].tolist())) for inside, outside in found)
@@ -151,7 +152,9 @@ class _Trials:
     """Samples of the rows as kernels see them; those of the last kernel are kept."""
 
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
-        self._data, self._fit, self._splits = data, fit, splits
+        self._data = data
+        self._fit = fit
+        self._splits = splits
         self._samples: dict[int, Any] = {}
         self._last: tuple[tuple[Any, ...], TrialRows] | None = None
 
@@ -187,7 +190,8 @@ class _Trials:
         key = stage, setting.kernel, setting.gamma, setting.n_landmarks
         if self._last is None or self._last[0] != key:
             choice = replace(self._fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
-            sample, count = self.sample(min(stage, FINE)), self._count(stage, setting)
+            sample = self.sample(min(stage, FINE))
+            count = self._count(stage, setting)
             rows = trial_rows(sample, choice, count, self._fit.run, leaves_one=self._splits.cv is None)
             self._last = key, rows
         return self._last[1]
@@ -245,7 +249,8 @@ class _Trials:
 
     def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
         """How all rows are learned from with a setting."""
-        data, fit = self._data, self._fit
+        data = self._data
+        fit = self._fit
         chosen = replace(
             fit.fit,
             run=replace(fit.run, checkpoint=None, resume=False),
@@ -287,7 +292,8 @@ def _setting(record: dict[str, Any]) -> Setting:
 
 def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
     """``cv_results_`` in the manner of scikit-learn's searches by halving: stages are ``iter``."""
-    history, means = state.history, state.scores.mean(axis=1)
+    history = state.history
+    means = state.scores.mean(axis=1)
     params = [_params(_setting(record), data, trials) for record in history]
     stages = np.array([record["stage"] for record in history])
     # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses

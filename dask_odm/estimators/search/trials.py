@@ -148,7 +148,8 @@ class TrialRows:
         total = float(np.where(codes == 1, positive, negative) @ weight)
         losses = [BandLoss(ODMSettings(s * total, u, t), total, 1, negative, positive) for s, u, t in settings]
         problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)
-        w, last = np.zeros(self.features.k), settings[0]
+        w = np.zeros(self.features.k)
+        last = settings[0]
         sums: PrimalSums | None = None
         for setting, loss in zip(settings, losses, strict=True):
             # where λ alone is another, all sums at w grow by as much
@@ -157,7 +158,9 @@ class TrialRows:
             with np.errstate(over="ignore", invalid="ignore"):
                 solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS, certify=False, start=start)
             assert solution.sums is not None
-            w, sums, last = solution.x, solution.sums, setting
+            w = solution.x
+            sums = solution.sums
+            last = setting
             yield problem, loss, w, sums
 
     def _accuracy(self, values: list[Array], parts: Parts) -> float:
@@ -184,7 +187,8 @@ def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, 
                 f"{features.k} features are too many to leave out row by row; choose cv=5, or a validation part."
             )
         return TrialRows(features, held.X, *rest)
-    seen, count = data.seen_by(choice), min(count, data.rows)
+    seen = data.seen_by(choice)
+    count = min(count, data.rows)
     data.cluster.require(
         trial_bytes(data.rows, count), 1, f"A trial of {data.rows} rows by {count} landmarks", "Use more memory."
     )

@@ -89,14 +89,18 @@ class FeatureMap:
 
     def products(self, block: Any, c: Array) -> Array:
         """Σ c φφᵀ of sparse rows whose columns ascend, by their entries, float64 (k, k)."""
-        d, c = self.d, c.astype(np.float64)
-        out, total = np.zeros((self.k, self.k)), float(c.sum())
+        d = self.d
+        c = c.astype(np.float64)
+        out = np.zeros((self.k, self.k))
+        total = float(c.sum())
         entry_hessian(frozen(block.data), frozen(block.indices), frozen(block.indptr), c, out)
         out += np.tril(out, -1).T
         mean = block.T @ c if self.k > d or self.scaling is not None else np.zeros(d)
         if self.scaling is not None:
-            factor, shift = self.scaling.factor, self.scaling.shift
-            mixed, scaled = np.outer(shift, mean - 0.5 * total * shift), out[:d, :d]
+            factor = self.scaling.factor
+            shift = self.scaling.shift
+            mixed = np.outer(shift, mean - 0.5 * total * shift)
+            scaled = out[:d, :d]
             scaled -= mixed  # in place: every thread has such matrices
             scaled -= mixed.T
             scaled *= factor[:, None]
@@ -112,7 +116,9 @@ class FeatureMap:
         total = float(c.sum(dtype=np.float64))
         out = np.empty(self.k)
         if issparse(block):
-            exact, c = block.astype(np.float64), c.astype(np.float64)  # the terms cancel
+            # the terms cancel
+            exact = block.astype(np.float64)
+            c = c.astype(np.float64)
             out[: self.d] = exact.power(2).T @ c
             if self.scaling is not None:
                 mixed = self.scaling.shift * (exact.T @ c)

@@ -161,7 +161,8 @@ class Query:
             scores = self.features.scores(X, self.w)
             _, dual, c = self.loss.evaluate(scores, y, weight)
             active = np.flatnonzero((c > 0) & (dual * scores >= 0) if decisive else c)
-            pair, step = np.zeros((2, len(y))), block_rows(self.features.d, X)
+            pair = np.zeros((2, len(y)))
+            step = block_rows(self.features.d, X)
             pair[0] = scores
             for i in range(0, len(active), step):
                 rows = active[i : i + step]
@@ -176,7 +177,8 @@ class Query:
         """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""
         total = np.zeros(len(steps))
         for X, y, weight in self._pieces(blocks):
-            scores, change = self.features.scores(X, self.w), self.features.scores(X, direction)
+            scores = self.features.scores(X, self.w)
+            change = self.features.scores(X, direction)
             total += self.loss.slopes(scores, change, y, weight, steps)
         return total
 
@@ -207,7 +209,9 @@ class Query:
     def _fused_sums(
         self, loss: FusedLoss, X: Array, y: Array, weight: Array, curvature: str, hessian_stride: int
     ) -> PrimalSums:
-        k, d, full = self.features.k, self.features.d, curvature == "full"
+        k = self.features.k
+        d = self.features.d
+        full = curvature == "full"
         u, b = self.features.plain_weights(self.w)
         dual_image = np.zeros(d + 1)
         second = np.zeros((d + 1, d + 1) if full else (0, 0))
@@ -233,7 +237,9 @@ class PrimalProblem:
     """
 
     def __init__(self, features: FeatureMap, loss: Loss, passes: Passes) -> None:
-        self._features, self._loss, self._passes = features, loss, passes
+        self._features = features
+        self._loss = loss
+        self._passes = passes
         self._curved_at: tuple[Array, bool] | None = None
         self._curvatures: Sequence[Any] = ()
 
@@ -248,7 +254,9 @@ class PrimalProblem:
     def with_lam(self, lam: float) -> PrimalProblem:
         """The problem over the same rows for another λ."""
         other = copy(self)
-        other._loss, other._curved_at, other._curvatures = self._loss.with_lam(lam), None, ()
+        other._loss = self._loss.with_lam(lam)
+        other._curved_at = None
+        other._curvatures = ()
         return other
 
     @property

@@ -33,7 +33,9 @@ def row_losses(
     ``weight`` may be empty: all 1. A negative code drops its row.
     """
     zero = scores[:1].sum() * 0
-    low, high, upsilon = zero + band[0], zero + band[1], zero + band[2]
+    low = zero + band[0]
+    high = zero + band[1]
+    upsilon = zero + band[2]
     total = 0.0
     weighted = weight.size > 0
     for i in range(scores.size):
@@ -44,7 +46,8 @@ def row_losses(
         c = 0.0 if codes[i] < 0 else c
         y = 1.0 if is_positive else -1.0
         m = y * scores[i]
-        below, above = max(low - m, 0.0), max(m - high, 0.0)
+        below = max(low - m, 0.0)
+        above = max(m - high, 0.0)
         total += c * (below * below + upsilon * above * above)
         dual[i] = y * c * (below - upsilon * above)
         second[i] = c if m < low else (c * upsilon if m > high else 0.0)
@@ -63,7 +66,9 @@ def line_slopes(
     steps: Array,
 ) -> Array:
     """Derivatives of the rows' losses at ``scores + step · change``, summed, for each of ``steps``."""
-    low, high, upsilon = band[0], band[1], band[2]
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
     out = np.zeros(steps.size)
     weighted = weight.size > 0
     for i in range(scores.size):
@@ -73,7 +78,8 @@ def line_slopes(
             c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
         y = 1.0 if is_positive else -1.0
-        m, dm = y * np.float64(scores[i]), y * np.float64(change[i])
+        m = y * np.float64(scores[i])
+        dm = y * np.float64(change[i])
         for t in range(steps.size):
             at = m + steps[t] * dm
             out[t] -= c * dm * (max(low - at, 0.0) - upsilon * max(at - high, 0.0))
@@ -86,11 +92,13 @@ def gather_active(features: Array, second: Array, constant: float, out: Array) -
 
     ``out`` has a column more than ``features`` where there is a constant feature.
     """
-    count, d = 0, features.shape[1]
+    count = 0
+    d = features.shape[1]
     for i in range(second.size):
         if second[i] > 0:
             root = np.sqrt(second[i])
-            row, target = features[i], out[count]
+            row = features[i]
+            target = out[count]
             for j in range(d):
                 target[j] = row[j] * root
             if target.size > d:
@@ -129,7 +137,8 @@ def _block_losses(
         c = second[i]
         y = one if codes[i] == positive else -one
         m = y * scores[i]
-        below, above = max(low - m, zero), max(m - high, zero)
+        below = max(low - m, zero)
+        above = max(m - high, zero)
         total += c * (below * below + upsilon * above * above)
         dual[i] = y * c * (below - upsilon * above)
         upper = c * upsilon if m > high else zero
@@ -145,13 +154,23 @@ def _square(left: Array, right: Array, a: int, b: int, out: Array) -> None:
     zero = left[0] - left[0]
     s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zero
     s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zero
-    p0, p1 = left[a * _STRIDE : a * _STRIDE + _ROWS], left[(a + 1) * _STRIDE : (a + 1) * _STRIDE + _ROWS]
-    p2, p3 = left[(a + 2) * _STRIDE : (a + 2) * _STRIDE + _ROWS], left[(a + 3) * _STRIDE : (a + 3) * _STRIDE + _ROWS]
-    q0, q1 = right[b * _STRIDE : b * _STRIDE + _ROWS], right[(b + 1) * _STRIDE : (b + 1) * _STRIDE + _ROWS]
-    q2, q3 = right[(b + 2) * _STRIDE : (b + 2) * _STRIDE + _ROWS], right[(b + 3) * _STRIDE : (b + 3) * _STRIDE + _ROWS]
+    p0 = left[a * _STRIDE : a * _STRIDE + _ROWS]
+    p1 = left[(a + 1) * _STRIDE : (a + 1) * _STRIDE + _ROWS]
+    p2 = left[(a + 2) * _STRIDE : (a + 2) * _STRIDE + _ROWS]
+    p3 = left[(a + 3) * _STRIDE : (a + 3) * _STRIDE + _ROWS]
+    q0 = right[b * _STRIDE : b * _STRIDE + _ROWS]
+    q1 = right[(b + 1) * _STRIDE : (b + 1) * _STRIDE + _ROWS]
+    q2 = right[(b + 2) * _STRIDE : (b + 2) * _STRIDE + _ROWS]
+    q3 = right[(b + 3) * _STRIDE : (b + 3) * _STRIDE + _ROWS]
     for i in range(_ROWS):
-        x0, x1, x2, x3 = p0[i], p1[i], p2[i], p3[i]
-        z0, z1, z2, z3 = q0[i], q1[i], q2[i], q3[i]
+        x0 = p0[i]
+        x1 = p1[i]
+        x2 = p2[i]
+        x3 = p3[i]
+        z0 = q0[i]
+        z1 = q1[i]
+        z2 = q2[i]
+        z3 = q3[i]
         s00 += x0 * z0
         s01 += x0 * z1
         s02 += x0 * z2
@@ -187,7 +206,8 @@ def _turn(values: Array, w: Array, intercept: Any, columns: Array, scores: Array
             for i in range(start, stop):
                 column[i] = values[i * d + j]
     for j in range(d):
-        column, wj = columns[j * _STRIDE : j * _STRIDE + m], w[j]
+        column = columns[j * _STRIDE : j * _STRIDE + m]
+        wj = w[j]
         for i in range(m):
             scores[i] += wj * column[i]
 
@@ -207,9 +227,12 @@ def _rows_block(
     part: Array,
 ) -> Any:
     """Losses of a block's rows, one after the other in ``values``, summed in ``w``'s dtype; adds to ``dual_image``."""
-    d, m = w.size, codes.size
+    d = w.size
+    m = codes.size
     kind = w.dtype.type
-    scores, r, c = work[0], work[1], work[2]
+    scores = work[0]
+    r = work[1]
+    c = work[2]
     for i in range(m):
         row = values[i * d : (i + 1) * d]
         total = intercept
@@ -232,13 +255,19 @@ def _rows_block(
     part[:] = 0
     quads = m // 4 * 4
     for i in range(0, quads, 4):
-        one, two = values[i * d : (i + 1) * d], values[(i + 1) * d : (i + 2) * d]
-        three, four = values[(i + 2) * d : (i + 3) * d], values[(i + 3) * d : (i + 4) * d]
-        r0, r1, r2, r3 = r[i], r[i + 1], r[i + 2], r[i + 3]
+        one = values[i * d : (i + 1) * d]
+        two = values[(i + 1) * d : (i + 2) * d]
+        three = values[(i + 2) * d : (i + 3) * d]
+        four = values[(i + 3) * d : (i + 4) * d]
+        r0 = r[i]
+        r1 = r[i + 1]
+        r2 = r[i + 2]
+        r3 = r[i + 3]
         for j in range(d):
             part[j] += (r0 * one[j] + r1 * two[j]) + (r2 * three[j] + r3 * four[j])
     for i in range(quads, m):
-        row, ri = values[i * d : (i + 1) * d], r[i]
+        row = values[i * d : (i + 1) * d]
+        ri = r[i]
         for j in range(d):
             part[j] += ri * row[j]
     for j in range(d):
@@ -269,23 +298,26 @@ def small_sums(
     n, d = X.shape
     width = (d + 4) // 4 * 4
     kind = X.dtype.type
-    columns, weighted = np.zeros(width * _STRIDE, X.dtype), np.zeros(width * _STRIDE, X.dtype)
+    columns = np.zeros(width * _STRIDE, X.dtype)
+    weighted = np.zeros(width * _STRIDE, X.dtype)
     columns[d * _STRIDE : (d + 1) * _STRIDE] = 1
     values = X.reshape(-1)
-    scores, r, c = np.zeros(_ROWS, X.dtype), np.zeros(_ROWS, X.dtype), np.zeros(_ROWS, X.dtype)
+    scores = np.zeros(_ROWS, X.dtype)
+    r = np.zeros(_ROWS, X.dtype)
+    c = np.zeros(_ROWS, X.dtype)
     total = 0.0
     second = np.zeros((width, width))
-    narrow, narrow_intercept = w.astype(X.dtype), kind(intercept)
-    work, part = np.zeros((3, _ROWS), X.dtype), np.zeros(d, X.dtype)
+    narrow = w.astype(X.dtype)
+    narrow_intercept = kind(intercept)
+    work = np.zeros((3, _ROWS), X.dtype)
+    part = np.zeros(d, X.dtype)
     sampled = 0
     for first in range(0, n, _ROWS):
         m = min(_ROWS, n - first)
         if first // _ROWS % hessian_stride:
-            rows, c_rows, w_rows = (
-                values[first * d : (first + m) * d],
-                codes[first : first + m],
-                weight[first : first + m],
-            )
+            rows = values[first * d : (first + m) * d]
+            c_rows = codes[first : first + m]
+            w_rows = weight[first : first + m]
             total += _rows_block(
                 rows, c_rows, w_rows, narrow, narrow_intercept, positive, stiffness, band, dual_image, work, part
             )
@@ -333,7 +365,8 @@ def double_sums(
     """As `small_sums` without the curvature, all in float64 whatever the rows' dtype, for any number of features."""
     n, d = X.shape
     values = X.reshape(-1)
-    work, part = np.zeros((3, _ROWS)), np.zeros(d)
+    work = np.zeros((3, _ROWS))
+    part = np.zeros(d)
     total = 0.0
     for first in range(0, n, _ROWS):
         stop = min(n, first + _ROWS)

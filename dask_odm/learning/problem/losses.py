@@ -44,7 +44,8 @@ class Loss(Protocol):
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
         """Derivatives by step of the rows' losses at ``scores + step · change``, summed, for every one of ``steps``."""
-        here, ahead = scores.astype(np.float64), change.astype(np.float64)
+        here = scores.astype(np.float64)
+        ahead = change.astype(np.float64)
         return np.array([-float(self.evaluate(here + step * ahead, y, weight)[1] @ ahead) for step in steps])
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:
@@ -140,7 +141,8 @@ class BandLoss(FusedLoss):
         return unit * weight if weight.size else unit
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
-        dual, curvature = np.empty_like(scores), np.empty_like(scores)
+        dual = np.empty_like(scores)
+        curvature = np.empty_like(scores)
         total = row_losses(scores, y, frozen(weight), self.positive, self.stiffness, self.band, dual, curvature)
         return total, dual, curvature
 
@@ -215,12 +217,14 @@ class SquaredLoss(Loss):
         return self.lam * weight if weight.size else np.full(len(y), self.lam)
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
-        left, stiffness = y - scores.astype(np.float64), self.row_stiffness(y, weight)
+        left = y - scores.astype(np.float64)
+        stiffness = self.row_stiffness(y, weight)
         dual = stiffness * left
         return 0.5 * float(dual @ left), dual.astype(scores.dtype), stiffness.astype(scores.dtype)
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        left, wide = y - scores.astype(np.float64), change.astype(np.float64)
+        left = y - scores.astype(np.float64)
+        wide = change.astype(np.float64)
         stiff = self.row_stiffness(y, weight) * wide
         return steps * float(stiff @ wide) - float(stiff @ left)
 

@@ -27,20 +27,25 @@ def span_sums(
 
     ``weight`` may be empty: all 1. Rows whose code is negative count for nothing.
     """
-    low, high, upsilon = band[0], band[1], band[2]
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
     for i in range(K.shape[0]):
         row = K[i]
         score = 0.0
         for j in range(row.size):
             score += row[j] * a[j]
-        y, c = -1.0, stiffness[0]
+        y = -1.0
+        c = stiffness[0]
         if codes[i] == positive:
-            y, c = 1.0, stiffness[1]
+            y = 1.0
+            c = stiffness[1]
         if weight.size:
             c *= weight[i]
         if codes[i] < 0:
             c = 0.0
-        below, above = low - y * score, y * score - high
+        below = low - y * score
+        above = y * score - high
         s = 0.0
         if below > 0:
             s = c * below

@@ -96,13 +96,16 @@ class RowLosses:
 
     def conjugates(self, s: Array) -> Array:
         """The dual's terms of every row with their sign turned: D(s) = −½ sᵀQs − Σ conjugates(s)."""
-        up, down = np.maximum(s, 0.0), np.maximum(-s, 0.0)
+        up = np.maximum(s, 0.0)
+        down = np.maximum(-s, 0.0)
         return up * (0.5 * up / self.stiffness_low - self.settings.low) + self._down(down) + self.settings.high * down
 
     def row_gaps(self, s: Array, margins: Array) -> Array:
         """Non-negative terms, (n,), whose sum is P − D when the margins are those of the model of s."""
-        below, above = self.settings.low - margins, margins - self.settings.high
-        up, down = np.maximum(s, 0.0), np.maximum(-s, 0.0)
+        below = self.settings.low - margins
+        above = margins - self.settings.high
+        up = np.maximum(s, 0.0)
+        down = np.maximum(-s, 0.0)
         rho = 1.0 / self.stiffness_low
         lower = np.where(
             below > 0,
@@ -172,7 +175,8 @@ class KernelProblem(Generic[G]):
 
     def evaluate(self, u: Array) -> Point:
         """Primal, dual and gap of the model ``u``; the dual variables are its own coefficients."""
-        margins, s = self.y * u[1], self.y * u[0]
+        margins = self.y * u[1]
+        s = self.y * u[0]
         half_norm = 0.5 * float(u[0] @ u[1])
         primal = half_norm + float(self.losses.losses(margins).sum())
         dual = -half_norm - float(self.losses.conjugates(s).sum())

@@ -105,7 +105,8 @@ class RangedRows:
         return self.rows.dtype
 
     def __getitem__(self, index: Array) -> Array:
-        out, at = np.empty((len(index), self.rows.d), self.dtype), 0
+        out = np.empty((len(index), self.rows.d), self.dtype)
+        at = 0
         while at < len(index):
             first = int(index[at])
             upto = int(np.searchsorted(index, first + len(index)))
@@ -121,11 +122,14 @@ def cross_blocks(n: int) -> int:
 
 def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
     """``κ(targets, sources) @ v`` for the targets of ``blocks``; products in the dtype of both, sums in float64."""
-    weights, parts = v.astype(sources.dtype), []
+    weights = v.astype(sources.dtype)
+    parts = []
     step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
     for b in blocks:
-        start, stop = b * CROSS_ROWS, min(targets.n, (b + 1) * CROSS_ROWS)
-        left, total = kernel.pack_left(targets.read(start, stop)), np.zeros(stop - start)
+        start = b * CROSS_ROWS
+        stop = min(targets.n, (b + 1) * CROSS_ROWS)
+        left = kernel.pack_left(targets.read(start, stop))
+        total = np.zeros(stop - start)
         for first in range(0, sources.n, step):
             right = kernel.pack_right(sources.read(first, min(sources.n, first + step)))
             kernel.forward(left, right, weights[first : first + step], total)
@@ -247,7 +251,9 @@ class Subset:
 
 def scores_of(products: Products, a: Array, *, double_precision: bool = False) -> Array:
     """``K a`` on all rows (n,): the rows with a coefficient among themselves, and from them to the rest."""
-    scores, support, rest = np.zeros(products.n), np.flatnonzero(a), np.flatnonzero(a == 0)
+    scores = np.zeros(products.n)
+    support = np.flatnonzero(a)
+    rest = np.flatnonzero(a == 0)
     if len(support):
         scores[support] = products.face(support, double_precision=double_precision).matvec(a[support])
         scores[rest] = products.cross(rest, support, a[support], double_precision=double_precision)

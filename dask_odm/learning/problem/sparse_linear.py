@@ -96,7 +96,8 @@ class SparsePrimal:
 
     def sweep(self, stiffness: Array, norms: Array, order: Array, w: Array, dual: Array) -> None:
         """One sweep of dual coordinate descent over unscaled rows, in ``order``; ``w`` and ``dual`` are changed."""
-        loss, rows = self.loss, self._rows(0, self.X.shape[0])
+        loss = self.loss
+        rows = self._rows(0, self.X.shape[0])
         constant = self.features.constant
         sweep_entries(*rows, constant, self.y, loss.positive, stiffness, loss.band, norms, order, w, dual)
 
@@ -115,7 +116,8 @@ class SparsePrimal:
             add_entries(*self._rows(a, b), dual[a:b], out)
             return out
 
-        image, total = np.empty(self.features.k), float(dual.sum())
+        image = np.empty(self.features.k)
+        total = float(dual.sum())
         image[: self.features.d] = sum(self._of_groups(part))
         if self.features.scaling is not None:
             scaling = self.features.scaling
@@ -143,7 +145,8 @@ class SparsePrimal:
 
     def _of_groups(self, function: Callable[[int, int], Any]) -> list[Any]:
         """``function`` of the bounds of groups of rows, which depend on the rows alone."""
-        n, entries = self.X.shape[0], int(self.X.indptr[-1])
+        n = self.X.shape[0]
+        entries = int(self.X.indptr[-1])
         count = max(1, min(MOST_GROUPS, n, entries // GROUP_ENTRIES, entries // max(1, self.features.d)))
         bounds = np.searchsorted(self.X.indptr, np.arange(count + 1) * (entries / count))
         bounds[0], bounds[-1] = 0, n

@@ -35,8 +35,11 @@ def band_slope(
     scores: Array, change: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, step: float
 ) -> tuple[float, float]:  # fmt: skip
     """First and second derivative by step of the rows' losses at ``scores + step · change``, summed."""
-    low, high, upsilon = band[0], band[1], band[2]
-    slope, curvature = 0.0, 0.0
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
+    slope = 0.0
+    curvature = 0.0
     weighted = weight.size > 0
     for i in range(scores.size):
         is_positive = codes[i] == positive
@@ -44,7 +47,8 @@ def band_slope(
         if weighted:
             c *= weight[i]
         y = 1.0 if is_positive else -1.0
-        m, dm = y * (scores[i] + step * change[i]), y * change[i]
+        m = y * (scores[i] + step * change[i])
+        dm = y * change[i]
         over = upsilon * c
         second = c if m < low else (over if m > high else 0.0)
         slope -= dm * (c * max(low - m, 0.0) - over * max(m - high, 0.0))
@@ -62,7 +66,9 @@ def segment_gaps(
     One sum for every one of ``steps`` in [0, 1]. Dual variables (n,) are ``y s``: minus the derivative of the loss,
     where a row is short of nothing.
     """
-    low, high, upsilon = band[0], band[1], band[2]
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
     out = np.zeros(steps.size)
     weighted = weight.size > 0
     for i in range(scores.size):
@@ -71,8 +77,10 @@ def segment_gaps(
         if weighted:
             c *= weight[i]
         y = 1.0 if is_positive else -1.0
-        m, over = y * scores[i], upsilon * c
-        below, above = low - m, m - high
+        m = y * scores[i]
+        over = upsilon * c
+        below = low - m
+        above = m - high
         for t in range(steps.size):
             s = y * (start[i] + steps[t] * (stop[i] - start[i]))
             if s > 0.0:
@@ -97,15 +105,21 @@ def sweep_entries(
     Rows are visited in the ``order`` (n,) given. ``w`` (k,) may have a weight of the constant feature last, whose value
     is ``constant``, else 0. ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
     """
-    low, high, upsilon = band[0], band[1], band[2]
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
     last = w.size - 1
     for i in order:
-        start, stop, c, norm = indptr[i], indptr[i + 1], stiffness[i], norms[i]
+        start = indptr[i]
+        stop = indptr[i + 1]
+        c = stiffness[i]
+        norm = norms[i]
         score = constant * w[last]
         for t in range(start, stop):
             score += data[t] * w[indices[t]]
         y = 1.0 if codes[i] == positive else -1.0
-        g, new = y * (score - norm * dual[i]), 0.0
+        g = y * (score - norm * dual[i])
+        new = 0.0
         if g < low:
             new = c * (low - g) / (1.0 + norm * c)
         elif g > high:
@@ -132,7 +146,8 @@ def entry_hessian(data: Array, indices: Array, indptr: Array, curvature: Array, 
     for i in range(curvature.size):
         if curvature[i] != 0.0:
             for t in range(indptr[i], indptr[i + 1]):
-                row, value = out[indices[t]], curvature[i] * data[t]
+                row = out[indices[t]]
+                value = curvature[i] * data[t]
                 for q in range(indptr[i], t + 1):
                     row[indices[q]] += value * data[q]
 
@@ -141,7 +156,8 @@ def entry_hessian(data: Array, indices: Array, indptr: Array, curvature: Array, 
 def entry_counts(X: Array, ends: Array) -> None:
     """``ends`` (n,) get how many entries of each row of ``X`` (n, d) are not zero."""
     for i in range(X.shape[0]):
-        row, count = X[i], 0
+        row = X[i]
+        count = 0
         for j in range(row.size):
             count += row[j] != 0
         ends[i] = count
@@ -151,7 +167,8 @@ def entry_counts(X: Array, ends: Array) -> None:
 def copy_entries(X: Array, indptr: Array, data: Array, indices: Array) -> None:
     """Copy what is not zero of the rows of ``X`` (n, d) to where ``indptr`` (n + 1,) says."""
     for i in range(X.shape[0]):
-        row, t = X[i], indptr[i]
+        row = X[i]
+        t = indptr[i]
         for j in range(row.size):
             if row[j] != 0:
                 data[t], indices[t] = row[j], j

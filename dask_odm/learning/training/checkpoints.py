@@ -234,7 +234,8 @@ def require_state(fit: Fit, sound: bool) -> None:
 
 def _state_of(path: str, kind: Callable[..., S], found: Record, told: dict[str, Any]) -> S:
     """The state that a checkpoint holds."""
-    vectors, arrays = found.attributes.get("vectors", []), arrays_of(found)
+    vectors = found.attributes.get("vectors", [])
+    arrays = arrays_of(found)
     if any(name in vectors and (array.ndim != 2 or len(array) != 1) for name, array in arrays.items()):
         raise _lies(path, "a vector of it is none")
     state = {name: value[0] if name in vectors else value for name, value in arrays.items()}

@@ -127,7 +127,8 @@ class MemoryData:
         return self.held.copies
 
     def origin(self) -> tuple[Array, Array]:
-        X, y = self.held.X[:ORIGIN_ROWS], self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
+        X = self.held.X[:ORIGIN_ROWS]
+        y = self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
         near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
         return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
 
@@ -163,7 +164,8 @@ class MemoryData:
         return MemoryData(self.run, self.held.of_machine(targets), self.given, self)
 
     def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
-        held, step = self.held, block_rows(self.features, self.held.X)
+        held = self.held
+        step = block_rows(self.features, self.held.X)
         most = group_count(weights, full=full)
         return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, most, CPU_COUNT)
 
@@ -233,14 +235,16 @@ class MemoryKernelData:
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
-        run, held = self.data.run, self.data.held
+        run = self.data.run
+        held = self.data.held
         kept = self.data.held_bytes(scaled=False) + _bytes_of_copy(self.scaled)
         with products_in_memory(self.kernel, self.scaled, run, purpose, kept, named=self._named) as products:
             yield WeightedProducts(products, held.y, held.total_weights)
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
-        y, weight = self.data.held.y, self.data.held.total_weights
+        y = self.data.held.y
+        weight = self.data.held.total_weights
         if always or partitioner.n_partitions > 1:
             found = partition_arrays(self.scaled, y, weight, partitioner)
         else:
@@ -276,8 +280,10 @@ class MemoryPartitioned:
 
     @contextmanager
     def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
-        run, purpose = self.seen.data.run, purpose.with_reserved(reserved)
-        seen, X = self.seen, self.partitions.X
+        run = self.seen.data.run
+        purpose = purpose.with_reserved(reserved)
+        seen = self.seen
+        X = self.partitions.X
         kept = seen.data.held_bytes(scaled=False) + _bytes_of_copy(seen.scaled) + _bytes_of_copy(X)
         with products_in_memory(seen.kernel, X, run, purpose, kept, named=seen._named) as products:
             yield products

@@ -64,7 +64,9 @@ class TrainingRows:
         if not len(kept):
             raise InputError("no row has both a label and a positive weight.")
         if len(kept) < len(y):
-            X, y, weight = X[kept], y[kept], weight[kept]
+            X = X[kept]
+            y = y[kept]
+            weight = weight[kept]
         if not np.isfinite(weight.sum()):
             raise InputError("the row weights are too large: their sum is not finite.")
         return cls(X, y, weight, class_weights, kept)
@@ -103,10 +105,16 @@ class TrainingRows:
         """The rows of many classes that one machine sees, with targets ±1; nothing is copied where it sees them all."""
         codes = self.y.astype(np.int64)
         factors = targets.of_codes(codes)
-        X, weight, kept = self.X, self.weight, self.kept
+        X = self.X
+        weight = self.weight
+        kept = self.kept
         seen = np.flatnonzero(factors > 0)
         if len(seen) < self.n:
-            X, weight, kept, codes, factors = X[seen], weight[seen], kept[seen], codes[seen], factors[seen]
+            X = X[seen]
+            weight = weight[seen]
+            kept = kept[seen]
+            codes = codes[seen]
+            factors = factors[seen]
         pair = targets.pair_weights
         y = np.where(codes == targets.positive, 1.0, -1.0)
         if pair is None:

@@ -78,7 +78,8 @@ def finish_linear_kernel(
 
 def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Array:
     """``Σ a_i x_i`` over scaled rows, partition by partition."""
-    total, start = np.zeros(partitions.features), 0
+    total = np.zeros(partitions.features)
+    start = 0
     for k, count in enumerate(partitions.counts):
         rows, _ = partitions.rows(k, k + 1, scaling, 0)
         for i in range(0, count, SUMMED_ROWS):
@@ -90,7 +91,8 @@ def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Ar
 
 def linear_scores(partitions: Partitions, kernel: Kernel, scaling: Any, coefficients: Array) -> Array:
     """``K a`` of the linear kernel on all rows (n,), through the weights of its features."""
-    weights, found = _weights_of(partitions, scaling, coefficients), []
+    weights = _weights_of(partitions, scaling, coefficients)
+    found = []
     for k, count in enumerate(partitions.counts):
         rows, _ = partitions.rows(k, k + 1, scaling, 0)
         starts = range(0, count, SUMMED_ROWS)

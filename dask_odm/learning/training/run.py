@@ -72,7 +72,8 @@ class FitRun:
             None if path is None else os.fspath(path)
             for path in (getattr(estimator, name, None) for name in ("scratch", "checkpoint"))
         )
-        resume, random_state = bool(getattr(estimator, "resume", False)), getattr(estimator, "random_state", None)
+        resume = bool(getattr(estimator, "resume", False))
+        random_state = getattr(estimator, "random_state", None)
         check_checkpoint(checkpoint, resume=resume)
         seed = None
         if resume and not isinstance(random_state, Integral):

@@ -130,7 +130,8 @@ class StoredData:
         return 0
 
     def sample(self, count: int, seed: int) -> MemoryData:
-        share, found = count / max(1, self.labelled_rows), []
+        share = count / max(1, self.labelled_rows)
+        found = []
         for block in self.store.column_blocks():
             keep, y, _ = self.targets(block)
             mine = np.flatnonzero(keep & (uniform_of(block.first, len(keep), seed) < share))
@@ -171,7 +172,8 @@ class StoredData:
         """The same rows, read into memory."""
         store = self.store
         X = np.empty((store.rows, store.features), self.dtype)
-        y, weight = np.empty(store.rows), np.empty(store.rows)
+        y = np.empty(store.rows)
+        weight = np.empty(store.rows)
         with Meter("read", store.n_chunks, "chunks") as meter:
             for block in meter.over(store.blocks()):
                 rows = slice(block.first, block.first + len(block.X))
@@ -236,7 +238,9 @@ class StoredKernelData:
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
-        data, run, store = self.data, self.data.run, self.data.store
+        data = self.data
+        run = self.data.run
+        store = self.data.store
         require_memory((store.rows, store.features), data.dtype, run, purpose, 0)  # before anything is read or written
         kept, y, weight = data.taking_part
 

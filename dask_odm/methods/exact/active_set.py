@@ -40,9 +40,11 @@ def solve_dense(losses: RowLosses, K: Array, a: Array) -> tuple[Array, int]:
         after = K @ new
         if _same(_active(losses, after), (stiffness, target)):
             return new, step
-        d, Kd = new - a, after - scores
+        d = new - a
+        Kd = after - scores
         length = least_row_step(losses, scores, Kd, float(a @ Kd), float(d @ Kd))
-        a, scores = a + length * d, scores + length * Kd
+        a = a + length * d
+        scores = scores + length * Kd
     return a, MAX_STEPS
 
 
@@ -55,7 +57,8 @@ def solve_features(losses: RowLosses, rows: Rows, bias: float, w: Array) -> tupl
     scores = _linear_scores(rows, bias, w)
     for step in range(1, MAX_STEPS + 1):
         stiffness, target = _active(losses, scores)
-        hessian, moment = np.eye(len(w)), np.zeros(len(w))
+        hessian = np.eye(len(w))
+        moment = np.zeros(len(w))
         for start, stop, X in _feature_blocks(rows, bias):
             weighted = X * stiffness[start:stop, None]
             hessian += weighted.T @ X
@@ -66,7 +69,8 @@ def solve_features(losses: RowLosses, rows: Rows, bias: float, w: Array) -> tupl
             return losses.dual_candidate(losses.y * after), new, step
         d = new - w
         length = least_row_step(losses, scores, after - scores, float(w @ d), float(d @ d))
-        w, scores = w + length * d, scores + length * (after - scores)
+        w = w + length * d
+        scores = scores + length * (after - scores)
     return losses.dual_candidate(losses.y * scores), w, MAX_STEPS
 
 

@@ -44,7 +44,9 @@ class FaceSystem:
     """
 
     def __init__(self, gram: Operator, root: Array, b: Array) -> None:
-        self._gram, self._root, self._b = gram, root, b
+        self._gram = gram
+        self._root = root
+        self._b = b
         self.x, self.Kx, self.products = np.zeros(len(b)), np.zeros(len(b)), 0
         self._applied = self.Kx
 
@@ -82,8 +84,10 @@ class FaceSolver:
     """
 
     def __init__(self, products: Products, preconditioner: FacePreconditioner, direct_rows: int, most: int) -> None:
-        self._products, self._preconditioner = products, preconditioner
-        self._direct_rows, self._most = direct_rows, most
+        self._products = products
+        self._preconditioner = preconditioner
+        self._direct_rows = direct_rows
+        self._most = most
 
     def solve(
         self, face: Array, stiffness: Array, residual: Array, least: float, *, near: bool, double: bool
@@ -123,7 +127,8 @@ class FaceSolver:
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
         """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
-        X, largest = self._products.rows(face).astype(np.float64), 0.0
+        X = self._products.rows(face).astype(np.float64)
+        largest = 0.0
 
         def solved(ridge: float) -> tuple[Array, Array] | None:
             nonlocal largest

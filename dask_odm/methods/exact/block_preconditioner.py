@@ -40,7 +40,8 @@ def cell_bytes(n: int, r: int, d: int) -> int:
 
 def cells_of(products: Products, rng: np.random.Generator) -> list[Array]:
     """All n rows in cells of at most `CELL_ROWS` neighbours, each ascending: halved where they differ most."""
-    rows, n = _projected(products, rng), products.n
+    rows = _projected(products, rng)
+    n = products.n
     cells: list[Array] = []
 
     def cut(index: Array, count: int) -> None:
@@ -108,7 +109,10 @@ class CellBlocks:
     """
 
     def __init__(self, products: Products, features: Array, cells: list[Array], threads: int) -> None:
-        self._products, self._features, self._cells, self._threads = products, features, cells, threads
+        self._products = products
+        self._features = features
+        self._cells = cells
+        self._threads = threads
 
     def on(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
         """The preconditioner as a function of residuals on the rows ``face``, whose c is ``stiffness`` (n,)."""

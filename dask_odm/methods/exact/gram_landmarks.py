@@ -40,7 +40,8 @@ class GramSpan:
     def __init__(self, K: Array, index: Array) -> None:
         self._potrf, self._potrs, self._trtrs = get_lapack_funcs(("potrf", "potrs", "trtrs"), dtype=K.dtype)
         self._syrk = get_blas_funcs("syrk", dtype=K.dtype)
-        rows, self.index = K[index], index
+        rows = K[index]
+        self.index = index
         inner = rows[:, index]
         inner.flat[:: len(index) + 1] += RIDGE * inner.trace() / len(index)
         self._landmarks = self._factor(inner)
@@ -52,18 +53,23 @@ class GramSpan:
 
     def start(self, losses: RowLosses) -> Array:
         """Coefficients (n,) that are zero but for the landmarks': about the least P over their span."""
-        y, b, f = losses.y, np.zeros(len(self.index)), np.zeros(len(losses.y))
+        y = losses.y
+        b = np.zeros(len(self.index))
+        f = np.zeros(len(losses.y))
         primal = _primal(losses, b, f)
         for _ in range(STEPS):
-            margins, before = y * f, primal
+            margins = y * f
+            before = primal
             c = losses.curvature(margins)
             target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
             new = self._solved(self._inner(c), self._project(c * target))
-            d, change = new - b, self._scores(new) - f
+            d = new - b
+            change = self._scores(new) - f
             length = 1.0
             if not _primal(losses, b + d, f + change) < before:
                 length = few_rows_step(losses, f, change, float(b @ d), float(d @ d))
-            b, f = b + length * d, f + length * change
+            b = b + length * d
+            f = f + length * change
             primal = _primal(losses, b, f)
             if not before - primal > FALL * primal:
                 break

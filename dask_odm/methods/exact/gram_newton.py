@@ -155,7 +155,8 @@ def solve_rows(
 
     That of up to `TO_ROUNDING` rows is in float64, and solved to rounding; that of more in float32.
     """
-    few, n = len(X) <= TO_ROUNDING, len(X)
+    few = len(X) <= TO_ROUNDING
+    n = len(X)
     goal = replace(settings, tol=min(settings.tol, ROUNDING)) if few else settings
 
     def certify(a: Array) -> Array:
@@ -212,7 +213,11 @@ class _GramRun:
     def __init__(
         self, losses: RowLosses, K: Array, settings: SolverSettings, threads: int, log: StepLog, room: Room
     ) -> None:
-        self.losses, self.K, self.settings, self.threads, self.log = losses, K, settings, threads, log
+        self.losses = losses
+        self.K = K
+        self.settings = settings
+        self.threads = threads
+        self.log = log
         self.stiffness, self.factor, self.room = np.zeros(0), np.zeros((0, 0), K.dtype), room
         self.span = self.landmarks()
 
@@ -230,7 +235,8 @@ class _GramRun:
 
     def rough(self) -> Array:
         """The solution over the span of a few of the rows, or of a few alone, as coefficients of all."""
-        n, a = len(self.losses.y), np.zeros(len(self.losses.y))
+        n = len(self.losses.y)
+        a = np.zeros(len(self.losses.y))
         if n < FEW:
             return a
         if self.span is not None:
@@ -244,7 +250,8 @@ class _GramRun:
 
     def solved(self, a: Array, certify: Image | None) -> ExactSolution:
         """Steps until the gap is small, then the certificate, and again where that is larger."""
-        tol, held = self.settings.tol, np.inf
+        tol = self.settings.tol
+        held = np.inf
         self.hold(a, self.image(a))
         self.record(self.image)
         while True:
@@ -273,14 +280,16 @@ class _GramRun:
         They do where coefficients on the way were far larger than the last.
         """
         scores = self.image(self.a)
-        primal, bound = self.losses.primal(self.a, scores), self.dual(self.a, scores, self.image)
+        primal = self.losses.primal(self.a, scores)
+        bound = self.dual(self.a, scores, self.image)
         if max(abs(primal - self.primal), self.bound - bound) > DRIFT * primal:
             self.hold(self.a, scores)
             self.record(self.image)
 
     def descend(self) -> None:
         """Newton steps until the gap is small, or P falls no further."""
-        history, tol = self.log.history, self.settings.tol
+        history = self.log.history
+        tol = self.settings.tol
         while history[-1]["gap"] > tol and len(history) <= self.settings.max_iter:
             if not self.step():
                 break
@@ -306,7 +315,8 @@ class _GramRun:
 
     def dual(self, a: Array, scores: Array, image: Image) -> float:
         """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
-        s, square = self.losses.y * a, float(a @ scores)
+        s = self.losses.y * a
+        square = float(a @ scores)
         if self.losses.settings.upsilon == 0 and (s < 0).any():
             s = np.maximum(s, 0.0)
             square = float((self.losses.y * s) @ image(self.losses.y * s))
@@ -314,10 +324,13 @@ class _GramRun:
 
     def step(self) -> bool:
         """A step of Newton, or as much of it as P falls for; whether P falls."""
-        losses, a, scores = self.losses, self.a, self.scores
+        losses = self.losses
+        a = self.a
+        scores = self.scores
         margins = losses.y * scores
         stiffness = losses.curvature(margins)
-        face, leaving = np.flatnonzero(stiffness), np.where(stiffness == 0, a, 0.0)
+        face = np.flatnonzero(stiffness)
+        leaving = np.where(stiffness == 0, a, 0.0)
         staying = a - leaving
         inside = scores - self.image(leaving) if leaving.any() else scores
         target = losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
@@ -334,15 +347,19 @@ class _GramRun:
         after = scores + self.image(new - a)
         primal = losses.primal(new, after)
         if not primal < self.primal:
-            d, change = new - a, after - scores
+            d = new - a
+            change = after - scores
             self.bound = max(self.bound, self.dual(new, after, self.image))
             least = few_rows_step if self.log.history[-1]["gap"] > NEAR else least_row_step
             length = least(losses, scores, change, float(a @ change), float(d @ change))
-            new, after = a + length * d, scores + length * change
+            new = a + length * d
+            after = scores + length * change
             primal = losses.primal(new, after)
         falls = primal < self.primal
         if falls:
-            self.a, self.scores, self.primal = new, after, primal
+            self.a = new
+            self.scores = after
+            self.primal = primal
         elif self.span is not None:
             self.span = None  # a step that is solved further may
             return self.step()
@@ -352,7 +369,9 @@ class _GramRun:
         """``(K_SS + D_S)⁻¹ residual``, as well as the gap asks for; None where conjugate gradients are slow."""
         if self.span is None:
             return None
-        span, self.span = self.span, None  # unless it proves good
+        # unless it proves good
+        span = self.span
+        self.span = None
         gap, root, b = self.log.history[-1]["gap"], np.sqrt(stiffness), np.zeros(len(stiffness))
         b[face] = root[face] * residual
         least = 2.0 * self.primal * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * self.settings.tol)
@@ -371,13 +390,16 @@ class _GramRun:
         """Factor ``1 + √c K √c`` over the face, unless it is that of the last step; whether it is positive definite."""
         if np.array_equal(stiffness, self.stiffness):
             return True
-        m, dtype = len(face), self.K.dtype
-        system, root = self.room.take((m, m), dtype), np.sqrt(stiffness[face]).astype(dtype)
+        m = len(face)
+        dtype = self.K.dtype
+        system = self.room.take((m, m), dtype)
+        root = np.sqrt(stiffness[face]).astype(dtype)
         self.stiffness = np.zeros(0)
         gather(self.K, face, root, system, self.threads)
         if not factored(system, self.threads):
             return False
-        self.stiffness, self.factor = stiffness, system
+        self.stiffness = stiffness
+        self.factor = system
         return True
 
     def correction(self, stiffness: Array, residual: Array) -> Array:
@@ -401,7 +423,9 @@ def gather(K: Array, face: Array, root: Array, out: Array, threads: int) -> None
 @compiled
 def _gather(K: Array, face: Array, root: Array, out: Array, start: int, stop: int) -> None:
     for i in range(start, stop):
-        row, scale, into = K[face[i]], root[i], out[i]
+        row = K[face[i]]
+        scale = root[i]
+        into = out[i]
         for j in range(i + 1):
             into[j] = scale * root[j] * row[face[j]]
         into[i] += 1

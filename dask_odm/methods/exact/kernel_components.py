@@ -100,7 +100,8 @@ class ApartProducts:
 
     def _between(self, targets: Array, sources: Array, v: Array) -> Array:
         """What kernel values between parts add, in float32."""
-        out, label = np.zeros(len(targets)), self.label[sources]
+        out = np.zeros(len(targets))
+        label = self.label[sources]
         for part, there in enumerate(self._places(targets)):
             others = np.flatnonzero(label != part)
             if len(there) and len(others):
@@ -152,7 +153,8 @@ def set_apart(products: Products) -> Products:
     here = products.here
     if not 1 < here.source.shape[1] <= FEATURES:
         return products
-    X, gamma = _in_float32(here), products.kernel.gamma
+    X = _in_float32(here)
+    gamma = products.kernel.gamma
     if not NOTHING * gamma * np.einsum("ij,ij->i", X, X).max() <= ROUNDED:
         return products
     label = parts_of(X, np.sqrt(-np.log(NOTHING) / gamma))
@@ -199,13 +201,16 @@ def parts_of(X: Array, distance: float) -> Array:
 
 def _beyond_gap(X: Array, slot: float) -> Array | None:
     """Which rows are above the widest gap of any feature; None where none has a gap of a whole ``slot``."""
-    low, high = X.min(axis=0), X.max(axis=0)
-    widest, best = 0, None
+    low = X.min(axis=0)
+    high = X.max(axis=0)
+    widest = 0
+    best = None
     for j in np.flatnonzero(high - low > slot) if len(X) > FEW else ():
         slots = np.minimum((X[:, j] - low[j]) / slot, PIECES).astype(np.int64)
         filled = np.flatnonzero(np.bincount(slots))
         gaps = np.diff(filled)
         if gaps.max(initial=1) > max(1, widest):
             at = int(np.argmax(gaps))
-            widest, best = int(gaps[at]), slots > filled[at]
+            widest = int(gaps[at])
+            best = slots > filled[at]
     return best

@@ -57,7 +57,9 @@ class FacePreconditioner:
     """
 
     def __init__(self, products: Products, index: Array, seed: int, threads: int, *, room: int) -> None:
-        self._products, self._seed, self._threads = products, seed, threads
+        self._products = products
+        self._seed = seed
+        self._threads = threads
         in_parts = labels_of(products) is not None
         self.parts = PartBlocks(products, seed, threads, room=room) if in_parts else None
         features = np.zeros((products.n, 1), np.float32) if in_parts else _features(products, index, threads)
@@ -103,7 +105,10 @@ class PartBlocks:
     """
 
     def __init__(self, products: Products, seed: int, threads: int, *, room: int) -> None:
-        self._products, self._seed, self._threads, self._room = products, seed, threads, room
+        self._products = products
+        self._seed = seed
+        self._threads = threads
+        self._room = room
         self._rows = parts_of_rows(products)
 
     def are_small(self, face: Array) -> bool:

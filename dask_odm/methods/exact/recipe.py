@@ -45,7 +45,8 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
         losses = RowLosses(fit.odm, found.y, found.weight)
         solution = _solve(losses, found.products, data, fit)
         left = _left_out(losses, found.products, solution, given, data, fit)
-        a, norm = solution.coefficients, float(solution.coefficients @ solution.scores)
+        a = solution.coefficients
+        norm = float(solution.coefficients @ solution.scores)
     attributes = left | {
         "dual_gap_": float(solution.point.gap),
         "history_": solution.history,

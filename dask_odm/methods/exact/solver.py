@@ -208,13 +208,17 @@ class _ExactRun:
         certify: bool,
         limits: ExactLimits,
     ) -> None:
-        self.losses, self.products, self.settings, self.threads = losses, products, settings, threads
+        self.losses = losses
+        self.products = products
+        self.settings = settings
+        self.threads = threads
         self.certify, self.limits, self.leads, self.share = certify, limits, True, share_of(products)
         self.began = time.perf_counter()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Make the preconditioner, and the state to start from unless there is one to go on from."""
-        n, rng = self.products.n, np.random.default_rng(self.settings.seed)
+        n = self.products.n
+        rng = np.random.default_rng(self.settings.seed)
         index = drawn_landmarks(n, rng)
         self.preconditioner = FacePreconditioner(
             self.products, index, self.settings.seed, self.threads, room=part_room(n)
@@ -279,7 +283,8 @@ class _ExactRun:
         return replace(found, certified=found.bound, double_since=since)
 
     def _with_record(self, state: ExactState) -> ExactState:
-        a, scores = state.coefficients, state.scores
+        a = state.coefficients
+        scores = state.scores
         primal = self.losses.primal(a, scores)
         _require_finite(primal)
         bound = max(state.bound, self._dual(a, scores))
@@ -290,7 +295,8 @@ class _ExactRun:
 
     def _dual(self, a: Array, scores: Array) -> float:
         """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
-        s, square = self.losses.y * a, float(a @ scores)
+        s = self.losses.y * a
+        square = float(a @ scores)
         if self.losses.settings.upsilon == 0:
             wrong = np.flatnonzero(s < 0)
             if len(wrong):
@@ -304,7 +310,8 @@ class _ExactRun:
             return self._led_up(state)
         here = np.stack([state.coefficients, state.scores])
         new, passes, slow = self._newton(state)
-        there, last = new, state.history[-1]
+        there = new
+        last = state.history[-1]
         if not self.losses.primal(*new) < last["objective"]:
             d = new - here
             length = least_row_step(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1]))
@@ -331,10 +338,13 @@ class _ExactRun:
         """``state`` where growing λ leads: each solution is near the next, from afar rows are chased in and out."""
         led = replace(state, exactness=NEAR)
         for share in EASED:
-            odm, settings = self.losses.settings, replace(self.settings, tol=max(ROUGH, self.settings.tol))
+            odm = self.losses.settings
+            settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
             run = _ExactRun(losses, self.products, settings, self.threads, False, self.limits)
-            run.preconditioner, run.systems, run.leads = self.preconditioner, self.systems, False
+            run.preconditioner = self.preconditioner
+            run.systems = self.systems
+            run.leads = False
             led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
             while not run.finished(led):
                 led = run.step(led)
@@ -342,20 +352,27 @@ class _ExactRun:
 
     def _newton(self, state: ExactState) -> tuple[Array, float, bool]:
         """Coefficients and scores of the Newton step (2, n), the passes it took, and whether its system was slow."""
-        losses, products, a, scores = self.losses, self.products, state.coefficients, state.scores
+        losses = self.losses
+        products = self.products
+        a = state.coefficients
+        scores = state.scores
         margins = losses.y * scores
         stiffness = losses.curvature(margins)
         face = np.flatnonzero(stiffness)
         leaving = np.flatnonzero((stiffness == 0) & (a != 0))
         inside = scores[face] - products.cross(face, leaving, a[leaving], double_precision=state.double)
         target = (losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high))[face]
-        gap, exactness = state.history[-1]["gap"], state.exactness
+        gap = state.history[-1]["gap"]
+        exactness = state.exactness
         enough = exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * self.settings.tol)
-        least, residual = 2.0 * state.history[-1]["objective"] * enough, target - inside - a[face] / stiffness[face]
+        least = 2.0 * state.history[-1]["objective"] * enough
+        residual = target - inside - a[face] / stiffness[face]
         x, Kx, count = self.systems.solve(face, stiffness, residual, least, near=state.near, double=state.double)
-        new, after = np.zeros_like(a), np.empty_like(a)
+        new = np.zeros_like(a)
+        after = np.empty_like(a)
         new[face], after[face] = a[face] + x, inside + Kx
-        rest, moved = np.flatnonzero(stiffness == 0), np.flatnonzero(new != a)
+        rest = np.flatnonzero(stiffness == 0)
+        moved = np.flatnonzero(new != a)
         after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
         used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
         return np.stack([new, after]), self.share * used / products.n**2, count >= SLOW
@@ -378,13 +395,15 @@ def _solve_whole(
 
 def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings, on_step: OnStep) -> ExactSolution:
     """Few rows, to rounding; no start is of use."""
-    began, everyone = time.perf_counter(), np.arange(products.n)
+    began = time.perf_counter()
+    everyone = np.arange(products.n)
     X = products.rows(everyone).astype(np.float64)
     K = products.kernel.tile(X, X)
     K = 0.5 * (K + K.T)
     a, steps = solve_dense(losses, K, np.zeros(products.n))
     scores = K @ a
-    s, margins = losses.y * a, losses.y * scores
+    s = losses.y * a
+    margins = losses.y * scores
     primal = losses.primal(a, scores)
     _require_finite(primal)
     gap = float(losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny)

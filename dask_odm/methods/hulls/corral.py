@@ -80,7 +80,10 @@ class Corral:
         rows: Sequence[RowSets | None],
     ) -> None:  # fmt: skip
         self.weights, self.spread, self.rows = weights, spread, list(rows)
-        self._directions, self._points, self._positive, self._factor = directions, points, positive, factor
+        self._directions = directions
+        self._points = points
+        self._positive = positive
+        self._factor = factor
         self._make_room(LEAST_ROOM)
 
     @classmethod
@@ -126,7 +129,8 @@ class Corral:
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
         """Take in the vertex of a direction, and move the nearest point; False where float64 tells no way further."""
-        k, p = len(self), vertex.difference
+        k = len(self)
+        p = vertex.difference
         column = self.spread + self.points @ p
         solve_transposed(self._factor, column)
         whole = self.spread + float(p @ p)
@@ -159,7 +163,8 @@ class Corral:
 
     def _affine_weights(self) -> Array:
         """Weights (k,), of sum 1, of the point of least norm of the points' affine hull."""
-        points, u = self.points, np.ones(len(self))
+        points = self.points
+        u = np.ones(len(self))
         self._solve(u)
         error = 1.0 - self.spread * u.sum() - points @ (u @ points)
         self._solve(error)
@@ -219,11 +224,14 @@ def remove_column(factor: Array, n: int, k: int) -> None:
         for j in range(max(k, i - 1), n - 1):
             factor[i, j] = factor[i, j + 1]
     for i in range(k, n - 1):
-        a, b = factor[i, i], factor[i + 1, i]
+        a = factor[i, i]
+        b = factor[i + 1, i]
         length = np.hypot(a, b)
-        c, s = a / length, b / length
+        c = a / length
+        s = b / length
         for j in range(i, n - 1):
-            upper, lower = factor[i, j], factor[i + 1, j]
+            upper = factor[i, j]
+            lower = factor[i + 1, j]
             factor[i, j], factor[i + 1, j] = c * upper + s * lower, c * lower - s * upper
 
 

@@ -44,15 +44,18 @@ def judge(problem: HullProblem) -> Verdict:
     """
     if problem.d > MOST_TILTED:
         return Verdict(None, problem.start.difference)
-    tilt, memory = Tilt(problem), problem.memory
-    at, overlap = tilt.start, None
+    tilt = Tilt(problem)
+    memory = problem.memory
+    at = tilt.start
+    overlap = None
     for _ in range(MOST_STEPS):
         sums = tilt.sums(at)
         step, left = newton_step(sums.gradient, sums.hessian, problem.scale)
         broken, values = tilt.reach(at, step)
         best = int(np.argmin(values))
         if values[best] < 0:
-            at, overlap = at + STEPS[best] * step, False
+            at = at + STEPS[best] * step
+            overlap = False
             break
         if broken + left <= ROUNDING:
             overlap = True

@@ -78,10 +78,12 @@ def solve_gilbert(
     log = StepLog(on_step)
     if settle is None and isinstance(problem, HullProblem):
         settle = partial(settle_overlap, problem)
-    points, lower = problem.start.points, 0.0
+    points = problem.start.points
+    lower = 0.0
     verdict: Verdict | None = None
     if resume is not None:
-        points, lower = resume.points, resume.lower
+        points = resume.points
+        lower = resume.lower
         log.take_up(resume.history)
         problem.recall(resume.memory)
         problem.passes_made = resume.passes
@@ -89,7 +91,9 @@ def solve_gilbert(
         z = points[0] - points[1]
         upper = 0.5 * float(z @ z)
         overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-        memory, passes, vertex = problem.memory, problem.passes_made, problem.vertex(z)
+        memory = problem.memory
+        passes = problem.passes_made
+        vertex = problem.vertex(z)
         lower = max(lower, lower_bound(z, vertex))
         gap = 1.0 if overlap else relative_gap(upper, lower)
         log.add(gap, upper, problem.passes_made, lower=lower, **costs())

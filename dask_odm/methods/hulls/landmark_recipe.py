@@ -68,7 +68,8 @@ def _require(data: TrainingData, count: int) -> None:
 
 
 def _hulls(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> HullProblem:
-    data, r = seen.data, len(landmarks)
+    data = seen.data
+    r = len(landmarks)
     negative, positive = data.class_weights
     weights = negative, positive
     if not isinstance(data, MemoryData):
@@ -77,7 +78,8 @@ def _hulls(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> HullProble
     assert isinstance(seen, MemoryKernelData)
     rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
     found = coordinates(landmarks, rows, data.dtype, CPU_COUNT)
-    held, step = data.held, block_rows(r, found)
+    held = data.held
+    step = block_rows(r, found)
     passes = ThreadPasses.cut(found, held.codes, held.block_weights, step, group_count(r), CPU_COUNT)
     return HullProblem(HullQuery(FeatureMap(r, 0.0), data.positive, weights), passes, fit.alpha)
 

@@ -99,7 +99,8 @@ def find_nearest_points(
 
     The smaller alpha, the larger are the hulls: they have all points of those before, and overlap where those did.
     """
-    solver, found = _NearestPoint(problem, tol, StepLog(on_step), None), {}
+    solver = _NearestPoint(problem, tol, StepLog(on_step), None)
+    found = {}
     for alpha in sorted(set(alphas), key=lambda each: -(each or 0.0)):
         hulls = problem.with_alpha(alpha)
         found[alpha] = hulls, solver.follow(hulls, max_iter, StepLog(on_step))
@@ -109,7 +110,8 @@ def find_nearest_points(
 
 def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
     """Whether the hulls overlap, and the lower bound along the direction that parts them; the problem is as before."""
-    verdict, memory = judge(problem), problem.memory
+    verdict = judge(problem)
+    memory = problem.memory
     if verdict.overlap is not False:
         return verdict, 0.0
     lower = lower_bound(verdict.direction, problem.vertex(verdict.direction))
@@ -149,13 +151,18 @@ class _NearestPoint:
     def __init__(
         self, problem: HullProblem, tol: float, log: StepLog, on_state: Callable[[CorralState], object] | None
     ) -> None:
-        self._problem, self._tol, self._log, self._on_state = problem, tol, log, on_state
+        self._problem = problem
+        self._tol = tol
+        self._log = log
+        self._on_state = on_state
         self._verdict: Verdict | None = None
         self._corral: Corral | None = None
 
     def follow(self, problem: HullProblem, max_iter: int, log: StepLog) -> HullSolution:
         """The nearest points of larger hulls than the last ones, from there."""
-        self._problem, self._log, self._verdict = problem, log, None
+        self._problem = problem
+        self._log = log
+        self._verdict = None
         return self._ended(self._begun() if self._corral is None else self._corral, 0.0, max_iter)
 
     def run(self, max_iter: int, resume: CorralState | None) -> HullSolution:
@@ -164,12 +171,16 @@ class _NearestPoint:
         return self._ended(self._taken_up(resume), resume.lower, max_iter)
 
     def _ended(self, corral: Corral, lower: float, max_iter: int) -> HullSolution:
-        problem, log, self._corral = self._problem, self._log, corral
+        problem = self._problem
+        log = self._log
+        self._corral = corral
         while True:
             z = corral.nearest
             upper = 0.5 * float(z @ z)
             overlap = upper <= 0.5 * (ROUNDING * problem.scale) ** 2
-            memory, passes, vertex = problem.memory, problem.passes_made, problem.vertex(z)
+            memory = problem.memory
+            passes = problem.passes_made
+            vertex = problem.vertex(z)
             lower = max(lower_bound(z, vertex), lower)
             gap = 1.0 if overlap else relative_gap(upper, lower)
             log.add(gap, upper, problem.passes_made, lower=lower, corral=len(corral))

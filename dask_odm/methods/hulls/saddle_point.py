@@ -143,7 +143,8 @@ def solve_saddle_point(
     state = solver.begun() if resume is None else resume
     if resume is not None:
         log.take_up(resume.history)
-        log.history, problem.passes_made = list(resume.history), resume.passes
+        log.history = list(resume.history)
+        problem.passes_made = resume.passes
     gap = relative_gap(state.upper, state.lower)
     verdict: Verdict | None = None
     while True:
@@ -169,12 +170,15 @@ class _SaddlePoint:
     def __init__(
         self, problem: HullProblem, block_size: int | None, seed: int, gamma: float | None, long_steps: bool
     ) -> None:
-        self._problem, self._seed, self._gamma = problem, seed, gamma
+        self._problem = problem
+        self._seed = seed
+        self._gamma = gamma
         members = problem.members
         self._order, self._counts = np.concatenate(members), tuple(map(len, members))
         signs, size = rotation(problem.d, seed)
         self._block = size if block_size is None else min(block_size, size)
-        self._signs, self._d = signs, size
+        self._signs = signs
+        self._d = size
         self._S = self._prepared(problem.signed_rows()[self._order])
         self._log_weight = np.log(problem.weights[self._order])
         self._log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
@@ -203,10 +207,12 @@ class _SaddlePoint:
 
     def begun(self) -> SaddleState:
         """All rows of a class alike, and w = 0."""
-        n, totals = len(self._order), self._problem.totals.weight
+        n = len(self._order)
+        totals = self._problem.totals.weight
         logs = -np.log(np.repeat(totals, self._counts))
         e = np.exp(logs + self._log_weight)
-        zeros, points = np.zeros(len(self._S)), np.zeros((2, self._problem.d))
+        zeros = np.zeros(len(self._S))
+        points = np.zeros((2, self._problem.d))
         state = SaddleState(
             zeros, logs, e, e.copy(), np.zeros(n), np.zeros(2), points, np.zeros(n), np.zeros(2), math.inf, 0.0,
             FIRST_SHARE, 1.0, self._problem.passes_made, 0, [],
@@ -215,7 +221,8 @@ class _SaddlePoint:
 
     def swept(self, state: SaddleState, sweeps: int) -> SaddleState:
         """So many sweeps further, each of as many random blocks as there are."""
-        n_b, L = self._blocks, min(self._L, state.caution * state.coupling)
+        n_b = self._blocks
+        L = min(self._L, state.caution * state.coupling)
         drawn = np.random.default_rng([self._seed, state.sweeps]).integers(n_b, size=n_b * sweeps)
         arrays = tuple(part.copy() for part in (state.w, state.logs, state.e, state.before, state.p, state.factors))
         numbers = np.array([*step_numbers(state.gamma, L, n_b), self._log_cap])
@@ -232,7 +239,8 @@ class _SaddlePoint:
         entries[self._order] = state.e
         points = problem.points(entries)
         z = points[0] - points[1]
-        vertex, upper = problem.vertex(z), 0.5 * float(z @ z)
+        vertex = problem.vertex(z)
+        upper = 0.5 * float(z @ z)
         lower = max(state.lower, lower_bound(z, vertex))
         if state.sweeps:
             w = self._direction(state.w)
@@ -252,10 +260,13 @@ class _SaddlePoint:
 
     def _coupling(self, e: Array) -> float:
         """The root of the largest eigenvalue of the two classes' covariances by e: of S, in the entropy's metric."""
-        total, start = np.zeros((len(self._S), len(self._S))), 0
+        total = np.zeros((len(self._S), len(self._S)))
+        start = 0
         for count in self._counts:
-            rows, own = self._S[:, start : start + count], e[start : start + count]
-            mean, rooted = rows @ own, rows * np.sqrt(own)
+            rows = self._S[:, start : start + count]
+            own = e[start : start + count]
+            mean = rows @ own
+            rooted = rows * np.sqrt(own)
             total += rooted @ rooted.T - mean[:, None] * mean
             start += count
         return max(math.sqrt(max(0.0, float(np.linalg.eigvalsh(total)[-1]))), np.finfo(float).tiny)
@@ -314,7 +325,8 @@ def take_steps(
 ) -> None:  # fmt: skip
     """A step for every one of the blocks ``drawn``; the arrays of a `SaddleState` are written over."""
     sigma, theta, a, b, log_cap = numbers
-    n, n_b = logs.size, S.shape[0] // block
+    n = logs.size
+    n_b = S.shape[0] // block
     log_caps = log_weight + log_cap
     for k in drawn:
         rows = S[k * block : (k + 1) * block]

@@ -67,7 +67,8 @@ class PrioritySample:
             # all of the threshold and above, so that the choice among equals is by number
             threshold = np.partition(priority, len(at) - size - 1)[len(at) - size - 1]
             best = np.flatnonzero(priority >= threshold)
-            at, priority = at[best], priority[best]
+            at = at[best]
+            priority = priority[best]
         order = np.argsort(-priority, kind="stable")[: size + 1]
         chosen = at[order]
         ascending = np.sort(chosen)

@@ -157,7 +157,8 @@ class SpanProblem:
 
     def _draw(self, weights: Sequence[Array], draw: Draw) -> PrioritySample:
         """Of rows in memory, by the ``weights`` of all, part by part in their order."""
-        rows, y = self.rows, self.y
+        rows = self.rows
+        y = self.y
         assert y is not None
         return PrioritySample.draw(np.concatenate(weights), y, 0, lambda index: rows[index], draw.size, draw.seed)
 

@@ -192,7 +192,8 @@ class SpanQuery:
 
     def _hidden(self, K: Array, exact_K: Array, y: Array, weight: Array, a: Array) -> SpanRounding:
         """`rounding` of some rows."""
-        scores, exact = K @ a, exact_K @ a
+        scores = K @ a
+        exact = exact_K @ a
         curvature = self.loss.evaluate(scores, y, weight)[2]
         # a row above the band was drawn by less than its stiffness
         weight = weight * np.divide(weight, curvature, out=np.ones_like(weight), where=curvature > 0)
@@ -207,7 +208,8 @@ class SpanQuery:
         total = np.zeros(len(steps)) if so_far is None else so_far
         for block in blocks:
             for rows, K in self._tiles(block):
-                scores, change = np.empty(len(K)), np.empty(len(K))
+                scores = np.empty(len(K))
+                change = np.empty(len(K))
                 span_scores(K, a, scores)
                 span_scores(K, direction, change)
                 total += self.loss.slopes(scores, change, block.y[rows], block.weight[rows], steps)
@@ -240,7 +242,8 @@ class SpanQuery:
 
         ``inverse`` (r, r) is lower triangular.
         """
-        found, multiply = so_far or [], blas.strmm if inverse.dtype == np.float32 else blas.dtrmm
+        found = so_far or []
+        multiply = blas.strmm if inverse.dtype == np.float32 else blas.dtrmm
         for block in blocks:
             pair = np.zeros((2, len(block.y)))
             for active, K, _ in self._active(block, a, pair[0]):
@@ -255,7 +258,8 @@ class SpanQuery:
 
         Many rows at a time, since products of few are slow.
         """
-        held, count = list[tuple[Array, Array, Array]](), 0
+        held = list[tuple[Array, Array, Array]]()
+        count = 0
         for rows, K in self._tiles(block):
             span_scores(K, a, scores[rows])
             curvature = self.loss.evaluate(scores[rows], block.y[rows], block.weight[rows])[2]
@@ -265,7 +269,8 @@ class SpanQuery:
             if count >= ACTIVE_ROWS or rows.stop == len(block.y):
                 places, values, curvatures = (np.concatenate(each) for each in zip(*held, strict=True))
                 yield places, values, curvatures
-                held, count = [], 0
+                held = []
+                count = 0
 
     def fill(self, block: RowBlock) -> None:
         """Compute the values that ``block`` is to keep."""
@@ -289,14 +294,17 @@ class SpanQuery:
 
     def _add_active(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
         """To a product, its active rows."""
-        active, buffer, step = np.flatnonzero(curvature), self._buffer(), self.tile_rows
+        active = np.flatnonzero(curvature)
+        buffer = self._buffer()
+        step = self.tile_rows
         for i in range(0, len(active), step):
             rows = active[i : i + step]
             span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
 
     def _add_tiles(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
         """To a product, the tiles that would be kept, if there were memory: BLAS rounds a row by its place in one."""
-        buffer, step = self._buffer(), self.tile_rows
+        buffer = self._buffer()
+        step = self.tile_rows
         for start in range(0, len(block.y), step):
             rows = slice(start, min(len(block.y), start + step))
             if curvature[rows].any():
@@ -306,7 +314,9 @@ class SpanQuery:
         """`chances` of one block."""
         chances = np.empty(len(block.y))
         for rows, K in self._tiles(block):
-            y, weight, scores = block.y[rows], block.weight[rows], np.empty(len(K))
+            y = block.y[rows]
+            weight = block.weight[rows]
+            scores = np.empty(len(K))
             span_scores(K, a, scores)
             _, dual, _ = self.loss.evaluate(scores, y, weight)
             chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
@@ -335,7 +345,8 @@ class SpanQuery:
 
     def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
         """Kernel values of a block, some rows at a time, in the same memory; where they are kept, all if ``whole``."""
-        n, kept = len(block.y), block.values
+        n = len(block.y)
+        kept = block.values
         if whole and kept is not None:
             yield slice(0, n), kept
             return
@@ -356,7 +367,9 @@ class RunningSums:
     """
 
     def __init__(self, query: SpanQuery, a: Array, draw: Draw | None) -> None:
-        self.query, self._a, self._draw = query, a, draw
+        self.query = query
+        self._a = a
+        self._draw = draw
         self._loss, self._dual_image, self._curvatures = 0.0, np.zeros(query.r), list[Array]()
         self._sample: PrioritySample | None = None
         self._curvature = np.empty(0)
@@ -367,12 +380,15 @@ class RunningSums:
 
     def add(self, block: RowBlock, rows: slice, K: Array) -> None:
         """The next ``rows`` of the block, with their kernel values."""
-        y, weight, curvature = block.y[rows], block.weight[rows], self._curvature[rows]
+        y = block.y[rows]
+        weight = block.weight[rows]
+        curvature = self._curvature[rows]
         self._loss = self.query._add_sums(K, y, weight, self._a, self._dual_image, curvature, self._loss)
 
     def end(self, block: RowBlock) -> None:
         """All rows of the block were added."""
-        query, curvature = self.query, self._curvature
+        query = self.query
+        curvature = self._curvature
         packed = query.loss.pack(curvature, block.y, block.weight) if query.streamed else curvature
         self._curvatures.append(packed)
         if self._draw is not None:

@@ -69,7 +69,8 @@ def landmark_values(rows: int, fit: ODMFit) -> int:
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     """Train over the span of landmarks; equal rows in memory are made one first."""
     _check(fit)
-    began, given = time.perf_counter(), data
+    began = time.perf_counter()
+    given = data
     data = data.merged()
     here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
     count = _count(data.rows, fit)
@@ -115,7 +116,8 @@ def _over_shared_landmarks(
 ) -> Callable[[TrainingData, ODMFit], Trained]:
     """What trains a machine over landmarks that are chosen once, among the rows of all machines."""
     method = "uniform" if fit.choice == "support" else fit.choice
-    whole, choosing = data.seen_by(fit.kernel), _choosing(replace(fit, choice=method), count, data.rows)
+    whole = data.seen_by(fit.kernel)
+    choosing = _choosing(replace(fit, choice=method), count, data.rows)
     landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
     raw, numbers = whole.chosen_pivots(landmarks.index)
 
@@ -130,7 +132,8 @@ def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
     if data.in_memory or fit.certify:
         return 1
     count = _count(data.rows, fit)
-    passes, draws = data.passes(count), max(start_rows(data.rows, count), SKETCH * count)
+    passes = data.passes(count)
+    draws = max(start_rows(data.rows, count), SKETCH * count)
     assert isinstance(passes, StorePasses)
     one = span_pass_bytes(count, data.features, data.dtype.itemsize, draws)
     sums = max(one.sums, 8 * count**2 * fit.loo)
@@ -217,10 +220,13 @@ def _solve(
     ``spanned`` gives the span of landmarks over the rows; of a few of them a sample's solution is learned first, to
     start from, and to tell which rows have a dual variable.
     """
-    n, seed = data.rows, fit.run.seed
+    n = data.rows
+    seed = fit.run.seed
     size = start_rows(n, count)
     resume, save = open_steps("landmark", data.fingerprint, fit, LandmarkState)
-    landmarks, start, by_support = chosen, np.zeros(len(chosen)), _by_support(fit, count, n)
+    landmarks = chosen
+    start = np.zeros(len(chosen))
+    by_support = _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
         few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
         rough = spanned(few, keep=2 * size >= n)  # else values are read but twice: computed sooner than kept
@@ -270,7 +276,8 @@ def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Cla
         return None
     try:
         with seen.products(CERTIFICATE) as found:
-            losses, places = RowLosses(fit.odm, found.y, found.weight), seen.places(landmarks.index)
+            losses = RowLosses(fit.odm, found.y, found.weight)
+            places = seen.places(landmarks.index)
             return certified(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
     except MemoryLimitError:
         if fit.certify:
@@ -288,7 +295,8 @@ def _finish(
     fit: ODMFit,
 ) -> Trained:
     """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
-    a, kernel = solution.x, landmarks.kernel
+    a = solution.x
+    kernel = landmarks.kernel
     require_finite_solution(a, solution.gap)
     intercept = np.array([kernel.bias * float(a.sum())])
     model = KernelModel(replace(kernel, bias=0.0), seen.scaling, raw, a[None], intercept)

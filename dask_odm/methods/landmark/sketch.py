@@ -44,7 +44,8 @@ class SketchedHessian:
 
     def __init__(self, landmarks: Landmarks, threads: int) -> None:
         r = len(landmarks)
-        self._landmarks, self.threads = landmarks, threads
+        self._landmarks = landmarks
+        self.threads = threads
         self._values, self._factor = np.empty((SKETCH * r, r)), np.empty((r, r))
         self.whitened = False
 

@@ -123,7 +123,10 @@ class _SpanNewton(Newton[SpanSums]):
         on_state: Callable[[LandmarkState], object],
     ) -> None:
         super().__init__(tol, log)
-        self._span, self._landmarks, self._seed, self._on_state = span, landmarks, seed, on_state
+        self._span = span
+        self._landmarks = landmarks
+        self._seed = seed
+        self._on_state = on_state
         self._tired, self._sketched, self._drawn = True, np.empty(0), 0
         self._confirm = confirm
         self._sample: PrioritySample | None = None  # that the preconditioner was made of
@@ -163,7 +166,8 @@ class _SpanNewton(Newton[SpanSums]):
         assert at.sums.sample is not None
         self._sample = at.sums.sample
         self._sketch.make(self._sample)
-        self._sketched, self._drawn = at.x, at.number
+        self._sketched = at.x
+        self._drawn = at.number
 
     def direction(self, at: SpanIterate) -> Array:
         if self._tired:
@@ -229,7 +233,8 @@ class _SpanNewton(Newton[SpanSums]):
             return at
         gap = self._enlarged(at, sample)
         if at.gap <= self.tol and not gap <= self.tol:
-            self._span, self._tired = self._span.in_float64(), True
+            self._span = self._span.in_float64()
+            self._tired = True
             self.passes += 1
             at = self.look(at.x, at.number, None)
         else:
@@ -270,7 +275,8 @@ def rough_solution(
         Bytes that kernel values of the sample may be kept in.
     threads : int
     """
-    zero, some = np.zeros(len(landmarks)), span
+    zero = np.zeros(len(landmarks))
+    some = span
     if 2 * size < n:
         # with all coefficients zero every row is active: drawn by its weight
         sample = span.sums(zero, Draw(size, seed)).sample

@@ -68,7 +68,8 @@ def _gram(features: FeatureMap, block: Any) -> Array:
     exact = block.astype(np.float64)
     if features.scaling is None:
         return np.asarray((exact @ exact.T).toarray()) + features.bias
-    factor, shift = features.scaling.factor, features.scaling.shift
+    factor = features.scaling.factor
+    shift = features.scaling.shift
     scaled = exact.multiply(factor[None, :]).tocsr()
     along = scaled @ (shift * factor)
     products = np.asarray((scaled @ scaled.T).toarray())

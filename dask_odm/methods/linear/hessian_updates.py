@@ -48,7 +48,8 @@ class ChangesQuery(Query):
 
     def changes(self, blocks: Iterable[RowBlock], known: Sequence[Array] = ()) -> Changes:
         """What is summed over the blocks, if the curvatures of their rows were ``known``, or none was."""
-        sums, curvatures = [], []
+        sums = []
+        curvatures = []
         for i, block in enumerate(blocks):
             X = self.features.block(block.X)
             value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), block.y, block.weight)

@@ -39,7 +39,8 @@ def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
 def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
     """Train a machine for every class."""
     assert isinstance(data, MemoryData)
-    features, count = FeatureMap(data.features, fit.kernel.bias), len(machines)
+    features = FeatureMap(data.features, fit.kernel.bias)
+    count = len(machines)
     needed = 8 * count * (3 * features.k + 2 * data.rows)
     data.cluster.require(needed, 1, f"{count} machines of {features.k} weights")
     with rescaling_advised():
@@ -55,7 +56,8 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany],
 
 def _problem(data: MemoryData, fit: ODMFit) -> SparseProblem:
     held = data.held
-    X, codes = held.X, held.y.astype(np.int64)
+    X = held.X
+    codes = held.y.astype(np.int64)
     stiffness = RowLosses(fit.odm, held.y, held.total_weights).stiffness_low
     return SparseProblem(X.data, X.indices, X.indptr, data.features, codes, stiffness, fit.kernel.bias, fit.odm)
 

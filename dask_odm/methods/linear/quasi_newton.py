@@ -38,12 +38,16 @@ def solve_quasi_newton(
     on_step: OnStep = lambda record: None,
 ) -> PrimalSolution[None]:
     """Minimise P from ``w`` (k,) by up to ``max_iter`` steps, to the relative duality gap ``tol``."""
-    log, memory, dual = StepLog(on_step), _Memory(), _BestDual(problem)
-    scores, steps = problem.scores(w), 0
+    log = StepLog(on_step)
+    memory = _Memory()
+    dual = _BestDual(problem)
+    scores = problem.scores(w)
+    steps = 0
     while True:
         loss, u = problem.losses(scores)
         image = problem.image(u)
-        gradient, primal = w - image, 0.5 * float(w @ w) + loss
+        gradient = w - image
+        primal = 0.5 * float(w @ w) + loss
         gap = dual.gap(w, scores, u, image) / max(primal, np.finfo(float).tiny)
         log.add(gap, primal, 2 * steps + 1)
         if steps == max_iter or (gap <= tol and (steps or w.any())):
@@ -54,7 +58,9 @@ def solve_quasi_newton(
         if length == 0.0:
             break
         memory.moved(length * direction, gradient)
-        w, scores, steps = w + length * direction, scores + length * change, steps + 1
+        w = w + length * direction
+        scores = scores + length * change
+        steps = steps + 1
     log.settle()
     return PrimalSolution(w, primal, gap, gap <= tol, log.history, steps)
 
@@ -76,7 +82,8 @@ class _Memory:
             step, before = self._last
             turn = gradient - before
             self._pairs.append((step, turn, 1.0 / float(step @ turn)))  # at least ‖step‖²: P has the term ½‖w‖²
-        q, along = gradient.copy(), []
+        q = gradient.copy()
+        along = []
         for step, turn, inverse in reversed(self._pairs):
             along.append(inverse * float(step @ q))
             q -= along[-1] * turn
@@ -102,7 +109,8 @@ class _BestDual:
             self._best = u, image
             return whole
         before, there = self._best
-        away, turn = w - there, image - there
+        away = w - there
+        turn = image - there
         gaps = self._problem.segment_gaps(scores, before, u, SHARES)
         gaps += 0.5 * (float(away @ away) - 2.0 * SHARES * float(away @ turn) + SHARES**2 * float(turn @ turn))
         least = int(np.argmin(gaps))
@@ -130,7 +138,10 @@ def _root(look: Callable[[float], tuple[float, float]]) -> float:
     slope, curvature = look(0.0)
     if not -slope > 0.0:
         return 0.0
-    enough, low, high, step = FLAT * -slope, 0.0, np.inf, 0.0
+    enough = FLAT * -slope
+    low = 0.0
+    high = np.inf
+    step = 0.0
     for _ in range(LOOKS):
         low, high = (step, high) if slope < 0 else (low, step)
         ahead = step - slope / curvature

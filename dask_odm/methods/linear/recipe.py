@@ -89,7 +89,10 @@ def _solve_path(
     leaves_out: bool,
 ) -> Trained:
     """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
-    w, found, sums, before = start_weights(features, fit), [], None, 1.0
+    w = start_weights(features, fit)
+    found = []
+    sums = None
+    before = 1.0
     ways = _Ways.of(features, data, fit, exact)
     for lam in fit.lams or (fit.odm.lam,):
         problem = problem.with_lam(lam)
@@ -101,7 +104,9 @@ def _solve_path(
             pairs = linear_leverages(problem, solution.x)
             trained.attributes.update(attributes_of(fit, data, data, fit.loss(data).with_lam(lam), pairs))
         found.append(trained)
-        w, sums, before = solution.x, solution.sums, lam
+        w = solution.x
+        sums = solution.sums
+        before = lam
     return replace(found[-1], path=tuple(found))
 
 
@@ -127,7 +132,8 @@ class _Ways:
 
     def solved(self, problem: PrimalProblem, lam: float, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
         """The solution for λ from weights ``w`` (k,), whose sums ``start`` may be known."""
-        ahead, settings = self._ahead(lam, w), self.fit.solver
+        ahead = self._ahead(lam, w)
+        settings = self.fit.solver
         if ahead is not None and ahead.converged:
             return ahead
         return solve_newton(
@@ -170,7 +176,8 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
 def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
     """The optimum over the span, as weights (k,), and the steps to it: in float64, by Cholesky, from zero."""
     assert isinstance(data, MemoryData)
-    rows, held = span.coordinates, data.held
+    rows = span.coordinates
+    held = data.held
     features = FeatureMap(rows.shape[1], 0.0)
     weights = held.block_weights
     problem = PrimalProblem.over_rows(features, fit.loss(data), rows, held.codes, weights, CPU_COUNT)
@@ -205,9 +212,11 @@ def start_weights(features: FeatureMap, fit: ODMFit) -> Array:
     raw, intercept = fit.start
     if len(raw) != features.d:
         raise InputError(f"warm_start: X has {features.d} features, but the fitted model has {len(raw)}.")
-    factor, shift = np.ones(features.d), np.zeros(features.d)
+    factor = np.ones(features.d)
+    shift = np.zeros(features.d)
     if features.scaling is not None:
-        factor, shift = features.scaling.factor, features.scaling.shift
+        factor = features.scaling.factor
+        shift = features.scaling.shift
     w[: features.d] = np.divide(raw, factor, out=np.zeros(features.d), where=factor != 0)
     if features.bias > 0:
         w[-1] = (intercept + shift @ raw) / features.constant

@@ -29,14 +29,21 @@ def descend_rows(
     problem: SparsePrimal, settings: SolverSettings, on_step: Callable[[Record], object] = lambda record: None
 ) -> PrimalSolution[None]:
     """Minimise P from zero, by up to ``settings.max_iter`` sweeps over unscaled rows."""
-    log, rng, n = StepLog(on_step), np.random.default_rng(settings.seed), len(problem.y)
-    norms, stiffness = problem.norms(), problem.loss.row_stiffness(problem.y, problem.weight)
-    w, dual, sweeps, gap = np.zeros(problem.features.k), np.zeros(n), 0, np.inf
+    log = StepLog(on_step)
+    rng = np.random.default_rng(settings.seed)
+    n = len(problem.y)
+    norms = problem.norms()
+    stiffness = problem.loss.row_stiffness(problem.y, problem.weight)
+    w = np.zeros(problem.features.k)
+    dual = np.zeros(n)
+    sweeps = 0
+    gap = np.inf
     while True:
         for _ in range(min(SWEEPS, settings.max_iter - sweeps)):
             problem.sweep(stiffness, norms, rng.permutation(n), w, dual)
             sweeps += 1
-        before, scores = gap, problem.scores(w)
+        before = gap
+        scores = problem.scores(w)
         primal = 0.5 * float(w @ w) + problem.losses(scores)[0]
         gap = float(problem.segment_gaps(scores, dual, dual, END)[0]) / primal
         log.add(gap, primal, sweeps + len(log.history) + 1)

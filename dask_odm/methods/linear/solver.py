@@ -112,13 +112,17 @@ class _LinearNewton(Newton[PrimalSums]):
         on_state: Callable[[NewtonState], object],
     ) -> None:
         super().__init__(tol, log)
-        self._problem, self._exact, self._on_state = problem, exact, on_state
-        self._double, self._certify = double_precision, certify
+        self._problem = problem
+        self._exact = exact
+        self._on_state = on_state
+        self._double = double_precision
+        self._certify = certify
         self._stride = 1 if double_precision else problem.hessian_stride
 
     def resume(self, state: NewtonState) -> None:
         self.take_up(state.history, state.steps)
-        self._double, self._stride = state.double_precision, state.hessian_stride
+        self._double = state.double_precision
+        self._stride = state.hessian_stride
 
     def save(self, at: State) -> None:
         self._on_state(NewtonState(at.x, self._double, self._stride, self.steps, list(self.log.history)))
@@ -138,7 +142,8 @@ class _LinearNewton(Newton[PrimalSums]):
         exact: State = Iterate.of(at.x, at.x, replace(sums, curvature=at.sums.curvature), at.number)
         self.log.amend(gap=exact.gap, objective=exact.primal, passes=self.passes)
         if exact.gap > self.tol:
-            self._double, self._stride = True, 1
+            self._double = True
+            self._stride = 1
         return exact
 
     def direction(self, at: State) -> Array:

@@ -84,19 +84,25 @@ def descend_machines(
 
 
 def _descend_group(problem: SparseProblem, group: Array, solver: SolverSettings) -> list[PrimalSolution[None]]:
-    began, p = time.perf_counter(), problem
+    began = time.perf_counter()
+    p = problem
     rng = np.random.default_rng(solver.seed)
-    left, W, S = group, np.zeros((p.d + 1, len(group))), np.zeros((p.n, len(group)))
+    left = group
+    W = np.zeros((p.d + 1, len(group)))
+    S = np.zeros((p.n, len(group)))
     histories: dict[int, list[Record]] = {int(machine): [] for machine in group}
     ended: dict[int, PrimalSolution[None]] = {}
-    norms, band, done = p.norms, np.array([p.settings.low, p.settings.high, p.settings.upsilon]), 0
+    norms = p.norms
+    band = np.array([p.settings.low, p.settings.high, p.settings.upsilon])
+    done = 0
     rows = p.data, p.indices, p.indptr, np.sqrt(p.bias), p.codes
     while len(left):
         sweeps = min(SWEEPS, solver.max_iter - done)
         for _ in range(sweeps):
             sweep_machines(*rows, left, p.stiffness, band, norms, rng.permutation(p.n), W, S)
         done += sweeps
-        primal, gap = np.zeros(len(left)), np.zeros(len(left))
+        primal = np.zeros(len(left))
+        gap = np.zeros(len(left))
         judge_machines(*rows, left, p.stiffness, band, W, S, primal, gap)
         gap /= np.maximum(primal, np.finfo(float).tiny)
         for i, machine in enumerate(left.tolist()):
@@ -109,7 +115,9 @@ def _descend_group(problem: SparseProblem, group: Array, solver: SolverSettings)
                 ended[machine] = PrimalSolution(w, float(primal[i]), float(gap[i]), converged, history, done)
         stay = np.array([machine not in ended for machine in left.tolist()])
         if not stay.all():
-            left, W, S = left[stay], np.ascontiguousarray(W[:, stay]), np.ascontiguousarray(S[:, stay])
+            left = left[stay]
+            W = np.ascontiguousarray(W[:, stay])
+            S = np.ascontiguousarray(S[:, stay])
     return [ended[machine] for machine in group.tolist()]
 
 
@@ -121,7 +129,8 @@ def _scores(
     for m in range(scores.size):
         scores[m] = constant * last[m]
     for t in range(start, stop):
-        value, weights = data[t], W[indices[t]]
+        value = data[t]
+        weights = W[indices[t]]
         for m in range(scores.size):
             scores[m] += value * weights[m]
 
@@ -132,10 +141,16 @@ def sweep_machines(
     band: Array, norms: Array, order: Array, W: Array, S: Array,
 ) -> None:  # fmt: skip
     """Visit every row once, in ``order``; weights ``W`` (d + 1, machines) and dual variables ``S`` (n, machines)."""
-    low, high, upsilon = band[0], band[1], band[2]
-    scores, change = np.empty(machines.size), np.empty(machines.size)
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
+    scores = np.empty(machines.size)
+    change = np.empty(machines.size)
     for i in order:
-        start, stop, norm, c = indptr[i], indptr[i + 1], norms[i], stiffness[i]
+        start = indptr[i]
+        stop = indptr[i + 1]
+        norm = norms[i]
+        c = stiffness[i]
         _scores(data, indices, start, stop, constant, W, scores)
         largest = 0.0
         for m in range(machines.size):
@@ -151,7 +166,8 @@ def sweep_machines(
             S[i, m] = new
         if largest > 0.0:
             for t in range(start, stop):
-                value, weights = data[t], W[indices[t]]
+                value = data[t]
+                weights = W[indices[t]]
                 for m in range(machines.size):
                     weights[m] += value * change[m]
             last = W[W.shape[0] - 1]
@@ -165,18 +181,23 @@ def judge_machines(
     band: Array, W: Array, S: Array, primal: Array, gap: Array,
 ) -> None:  # fmt: skip
     """P and P − D of every machine; the latter row by row, as `dask_odm.learning.problem.odm.RowLosses.row_gaps`."""
-    low, high, upsilon = band[0], band[1], band[2]
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
     scores = np.empty(machines.size)
     for j in range(W.shape[0]):
         for m in range(machines.size):
             primal[m] += 0.5 * W[j, m] * W[j, m]
     for i in range(codes.size):
-        c, over = stiffness[i], upsilon * stiffness[i]
+        c = stiffness[i]
+        over = upsilon * stiffness[i]
         _scores(data, indices, indptr[i], indptr[i + 1], constant, W, scores)
         for m in range(machines.size):
             margin = scores[m] if codes[i] == machines[m] else -scores[m]
-            below, above = low - margin, margin - high
-            up, down = max(S[i, m], 0.0), max(-S[i, m], 0.0)
+            below = low - margin
+            above = margin - high
+            up = max(S[i, m], 0.0)
+            down = max(-S[i, m], 0.0)
             if below > 0.0:
                 primal[m] += 0.5 * c * below * below
                 gap[m] += 0.5 * c * (below - up / c) ** 2

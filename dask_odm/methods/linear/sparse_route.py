@@ -67,14 +67,16 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
     """From ``w`` (k,) as near to the optimum as these steps get."""
-    settings, ahead = fit.solver, None
+    settings = fit.solver
+    ahead = None
     n, d = problem.X.shape
     if n < d and problem.features.scaling is None and not w.any():
         ahead = descend_rows(problem, settings, report_step)
         if ahead.converged:
             return ahead
         w = ahead.x
-    most, tell = STEPS * settings.max_iter, reported_after(ahead)
+    most = STEPS * settings.max_iter
+    tell = reported_after(ahead)
     return solve_quasi_newton(problem, w, tol=settings.tol, max_iter=most, on_step=tell).after(ahead)
 
 

@@ -96,7 +96,8 @@ def _length(kind: int, z: float, square: float, c: float, eta: float, numbers: A
     if kind == PERCEPTRON:
         return c, 1.0
     if kind == ODM:
-        a, loss = eta * c * numbers[1], 0.0
+        a = eta * c * numbers[1]
+        loss = 0.0
         if z < (1.0 + eta) * numbers[2]:
             loss = 0.5 * c * numbers[1] * max(0.0, numbers[2] - z) ** 2
             return a * ((1.0 + eta) * numbers[2] - z) / (1.0 + eta + a * square), loss
@@ -116,7 +117,11 @@ def walk_dense(
     X: Array, y: Array, weight: Array, w: Array, kind: int, numbers: Array, seen: int
 ) -> tuple[float, float]:
     """`LocalRule.walk` over dense rows. With "odm", w is ``scale`` times an array, so that it shrinks at once."""
-    d, moved, total, scale, eta = X.shape[1], 0.0, 0.0, 1.0, 0.0
+    d = X.shape[1]
+    moved = 0.0
+    total = 0.0
+    scale = 1.0
+    eta = 0.0
     constant = w.size > d
     for i in range(y.size):
         row = X[i]
@@ -156,7 +161,10 @@ def walk_sparse(
     seen: int,
 ) -> tuple[float, float]:  # fmt: skip
     """As `walk_dense`, over CSR rows."""
-    moved, total, scale, eta = 0.0, 0.0, 1.0, 0.0
+    moved = 0.0
+    total = 0.0
+    scale = 1.0
+    eta = 0.0
     constant = w.size > d
     for i in range(y.size):
         score = w[d] if constant else 0.0

@@ -53,7 +53,8 @@ def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: Mix
     features = FeatureMap(d, float(fit.fit_intercept), named.scaling)
     weights, intercept = features.raw_weights(end.w)
     require_finite_solution(weights, intercept)
-    wrong, sizes = problem.judge(end.w), problem.contents.rows.sum(axis=1)
+    wrong = problem.judge(end.w)
+    sizes = problem.contents.rows.sum(axis=1)
     attributes: dict[str, Any] = {
         "shards_": named.names,
         "shard_weights_": end.weights,

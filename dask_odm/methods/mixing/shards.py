@@ -80,7 +80,8 @@ def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
 
 
 def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
-    feature, d = fit.shard_feature, data.features
+    feature = fit.shard_feature
+    d = data.features
     if feature is not None and not 0 <= feature < d:
         raise InputError(f"shard_feature must be the number of a feature, from 0 to {d - 1}. Got {feature} instead.")
     if feature is not None and d == 1:
@@ -96,11 +97,14 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
 
 
 def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> NamedShards:
-    held, n = data.held, data.rows
+    held = data.held
+    n = data.rows
     if fit.shard is None and fit.shard_feature is None:
         count = fit.count_for(n)
-        names, dealer = list(range(count)), RandomPartitioner(count, fit.run.seed).dealer((n,))
-        counts, order = dealer.counts, _order_of(*dealer.assign(np.zeros(n, np.int32), np.arange(n)), dealer.counts)
+        names = list(range(count))
+        dealer = RandomPartitioner(count, fit.run.seed).dealer((n,))
+        counts = dealer.counts
+        order = _order_of(*dealer.assign(np.zeros(n, np.int32), np.arange(n)), dealer.counts)
     else:
         names, codes = _codes_in_memory(data, fit)
         counts = tuple(np.bincount(codes, minlength=len(names)).tolist())
@@ -113,7 +117,8 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> Nam
 
 def _order_of(partition: Array, place: Array, counts: tuple[int, ...]) -> Array:
     """Row numbers, partition by partition in the order of their places."""
-    starts, order = np.concatenate([[0], np.cumsum(counts)[:-1]]), np.empty(len(place), np.int64)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    order = np.empty(len(place), np.int64)
     order[starts[partition] + place] = np.arange(len(place))
     return order
 
@@ -177,13 +182,14 @@ def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: 
 
 def _partitions(data: StoredData, fit: MixingFit, folder: str) -> tuple[list[Any], StoredPartitions]:
     """Names of the shards, and the rows of each as a partition of a copy in ``folder``."""
-    store, targets, cluster, dtype = data.store, data.targets, data.cluster, fit.run.dtype
+    store = data.store
+    targets = data.targets
+    cluster = data.cluster
+    dtype = fit.run.dtype
     if fit.shard is None and fit.shard_feature is None:
         count = fit.count_for(data.labelled_rows)
-        plain, dealt = (
-            Scaling(np.zeros(store.features), np.ones(store.features)),
-            RandomPartitioner(count, fit.run.seed),
-        )
+        plain = Scaling(np.zeros(store.features), np.ones(store.features))
+        dealt = RandomPartitioner(count, fit.run.seed)
         return list(range(count)), partition_store(store, targets, plain, dealt, folder, cluster, dtype)
     path = os.path.join(folder, "shards.npy")
     group_of: GroupOfNumber | GroupOfValue

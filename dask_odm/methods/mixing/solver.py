@@ -67,7 +67,8 @@ class Moments:
         return cls(len(W), mean, ((U - mean) ** 2).sum(axis=0), norms, counted[:, 0], counted[:, 1])
 
     def __add__(self, other: Moments) -> Moments:
-        count, change = self.count + other.count, other.mean - self.mean
+        count = self.count + other.count
+        change = other.mean - self.mean
         mean = self.mean + change * (other.count / count)
         squares = self.squares + other.squares + change**2 * (self.count * other.count / count)
         columns = [np.concatenate(pair) for pair in zip(self._columns, other._columns, strict=True)]
@@ -132,7 +133,8 @@ class Mixture:
 
     def __add__(self, other: Mixture) -> Mixture:
         top = max(self.top, other.top)
-        mine, theirs = np.exp(self.top - top), np.exp(other.top - top)
+        mine = np.exp(self.top - top)
+        theirs = np.exp(other.top - top)
         return Mixture(
             top,
             float(mine * self.total + theirs * other.total),
@@ -253,7 +255,8 @@ def mix_parameters(
         w grew beyond all bounds.
     """
     state = MixingState(0, np.zeros(problem.k), np.empty((0, problem.shards))) if resume is None else resume
-    began, present = time.perf_counter() - state.seconds, problem.present()
+    began = time.perf_counter() - state.seconds
+    present = problem.present()
     while state.epoch < max_iter and not (state.history and state.history[-1]["moved"] == 0):
         moments = problem.walk(state.w, state.epoch)
         _require_bounded(moments.norms, state.epoch)
@@ -266,7 +269,8 @@ def mix_parameters(
             "norm": float(np.linalg.norm(w)),
             "effective_shards": float(1.0 / (weights @ weights)),
         }
-        seconds, loss = time.perf_counter() - began, float(weights @ moments.losses)
+        seconds = time.perf_counter() - began
+        loss = float(weights @ moments.losses)
         record = step_record(state.epoch, _distance(w, state.w), loss, state.epoch + 1.0, seconds, **more)
         history = [*state.history, record]
         state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), seconds, history)
@@ -305,6 +309,7 @@ def suspects(wrong: Array, sizes: Array, weights: Array) -> Array:
         Of the shards; those of the later half of the epochs count.
     """
     late = weights[len(weights) // 2 :].mean(axis=0)
-    shares, p = wrong / sizes, min(0.5, float(late @ (wrong / sizes)))
+    shares = wrong / sizes
+    p = min(0.5, float(late @ (wrong / sizes)))
     deviation = np.sqrt((p * (1.0 - p) + 1.0 / sizes) / sizes)
     return np.flatnonzero((shares > 0.5 * (p + 0.5)) & (shares > p + DEVIATIONS * deviation))

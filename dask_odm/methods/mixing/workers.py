@@ -108,10 +108,13 @@ class ShardsInMemory:
         return int(size) + 32 * len(self.y)
 
     def hold(self, first: int, last: int) -> HeldShards:
-        begin, bounds = sum(self.counts[:first]), [0, *accumulate(self.counts[first:last])]
+        begin = sum(self.counts[:first])
+        bounds = [0, *accumulate(self.counts[first:last])]
         rows = self.order[begin : begin + bounds[-1]]
         # all at once: the system gives a large array in large pages, sooner than many small ones
-        X, y, weight = self._rows(rows), self.y[rows], self.weight[rows] if self.weight.size else self.weight
+        X = self._rows(rows)
+        y = self.y[rows]
+        weight = self.weight[rows] if self.weight.size else self.weight
         found = tuple((rows_between(X, a, b), y[a:b], weight[a:b]) for a, b in pairwise(bounds))
         return HeldShards(found, self.features, self.dtype, None if self._is_scaled else self.scaling)
 
@@ -201,8 +204,10 @@ class ShardsOnDisk:
         return ShardsOnDisk(self.partitions, self.scaling, self.first + first, self.first + last)
 
     def blocks(self, k: int) -> Iterator[Block]:
-        partitions, layout = self.partitions, self.partitions.array("X")
-        raw, scaled = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8), np.empty(0, layout.dtype)
+        partitions = self.partitions
+        layout = self.partitions.array("X")
+        raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
+        scaled = np.empty(0, layout.dtype)
         if self.scaling is not None:
             scaled = np.empty(layout.chunks, layout.dtype)
         for number, count in partitions.pieces(self.first + k, self.first + k + 1):
@@ -255,7 +260,8 @@ class Contents:
 
 def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> Contents:
     """`Contents` of a group."""
-    present, rows = np.ones(group.k, np.int64) * group.last, np.zeros((group.last, 2), np.int64)
+    present = np.ones(group.k, np.int64) * group.last
+    rows = np.zeros((group.last, 2), np.int64)
     present[: group.shards.features] = 0
     for s in range(group.last):
         found = np.zeros(group.shards.features, np.bool_)
@@ -273,7 +279,8 @@ def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> Cont
 def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
     """A pass of every shard of a group from the common w: where they end (m, k), and their moments."""
     w, epoch = message
-    ends, counted = np.repeat(w[None], group.last, axis=0), np.zeros((group.last, 2))
+    ends = np.repeat(w[None], group.last, axis=0)
+    counted = np.zeros((group.last, 2))
     for s, count in enumerate(group.shards.counts):
         seen = epoch * count
         for X, y, weight in group.shards.blocks(s):
@@ -300,7 +307,8 @@ class Verdicts:
 
 def judge_group(group: GroupOfShards, walked: Array, w: Array) -> Verdicts:
     """How many rows of each shard of a group w gets wrong; a score of 0 is positive, as in a prediction."""
-    wrong, d = np.zeros(group.last, np.int64), group.shards.features
+    wrong = np.zeros(group.last, np.int64)
+    d = group.shards.features
     intercept = float(w[d]) if group.constant else 0.0
     for s in range(group.last):
         for X, y, _ in group.shards.blocks(s):
@@ -330,7 +338,8 @@ class ShardRounds:
     def __init__(
         self, cluster: Cluster, shards: Shards, rule: LocalRule, constant: bool, scratch: str | None = None
     ) -> None:
-        self.shards, self.k = len(shards.counts), shards.features + constant
+        self.shards = len(shards.counts)
+        self.k = shards.features + constant
         count = min(self.shards, MOST_GROUPS)
         bounds = [self.shards * g // count for g in range(count + 1)]
         groups = [GroupOfShards(shards, a, b, rule, constant) for a, b in pairwise(bounds)]

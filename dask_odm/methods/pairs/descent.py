@@ -33,12 +33,17 @@ from dask_odm.learning.step_log import Record, step_record
 from dask_odm.linalg.jit import compiled, inlined
 from dask_odm.typing import Array
 
-FIRST, SHRINK = 1.0, 0.9  # thresholds: of the first sweep, and the share that is left of it in the next
+# thresholds: of the first sweep, and the share that is left of it in the next
+FIRST = 1.0
+SHRINK = 0.9
 NEAR = 0.4
 LOOK = 0.03  # below this threshold the gap is looked at after every sweep: above, it is never small
 LEAST = 1e-3  # the last threshold: what is left then is smooth, and Newton's
 OVER = 1.2
-ANSWER, BEHIND, BEYOND = 0.3, 0.65, 1.5  # the first share of the answer, and what it is multiplied by
+# the first share of the answer, and what it is multiplied by
+ANSWER = 0.3
+BEHIND = 0.65
+BEYOND = 1.5
 SPARE = 0.9  # of the gap that is asked for: what rounding adds to the scores meanwhile
 TINY = np.finfo(float).tiny
 
@@ -69,7 +74,8 @@ class PairValues:
 
     def product(self, a: Array) -> Array:
         """``K a`` (n + m,) with the values and short sums in their own type."""
-        n, v = len(self.negative), a.astype(self.across.dtype)
+        n = len(self.negative)
+        v = a.astype(self.across.dtype)
         low = (self.negative @ v[:n]).astype(np.float64) + self.across @ v[n:]
         high = (self.back @ v[:n]).astype(np.float64) + self.positive @ v[n:]
         return np.concatenate([low, high]) + self.bias * a.sum()
@@ -115,10 +121,14 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     seed : int
         Of the order of the rows.
     """
-    began, dtype = time.perf_counter(), values.across.dtype
-    n, settings, bias = len(losses.y), losses.settings, values.bias
+    began = time.perf_counter()
+    dtype = values.across.dtype
+    n = len(losses.y)
+    settings = losses.settings
+    bias = values.bias
     a, scores = np.zeros((2, n), dtype)
-    stiffness, band = losses.stiffness_low, np.array([settings.low, settings.high, settings.upsilon])
+    stiffness = losses.stiffness_low
+    band = np.array([settings.low, settings.high, settings.upsilon])
     order = np.random.default_rng(seed).permutation(n)
     blocks = values.negative, values.positive, values.across, values.back
     sweeps = _descend(*blocks, stiffness, band, order, bias, values.error, SPARE * tol, a, scores)
@@ -137,8 +147,12 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
 @compiled
 def _row_gap(s: float, margin: float, c: float, over: float, low: float, high: float) -> float:
     """Of one row, as `RowLosses.row_gaps`; ``over`` is υ c. Without a branch, so that rows are judged many at once."""
-    below, above, up, down = low - margin, margin - high, max(s, 0.0), max(-s, 0.0)
-    lacking, exceeding = max(below, 0.0) - up / c, max(above, 0.0) - down / max(over, TINY)
+    below = low - margin
+    above = margin - high
+    up = max(s, 0.0)
+    down = max(-s, 0.0)
+    lacking = max(below, 0.0) - up / c
+    exceeding = max(above, 0.0) - down / max(over, TINY)
     return 0.5 * (c * lacking * lacking + over * exceeding * exceeding) - up * min(below, 0.0) - down * min(above, 0.0)
 
 
@@ -147,15 +161,23 @@ def _judge(
     a: Array, scores: Array, shift: float, negatives: int, stiffness: Array, band: Array, spread: float
 ) -> tuple[float, float]:
     """The sum of the losses at ``scores + shift``, and P − D where any of these may be ``spread`` off."""
-    low, high, upsilon = band[0], band[1], band[2]
-    loss, gap = 0.0, 0.0
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
+    loss = 0.0
+    gap = 0.0
     for i in range(a.size):
-        y, c = -1.0 if i < negatives else 1.0, stiffness[i]
-        s, margin, over = y * a[i], y * (scores[i] + shift), upsilon * c
-        below, above = max(low - margin, 0.0), max(margin - high, 0.0)
+        y = -1.0 if i < negatives else 1.0
+        c = stiffness[i]
+        s = y * a[i]
+        margin = y * (scores[i] + shift)
+        over = upsilon * c
+        below = max(low - margin, 0.0)
+        above = max(margin - high, 0.0)
         loss += 0.5 * (c * below * below + over * above * above)
         # convex in the margin: no margin between the two has more
-        near, far = _row_gap(s, margin - spread, c, over, low, high), _row_gap(s, margin + spread, c, over, low, high)
+        near = _row_gap(s, margin - spread, c, over, low, high)
+        far = _row_gap(s, margin + spread, c, over, low, high)
         gap += max(near, far)
     return loss, gap
 
@@ -173,13 +195,23 @@ def _add_row(step: float, near: Array, far: Array, to_near: Array, to_far: Array
 def _add_rows(K: Array, used: Array, a: Array, out: Array) -> None:
     """``out += K.T a`` of the rows ``used``, four at a time: ``out`` is read and written a quarter as often."""
     for at in range(0, used.size - 3, 4):
-        i0, i1, i2, i3 = used[at], used[at + 1], used[at + 2], used[at + 3]
-        s0, s1, s2, s3 = np.float64(a[i0]), np.float64(a[i1]), np.float64(a[i2]), np.float64(a[i3])
-        r0, r1, r2, r3 = K[i0], K[i1], K[i2], K[i3]
+        i0 = used[at]
+        i1 = used[at + 1]
+        i2 = used[at + 2]
+        i3 = used[at + 3]
+        s0 = np.float64(a[i0])
+        s1 = np.float64(a[i1])
+        s2 = np.float64(a[i2])
+        s3 = np.float64(a[i3])
+        r0 = K[i0]
+        r1 = K[i1]
+        r2 = K[i2]
+        r3 = K[i3]
         for j in range(out.size):
             out[j] += (s0 * r0[j] + s1 * r1[j]) + (s2 * r2[j] + s3 * r3[j])
     for at in range(used.size // 4 * 4, used.size):
-        step, row = np.float64(a[used[at]]), K[used[at]]
+        step = np.float64(a[used[at]])
+        row = K[used[at]]
         for j in range(out.size):
             out[j] += step * row[j]
 
@@ -188,7 +220,8 @@ def _add_rows(K: Array, used: Array, a: Array, out: Array) -> None:
 def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a: Array, out: Array) -> None:
     """``out += K a``, (n,), in float64."""
     n = len(negative)
-    low, high = np.flatnonzero(a[:n]), np.flatnonzero(a[n:])
+    low = np.flatnonzero(a[:n])
+    high = np.flatnonzero(a[n:])
     _add_rows(negative, low, a[:n], out[:n])
     _add_rows(across, low, a[:n], out[n:])
     _add_rows(back, high, a[n:], out[:n])
@@ -200,9 +233,11 @@ def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, term
     """Fill ``terms`` (6, n): of every row y, κ₀ with itself, what s is by a margin that lacks 1 of the band, below it
     and above, and the inverse of that.
     """
-    n, upsilon = len(negative), band[2]
+    n = len(negative)
+    upsilon = band[2]
     for i in range(stiffness.size):
-        own, c = negative[i, i] if i < n else positive[i - n, i - n], stiffness[i]
+        own = negative[i, i] if i < n else positive[i - n, i - n]
+        c = stiffness[i]
         terms[0, i], terms[1, i] = -1.0 if i < n else 1.0, own
         terms[2, i], terms[4, i] = c / (1.0 + own * c), own + 1.0 / c
         c *= upsilon
@@ -216,7 +251,9 @@ def _change(a: float, score: float, terms: Array, i: int, low: float, high: floa
     g = terms[0, i] * score - terms[1, i] * s
     zero = s - s
     new = max(low - g, zero) * terms[2, i] + min(high - g, zero) * terms[3, i]
-    below, above = terms[4, i], terms[5, i]  # both are read, so that many rows are told at once
+    # both are read, so that many rows are told at once
+    below = terms[4, i]
+    above = terms[5, i]
     return new - s, new, abs(new - s) * (above if g > high else below)
 
 
@@ -225,7 +262,8 @@ def _near(
     order: Array, terms: Array, low: float, high: float, least: float, b: float, a: Array, scores: Array, rows: Array
 ) -> int:
     """The first of ``rows`` ``<-`` those whose margins would move by ``least`` or more, in ``order``: how many."""
-    moves, count = np.empty(a.size, a.dtype), 0
+    moves = np.empty(a.size, a.dtype)
+    count = 0
     for i in range(a.size):
         moves[i] = _change(a[i], scores[i] + b, terms, i, low, high)[2]
     for i in order:
@@ -251,10 +289,17 @@ def _sweep(
     rows: Array,
 ) -> float:
     """Visit the rows that are near; ``a`` and ``scores`` are changed in place. Returns how much Σ a has grown."""
-    n, grown, exact = len(negative), 0.0, a.dtype.type
-    low, high, further, least, shift = exact(band[0]), exact(band[1]), exact(OVER - 1.0), exact(threshold), exact(b)
+    n = len(negative)
+    grown = 0.0
+    exact = a.dtype.type
+    low = exact(band[0])
+    high = exact(band[1])
+    further = exact(OVER - 1.0)
+    least = exact(threshold)
+    shift = exact(b)
     count = _near(order, terms, low, high, exact(NEAR) * least, shift, a, scores, rows)
-    at, stride = 0, order[number % order.size] % max(count, 1) or 1
+    at = 0
+    stride = order[number % order.size] % max(count, 1) or 1
     while _common(stride, count) > 1:
         stride += 1
     for _ in range(count):
@@ -283,7 +328,9 @@ def _answer(a: Array, terms: Array) -> float:
     zero = a[0] - a[0]
     out = zero
     for i in range(a.size):
-        s, below, above = terms[0, i] * a[i], terms[2, i], terms[3, i]
+        s = terms[0, i] * a[i]
+        below = terms[2, i]
+        above = terms[3, i]
         out += below if s > zero else above if s < zero else zero
     return out
 
@@ -315,22 +362,30 @@ def _descend(
 
     ``scores`` are those of κ₀.
     """
-    threshold, sweeps, b, total, lag, share = FIRST, 0, 0.0, 0.0, 0.0, ANSWER
-    terms, rows = np.empty((6, a.size), a.dtype), np.empty(a.size + 1, np.int64)
+    threshold = FIRST
+    sweeps = 0
+    b = 0.0
+    total = 0.0
+    lag = 0.0
+    share = ANSWER
+    terms = np.empty((6, a.size), a.dtype)
+    rows = np.empty(a.size + 1, np.int64)
     _terms(negative, positive, stiffness, band, terms)
     while threshold > LEAST:
         total += _sweep(negative, positive, across, back, terms, band, order, sweeps, threshold, b, a, scores, rows)
         threshold *= SHRINK
         sweeps += 1
         if threshold < LOOK:
-            square, spread = 0.0, 0.0
+            square = 0.0
+            spread = 0.0
             for i in range(a.size):
                 square += a[i] * (scores[i] + bias * total)
                 spread += error * abs(a[i])
             loss, gap = _judge(a, scores, bias * total, len(negative), stiffness, band, spread)
             if gap <= tol * (loss + 0.5 * square):
                 break
-        before, lag = lag, bias * total - b
+        before = lag
+        lag = bias * total - b
         if before != 0.0:
             share *= BEHIND if lag * before > 0.0 else BEYOND
         b += lag / (1.0 + bias * share * _answer(a, terms))

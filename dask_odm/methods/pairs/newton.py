@@ -36,14 +36,19 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Pai
     start : PairSolution
         Where descent ended; its records come first.
     """
-    began, history, a = time.perf_counter(), list(start.history), start.coefficients
-    scores, carried = _scores(K, a), False
+    began = time.perf_counter()
+    history = list(start.history)
+    a = start.coefficients
+    scores = _scores(K, a)
+    carried = False
     while True:
         primal, gap = pair_gap(losses, a, scores)
         if carried and gap <= settings.tol:  # of scores that were carried along, which may have drifted
-            scores, carried = _scores(K, a), False
+            scores = _scores(K, a)
+            carried = False
             primal, gap = pair_gap(losses, a, scores)
-        passes, seconds = start.history[-1]["passes"] + len(history), time.perf_counter() - began
+        passes = start.history[-1]["passes"] + len(history)
+        seconds = time.perf_counter() - began
         history.append(step_record(len(history), gap, primal, passes, seconds + start.history[-1]["seconds"]))
         if gap <= settings.tol or len(history) - len(start.history) > settings.max_iter:
             break
@@ -123,7 +128,8 @@ def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, now: tuple[fl
 
     Coefficients of equal rows of both classes may be far from their best where P, which knows their sum alone, is not.
     """
-    margins, settings = losses.y * scores, losses.settings
+    margins = losses.y * scores
+    settings = losses.settings
     stiffness = losses.curvature(margins)
     active = np.flatnonzero(stiffness)
     target = losses.y * np.where(margins < 1.0, settings.low, settings.high)
@@ -134,6 +140,7 @@ def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, now: tuple[fl
     primal, gap = pair_gap(losses, new, after)
     if primal < now[0] or gap < 0.5 * now[1]:
         return new, after
-    d, change = new - a, after - scores
+    d = new - a
+    change = after - scores
     length = least_row_step(losses, scores, change, float(a @ change), float(d @ change))
     return a + length * d, scores + length * change

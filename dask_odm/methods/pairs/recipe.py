@@ -67,7 +67,8 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], 
     """Train a machine for every two of ``pairs`` classes."""
     assert isinstance(data, MemoryData)
     _require(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit)
-    given, data = data, _dense(data).merged()
+    given = data
+    data = _dense(data).merged()
     seen = data.seen_by(fit.kernel, _scaling(data, fit))
     rows = [np.flatnonzero(data.held.y == code) for code in range(pairs)]
     with single_threaded_blas, rescaling_advised():
@@ -111,7 +112,8 @@ def _require(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> None:
 def _needed(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> int:
     """Bytes of the kernel matrices and the model."""
     largest = sum(sorted(counts)[-2:])
-    own, rows = _dtype(data, fit).itemsize * sum(n * n for n in counts), 4 * 8 * data.rows * data.features
+    own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
+    rows = 4 * 8 * data.rows * data.features
     coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
     return own + CPU_COUNT * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
 
@@ -145,7 +147,9 @@ class _Pairs:
     @classmethod
     def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
         scaled: Any = seen.scaled
-        bias, weight, dtype = seen.kernel.bias, seen.data.held.total_weights, _dtype(seen.data, fit)
+        bias = seen.kernel.bias
+        weight = seen.data.held.total_weights
+        dtype = _dtype(seen.data, fit)
         kernel = replace(seen.kernel, bias=0.0)
         rows = [scaled[each].astype(dtype, copy=False) for each in numbers]
         tiles = tiles_of(kernel, scaled)
@@ -159,7 +163,8 @@ class _Pairs:
         """The machine of a pair."""
         y = np.repeat([-1.0, 1.0], [len(self.rows[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
-        settings, tol = self.fit.solver, self.fit.solver.tol
+        settings = self.fit.solver
+        tol = self.fit.solver.tol
         if len(y) <= FEW:
             settings = replace(settings, tol=min(tol, ROUNDING))
         with self._values(*pair) as values:
@@ -175,13 +180,15 @@ class _Pairs:
     @contextmanager
     def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
         """Kernel values of a pair."""
-        n, m = len(self.rows[negative]), len(self.rows[positive])
+        n = len(self.rows[negative])
+        m = len(self.rows[positive])
         try:
             room = self.free.pop()
         except IndexError:
             largest = sorted(len(X) for X in self.rows)[-2:]
             room = np.empty((2, largest[0] * largest[1]), self.rows[0].dtype)
-        across, back = room[0, : n * m].reshape(n, m), room[1, : n * m].reshape(m, n)
+        across = room[0, : n * m].reshape(n, m)
+        back = room[1, : n * m].reshape(m, n)
         self.tiles.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
         turn_rows(across, _ALL, 0, n, np.zeros(m, across.dtype), back)
         yield PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
@@ -217,7 +224,8 @@ def _finish(
         used[places] |= part != 0.0
     support = seen.data.held.kept[numbers[used]]
     raw = given.held.raw(np.searchsorted(given.held.kept, support))
-    coefficients, ends = np.zeros((len(found), len(support))), np.concatenate([[0], np.cumsum(used)])
+    coefficients = np.zeros((len(found), len(support)))
+    ends = np.concatenate([[0], np.cumsum(used)])
     for i, places, part in _placed(rows, found):
         coefficients[i, ends[places.start] : ends[places.stop]] = part[used[places]]
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])

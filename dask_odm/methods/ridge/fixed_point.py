@@ -116,7 +116,8 @@ def solve_exchange(
         if gap <= tol or len(log.history) > max_iter or not math.isfinite(gap) or _stalls(log.history, factor):
             break
         answers = exchange.move(exchange.mix([answer.w for answer in answers]))
-        change, square = _sum(answers, "change"), _sum(answers, "square")
+        change = _sum(answers, "change")
+        square = _sum(answers, "square")
         gap = factor / (1.0 - factor) * math.sqrt(change / square) if square > 0 else 0.0
         log.add(gap, _sum(answers, "error") / rows_weight, passes)
     log.settle()
@@ -156,13 +157,15 @@ def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array],
     Lanczos's method in the inner product of D, with full reorthogonalisation; D itself is never applied. It ends where
     the residual of the eigenvalue is small: then one is within it.
     """
-    side, v = start, inverse(start)
+    side = start
+    v = inverse(start)
     norm = math.sqrt(float((v * side).sum()))
     basis: list[tuple[Array, Array]] = []  # v and D v
     diagonal: list[float] = []
     beside: list[float] = []
     while True:
-        v, side = v / norm, side / norm
+        v = v / norm
+        side = side / norm
         basis.append((v, side))
         side = couple(v)
         diagonal.append(float((v * side).sum()))
@@ -170,7 +173,8 @@ def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array],
         for _ in range(2):  # once more for what rounding left
             for other, other_side in basis:
                 overlap = float((other_side * v).sum())
-                v, side = v - overlap * other, side - overlap * other_side
+                v = v - overlap * other
+                side = side - overlap * other_side
         norm = math.sqrt(max(0.0, float((v * side).sum())))
         T = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
         values, vectors = np.linalg.eigh(T)

@@ -48,7 +48,8 @@ def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
     fit.require_rows(data.rows)
     assert fit.kernel is not None
     seen = data.seen_by(fit.kernel)
-    workers, each = data.cluster.workers, -(-data.rows // fit.n_partitions)
+    workers = data.cluster.workers
+    each = -(-data.rows // fit.n_partitions)
     needed = -(-fit.n_partitions // workers) * 8 * each * each  # told before rows are moved
     data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
     with rescaling_advised(), seen.partitions(RandomPartitioner(fit.n_partitions, fit.run.seed), always=True) as rows:
@@ -60,7 +61,8 @@ def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
     """Train in the span of landmarks, by `dask_odm.methods.ridge.least_squares` on the rows' coordinates in it."""
     assert fit.kernel is not None
     assert fit.n_landmarks is not None
-    seen, count = data.seen_by(fit.kernel), min(fit.n_landmarks, data.rows)
+    seen = data.seen_by(fit.kernel)
+    count = min(fit.n_landmarks, data.rows)
     with rescaling_advised():
         with single_threaded_blas:
             landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
@@ -73,7 +75,8 @@ def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
 
 def _solve(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDDFit) -> tuple[ExchangeSolution, float]:
     """The rounds, and the factor by which each shrinks the error."""
-    consensus, m = fit.mode == CONSENSUS, fit.n_partitions
+    consensus = fit.mode == CONSENSUS
+    m = fit.n_partitions
     strength = fit.discrepancy if fit.exchanges else 0.0
     shards = KernelShards(
         rows.partitions,
@@ -86,7 +89,8 @@ def _solve(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDD
     held = shards.factor_bytes(data.cluster.workers)
     data.cluster.require(held, 1, f"Factors of {m} shards of {max(rows.partitions.counts)} rows", ADVICE)
     y, weight = rows.partitions.labels(0, m)
-    n, t = len(weight), y.reshape(len(weight), -1).shape[1]
+    n = len(weight)
+    t = y.reshape(len(weight), -1).shape[1]
     resume, save = open_steps("mdd-kernel", data.fingerprint, fit, ExchangeState)
     require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == (n, t))
     states = None if resume is None else stacked_states(resume.solutions, resume.sides, rows.partitions.counts)

@@ -181,7 +181,9 @@ def _choose_lam(
 
 
 def _parts(moments: ShardMoments, fit: MDDFit, lam: float) -> list[LinearPart]:
-    m, n, rows = fit.n_partitions, moments.weight, float(moments.weight.sum())
+    m = fit.n_partitions
+    n = moments.weight
+    rows = float(moments.weight.sum())
     strength = lam * fit.discrepancy if m > 1 else 0.0
     consensus = fit.mode == CONSENSUS
     # so that, times n_i, what shard i takes of shard j is what j takes of i: then the mean tends to ridge on all rows

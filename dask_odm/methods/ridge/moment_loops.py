@@ -49,7 +49,8 @@ def _turn(
     X: Array, y: Array, root: Array, rows: Array, start: int, n: int, origin: Array, y_origin: Array, out: Array
 ) -> None:
     """z of ``n`` rows from ``start`` on, as the first columns of ``out``, which stays in the fastest cache."""
-    d, t = origin.size, y_origin.size
+    d = origin.size
+    t = y_origin.size
     turn_rows(X, rows, start, n, origin, out)
     for j in range(t):
         for i in range(n):
@@ -67,13 +68,22 @@ def _add_products(some: Array, n: int, total: Array) -> None:
     """Add ``some[:, :n] some[:, :n]ᵀ`` to the lower blocks of ``total``."""
     zero = np.zeros(1, some.dtype)[0]
     for a in range(0, some.shape[0], TILE):
-        a0, a1, a2, a3 = some[a], some[a + 1], some[a + 2], some[a + 3]
+        a0 = some[a]
+        a1 = some[a + 1]
+        a2 = some[a + 2]
+        a3 = some[a + 3]
         for b in range(0, a + 1, TILE):
-            b0, b1, b2, b3 = some[b], some[b + 1], some[b + 2], some[b + 3]
+            b0 = some[b]
+            b1 = some[b + 1]
+            b2 = some[b + 2]
+            b3 = some[b + 3]
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zero
             s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zero
             for i in range(n):
-                p, q, r, s = b0[i], b1[i], b2[i], b3[i]
+                p = b0[i]
+                q = b1[i]
+                r = b2[i]
+                s = b3[i]
                 x = a0[i]
                 s00 += x * p
                 s01 += x * q

@@ -134,7 +134,8 @@ class MomentQuery:
         """``Σ c z zᵀ`` of every shard, (n_shards, k, k)."""
         may_turn = isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED
         side = -(-self.k // TILE) * TILE if may_turn else self.k
-        total, buffers = np.zeros((self.n_shards, side, side)), dict[Any, Array]()
+        total = np.zeros((self.n_shards, side, side))
+        buffers = dict[Any, Array]()
         for piece in self._pieces(blocks):
             if may_turn and not issparse(piece.X):
                 self._add_turned(piece, total, buffers)
@@ -160,7 +161,8 @@ class MomentQuery:
         if dtype not in buffers:
             buffers[dtype] = np.zeros((total.shape[1], WIDTH), dtype)
         # a difference from an origin of the rows' own type is exact but for its last digit
-        near, X = self.embedding.origin.astype(dtype, copy=False), frozen(np.ascontiguousarray(piece.X, dtype))
+        near = self.embedding.origin.astype(dtype, copy=False)
+        X = frozen(np.ascontiguousarray(piece.X, dtype))
         for i in range(self.n_shards):
             rows = order[bounds[i] : bounds[i + 1]]
             if rows.size or self.shard_of is None:
@@ -168,7 +170,8 @@ class MomentQuery:
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""
-        d, z = self.embedding.width, np.empty((len(piece.y), self.k))
+        d = self.embedding.width
+        z = np.empty((len(piece.y), self.k))
         self.embedding(piece.X.toarray() if issparse(piece.X) else piece.X, z[:, :d])
         z[:, d:-1] = piece.y - self.y_origin
         z[:, -1] = 1.0
@@ -182,7 +185,8 @@ class MomentQuery:
 
     def _by_shard(self, piece: RowBlock) -> tuple[Array, Array]:
         """An order of rows in which shards follow each other, or empty, and where each begins and ends."""
-        n, first = len(piece.y), piece.first
+        n = len(piece.y)
+        first = piece.first
         if self.shard_of is None:
             return np.empty(0, np.int64), np.array([0, n])
         at = np.arange(first, first + n) if self.numbers is None else self.numbers[first : first + n]
@@ -253,7 +257,9 @@ def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) 
     zero : ndarray of shape (d,) or None
         Where a model without an intercept is 0; None: it has one.
     """
-    d, first, weight = len(factor), sums[:, -1, :-1], sums[:, -1, -1]
+    d = len(factor)
+    first = sums[:, -1, :-1]
+    weight = sums[:, -1, -1]
     origin = np.concatenate([query.embedding.origin, query.y_origin])
     if zero is None:
         where = first.sum(axis=0) / weight.sum()
@@ -262,7 +268,9 @@ def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) 
     about = sums[:, :-1, :-1] - first[:, :, None] * where - where[:, None] * first[:, None, :]
     about += weight[:, None, None] * np.outer(where, where)
     mean = origin + where
-    rows, sum_y, square_y = weight.sum(), first.sum(axis=0)[d:], np.einsum("ikk->k", sums)[d:-1]
+    rows = weight.sum()
+    sum_y = first.sum(axis=0)[d:]
+    square_y = np.einsum("ikk->k", sums)[d:-1]
     spread = np.maximum(square_y - sum_y**2 / rows, 0.0)
     spread[spread <= rows * (CONSTANT * np.abs(query.y_origin)) ** 2] = 0.0
     return ShardMoments(
@@ -321,7 +329,8 @@ class LeaveOutQuery:
         values, vectors = eigh(all_rows.scatter[0], check_finite=False)
         penalties = n * lams
         inverse = 1.0 / (np.maximum(values, 0.0)[:, None] + penalties)
-        rotation, shift = moments.factor[:, None] * vectors, moments.mean - embedding.origin
+        rotation = moments.factor[:, None] * vectors
+        shift = moments.mean - embedding.origin
         beta = vectors.T @ all_rows.covariance[0]
         share = 1.0 / n if intercept else 0.0
         return cls(embedding, shift, rotation, moments.y_mean, inverse, beta, share, penalties)

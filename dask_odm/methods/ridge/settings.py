@@ -11,7 +11,8 @@ from dask_odm.errors import InputError
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.run import FitRun
 
-DISCREPANCY, CONSENSUS = "discrepancy", "consensus"
+DISCREPANCY = "discrepancy"
+CONSENSUS = "consensus"
 LOO_LAMS = tuple(10.0**e for e in range(-8, 4))  # what lam="loo" chooses from
 
 

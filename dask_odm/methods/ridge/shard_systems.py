@@ -264,6 +264,8 @@ def solve(held: Held, side: Array) -> Array:
 
 
 def _answer(held: Held, before: State, after: State) -> Answer:
-    w, side, weight = after["w"], after["side"], held.norm_weight
+    w = after["w"]
+    side = after["side"]
+    weight = held.norm_weight
     change = float(((w - before["w"]) * (side - before["side"])).sum())
     return Answer(w, side, weight * max(change, 0.0), weight * float((w * side).sum()), held.error(w, side))

@@ -54,7 +54,8 @@ class ShardExchange:
     """
 
     def __init__(self, rounds: Rounds, mix: Mix) -> None:
-        self._rounds, self._mix = rounds, mix
+        self._rounds = rounds
+        self._mix = mix
 
     def tell(self) -> list[Answer]:
         return self._rounds.read(tell)
@@ -171,7 +172,8 @@ def kernel_rounds(cluster: Cluster, shards: KernelShards, states: Any, folder: s
     """Rounds over shards of a kernel model."""
     numbers = list(range(shards.count))
     _, threads = cluster.share(shards.count)
-    scratch, hold = folder if cluster.client is not None else None, partial(_hold_kernel, shards, threads)
+    scratch = folder if cluster.client is not None else None
+    hold = partial(_hold_kernel, shards, threads)
     return Rounds(cluster, numbers, begin, name=NAME, hold=hold, states=states, scratch=scratch)
 
 

@@ -47,7 +47,8 @@ def train_svrg(data: TrainingData, fit: ODMFit) -> Trained:
 def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by CSVRG on rows in memory."""
     held, features, kernel, scaled = _held_rows("csvrg", data, fit)
-    size, seed = fit.svrg.coreset_size, fit.run.seed
+    size = fit.svrg.coreset_size
+    seed = fit.run.seed
     few = min(fit.n_strata, size)
     strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
     chosen, factor = draw_coreset(strata, size, seed)

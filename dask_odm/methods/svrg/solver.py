@@ -155,7 +155,8 @@ class SVRG:
             return self._run(state)
 
     def _run(self, state: SVRGState) -> PrimalSolution[PrimalSums]:
-        clock, history = _Clock(state.seconds), list(state.history)
+        clock = _Clock(state.seconds)
+        history = list(state.history)
         while True:
             at = self._at(state, history, clock)
             converged = at.gap <= self.solver.tol
@@ -180,7 +181,8 @@ class SVRG:
         """Steps from the snapshot to the next."""
         dual_image, passes = self.problem.snapshot(at.x, at.x - at.gradient)
         if isinstance(self.settings.step_size, str) and state.smoothness is None:
-            state, passes = replace(state, smoothness=self._smoothness()), passes + 1.0
+            state = replace(state, smoothness=self._smoothness())
+            passes = passes + 1.0
         here = np.stack([at.x, at.x - dual_image])
         w, walked, hops = self.problem.walk(at.x, dual_image, self._step_size(state, here), state.epoch)
         passes += state.passes + 1.0 + walked
@@ -193,7 +195,8 @@ class SVRG:
         if not isinstance(self.settings.step_size, str):
             return float(self.settings.step_size)
         assert state.smoothness is not None
-        auto, longest = AUTO_FACTOR / state.smoothness, LONGEST / state.smoothness
+        auto = AUTO_FACTOR / state.smoothness
+        longest = LONGEST / state.smoothness
         if self.settings.step_size == "auto" or not len(state.before):
             return auto
         moved, turned = here - state.before
@@ -225,5 +228,6 @@ class _Clock:
 def _stalls(history: Sequence[Record]) -> bool:
     """Whether the last epochs came not clearly below the least gap before them."""
     gaps = [record["gap"] for record in history]
-    recent, before = gaps[-STALL_EPOCHS:], gaps[:-STALL_EPOCHS]
+    recent = gaps[-STALL_EPOCHS:]
+    before = gaps[:-STALL_EPOCHS]
     return bool(before) and min(recent) > STALL_GAIN * min(before)

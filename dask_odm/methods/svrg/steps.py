@@ -56,8 +56,11 @@ def take_steps(
 
     ``drift`` is η v, ``stiffness`` n times that of the loss, ``step`` η. The constant feature, if k > d, is last.
     """
-    low, high, upsilon = band[0], band[1], band[2]
-    d, weighted = X.shape[1], weight.size > 0
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
+    d = X.shape[1]
+    weighted = weight.size > 0
     keep = 1.0 - step
     for at in range(order.size):
         i = order[at]
@@ -73,7 +76,8 @@ def take_steps(
         if weighted:
             c *= weight[i]
         y = 1.0 if codes[i] == positive else -1.0
-        m, m_there = y * score, y * there
+        m = y * score
+        m_there = y * there
         change = max(low - m, 0.0) - max(low - m_there, 0.0)
         change -= upsilon * (max(m - high, 0.0) - max(m_there - high, 0.0))
         t = step * c * y * change
@@ -123,7 +127,10 @@ class ArraySteps:
     def __init__(
         self, features: FeatureMap, loss: BandLoss, X: Any, codes: Array, weight: Array, seed: int, threads: int = 1
     ) -> None:
-        self._features, self._loss, self._rows, self._seed = features, loss, (X, codes, weight), seed
+        self._features = features
+        self._loss = loss
+        self._rows = (X, codes, weight)
+        self._seed = seed
         self._scaled = FeatureMap(features.d, features.bias)
         self._all = PrimalProblem.over_rows(features, loss, X, codes, weight, threads)
 
@@ -139,7 +146,8 @@ class ArraySteps:
         return self._all.sums(w, "none")
 
     def stiffest(self) -> float:
-        loss, bias = self._loss, self._features.bias
+        loss = self._loss
+        bias = self._features.bias
         parts = self._dense(np.arange(self.n))
         return max(float(stiffest_row(*map(frozen, rows), loss.positive, loss.stiffness, bias)) for rows, _ in parts)
 

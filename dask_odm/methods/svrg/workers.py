@@ -89,7 +89,8 @@ class RingJob:
     def stage(self, epoch: int, k: int) -> tuple[int, int, int]:
         """Which refill an epoch walks, and from where to where in the order of R_k."""
         refill, stage = divmod(epoch, self.stages)
-        count, steps = self.partitions.counts[k], self.stage_steps or self.partitions.counts[k]
+        count = self.partitions.counts[k]
+        steps = self.stage_steps or self.partitions.counts[k]
         return refill, min(count, stage * steps), min(count, (stage + 1) * steps)
 
     def piece_rows(self, k: int) -> list[int]:
@@ -102,7 +103,8 @@ class RingJob:
     def task_bytes(self) -> int:
         """Peak bytes of one task: a piece, raw and scaled, its columns, orders, and a few vectors."""
         rows = max(max(self.piece_rows(k)) for k in range(len(self.partitions.counts)))
-        partitions, dense = self.partitions, 0
+        partitions = self.partitions
+        dense = 0
         if isinstance(partitions, MemoryPartitions) and isinstance(partitions.X, SparseRows):
             dense = 2 * rows * partitions.features * partitions.dtype.itemsize  # a piece is made dense
         return partitions.reading_bytes + dense + 64 * rows + 5 * BLOCK_BYTES + 16 * 8 * self.features.k
@@ -112,7 +114,8 @@ class Pieces:
     """The pieces of one partition, scaled, read into the same memory one after the other."""
 
     def __init__(self, job: RingJob, k: int) -> None:
-        self._job, self._k = job, k
+        self._job = job
+        self._k = k
         self._raw = self._scaled = np.empty(0, np.uint8)
         if isinstance(job.partitions, StoredPartitions):
             layout = job.partitions.array("X")
@@ -127,7 +130,8 @@ class Pieces:
             rows, _ = partitions.rows(self._k, self._k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
             y, weight = partitions.labels(self._k, self._k + 1)
             return rows.read(0, rows.n), (y > 0).astype(np.int8), weight
-        number, count = self._numbers[piece], self._job.piece_rows(self._k)[piece]
+        number = self._numbers[piece]
+        count = self._job.piece_rows(self._k)[piece]
         X = read_plain_chunk(partitions.path, partitions.array("X"), number, self._raw)[:count]
         if self._job.scaling is not None:
             X = self._job.scaling(X, self._scaled[:count])
@@ -151,7 +155,8 @@ def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
 
     at = 0
     for piece in rng().permutation(len(sizes)).tolist():
-        first, last = max(start - at, 0), min(stop - at, sizes[piece])
+        first = max(start - at, 0)
+        last = min(stop - at, sizes[piece])
         if first < last:
             yield piece, rng(piece).permutation(sizes[piece])[first:last]
         at += sizes[piece]
@@ -167,7 +172,8 @@ def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
 
 def stiffest_in(job: RingJob, k: int) -> float:
     """Largest ``c ‖φ‖²`` of partition k."""
-    loss, bias = job.loss, job.features.bias
+    loss = job.loss
+    bias = job.features.bias
     try:
         parts = (map(frozen, (b.X, b.y, b.weight)) for b in Pieces(job, k).blocks())
         return max(float(stiffest_row(*rows, loss.positive, loss.stiffness, bias)) for rows in parts)
@@ -180,7 +186,10 @@ def walk_partition(
 ) -> Array:
     """Take the steps of R_k from w, and return where they end: a hop."""
     # copied, since what came from another worker is read-only, for which the loops would be compiled anew
-    w, snapshot, dual_image, pieces = np.array(w), np.array(snapshot), np.array(dual_image), Pieces(job, k)
+    w = np.array(w)
+    snapshot = np.array(snapshot)
+    dual_image = np.array(dual_image)
+    pieces = Pieces(job, k)
     try:
         for piece, order in visits(job, k, epoch):
             walk_rows(job.features, job.loss, job.n, pieces.read(piece), order, w, snapshot, dual_image, step)

@@ -131,7 +131,8 @@ def _solve_linear(kernel: Kernel, rows: Rows, losses: RowLosses, dual: Array, se
     weights = gram.weights(u[0])
     s, _, steps = solve_features(losses, rows, kernel.bias, weights)
     point = problem.evaluate(problem.function(losses.y * s))
-    start, reached = problem.evaluate(u), point.gap <= settings.tol
+    start = problem.evaluate(u)
+    reached = point.gap <= settings.tol
     return Solution(s[None], losses.total_weight, rows.n, start, point, 0, steps, reached)
 
 
@@ -150,10 +151,12 @@ def _solve_newton(
     begin = losses.y * dual if dual.any() else None
     certify = certify or rows.dtype == np.float64  # products are of float32 until then
     found = solve_exact(losses, products, settings, start=begin, threads=resources.threads, certify=certify)
-    primal, gap = found.history[0]["objective"], found.history[0]["gap"]
+    primal = found.history[0]["objective"]
+    gap = found.history[0]["gap"]
     start = Point(primal, primal * (1.0 - gap), gap)
     passes_through = begin is not None and np.array_equal(begin, found.coefficients)
-    s, steps = (losses.y * found.coefficients)[None], 0 if passes_through else len(found.history) - 1
+    s = (losses.y * found.coefficients)[None]
+    steps = 0 if passes_through else len(found.history) - 1
     return Solution(s, losses.total_weight, rows.n, start, found.point, steps, 0, found.converged)
 
 
@@ -161,8 +164,10 @@ def warm_up() -> None:
     """Solve a few rows, so that every loop is compiled or loaded and what that takes of memory is taken."""
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
-        rows, y = ArrayRows(rng.standard_normal((32, 2)).astype(dtype)), np.repeat([-1.0, 1.0], 16)
+        rows = ArrayRows(rng.standard_normal((32, 2)).astype(dtype))
+        y = np.repeat([-1.0, 1.0], 16)
         losses = RowLosses(ODMSettings(1e3, 0.5, 0.5), y, np.ones(32))
-        settings, resources = SolverSettings(max_iter=2), Resources(1 << 20)
+        settings = SolverSettings(max_iter=2)
+        resources = Resources(1 << 20)
         with single_threaded_blas:
             _solve_newton(RBF(), rows, losses, np.zeros(32), settings, resources, certify=False)

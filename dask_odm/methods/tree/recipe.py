@@ -178,7 +178,9 @@ def _grow(
     logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
     if checkpoint is None:
         return grow_tree(job, fit.tree, rows.cluster, regroup=regroup)
-    start, history, save = checkpoint.start, checkpoint.history, checkpoint.save
+    start = checkpoint.start
+    history = checkpoint.history
+    save = checkpoint.save
     return grow_tree(job, fit.tree, rows.cluster, resume=start, history=history, on_level=save, regroup=regroup)
 
 
@@ -202,7 +204,8 @@ def _grow_to_root(
     if checkpoint is not None and checkpoint.start is not None and checkpoint.start[0] == number:
         return combine(checkpoint.start[1], checkpoint.history)
     with rows.products(Purpose("The root of the tree", exact_bytes, advice_at_root(levels))) as products:
-        start, history = None, []
+        start = None
+        history = []
         if number:
             below = replace(fit, tree=replace(fit.tree, stop_at=len(levels[-2]) - 1))
             result = _grow(job, below, rows, checkpoint, regroup)
@@ -231,7 +234,8 @@ def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Soluti
             threads=CPU_COUNT,
             on_step=report_step,
         )
-    primal, gap = found.history[0]["objective"], found.history[0]["gap"]
+    primal = found.history[0]["objective"]
+    gap = found.history[0]["gap"]
     return Solution(
         (y * found.coefficients)[None],
         losses.total_weight,

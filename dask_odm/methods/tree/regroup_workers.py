@@ -55,7 +55,8 @@ class Reclustering:
 
     def __call__(self, number: int) -> list[RowSet] | None:
         """Clusters of level ``number``, counted from the leaves at 0; None where it is a single node."""
-        counts, nodes = self.partitions.counts, self.nodes[number]
+        counts = self.partitions.counts
+        nodes = self.nodes[number]
         if nodes == 1:
             return None
         seed = int(np.random.SeedSequence([self.seed, 3, number]).generate_state(1)[0] >> 1)
@@ -69,7 +70,8 @@ class Reclustering:
 
     def _require(self, partitioner: Partitioner) -> None:
         """MemoryLimitError unless a sample's matrix fits here, and the values of a block where rows are looked up."""
-        d, itemsize = self.partitions.features, self.partitions.dtype.itemsize
+        d = self.partitions.features
+        itemsize = self.partitions.dtype.itemsize
         sample = min(sum(self.partitions.counts), partitioner.sample_rows(d, itemsize))
         block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * sample)
         needed = 3 * 8 * sample * d + block + self.partitions.reading_bytes
@@ -79,7 +81,8 @@ class Reclustering:
 
     def _sample(self, partitioner: Partitioner) -> Array:
         """Scaled rows that groups are made from."""
-        partitions, total = self.partitions, sum(self.partitions.counts)
+        partitions = self.partitions
+        total = sum(self.partitions.counts)
         count = min(total, partitioner.sample_rows(partitions.features, partitions.dtype.itemsize))
         rng = np.random.default_rng(np.random.SeedSequence(partitioner.seed, spawn_key=(0,)))
         chosen = RowSet.at(np.sort(rng.choice(total, count, replace=False)), partitions.counts)

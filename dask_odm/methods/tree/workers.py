@@ -65,7 +65,8 @@ class TreeSettings:
         """Merges from a level of ``n_partitions`` to the root, which is level 0."""
         depth = 0
         while n_partitions > 1:
-            n_partitions, depth = -(-n_partitions // self.fan_in), depth + 1
+            n_partitions = -(-n_partitions // self.fan_in)
+            depth = depth + 1
         return depth
 
     def levels(self, n_partitions: int) -> list[list[int]]:
@@ -130,7 +131,8 @@ class TreeResult:
 
 def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
     """Least bytes a task needs to solve a node of ``rows`` rows: rows read from disk, tiles recomputed."""
-    d, itemsize = job.partitions.features, job.partitions.dtype.itemsize
+    d = job.partitions.features
+    itemsize = job.partitions.dtype.itemsize
     low_rank = is_low_rank(job.kernel, d)
     needed = solver_bytes(rows, d, itemsize, threads, certify=certify, low_rank=low_rank, kernel=job.kernel)
     return needed + threads * job.partitions.reading_bytes
@@ -151,7 +153,8 @@ def solve_node(
     The dual variables it returns are of all rows of the node, zero where the row was not passed up.
     """
     dual, passed = _start(job, node, below, children)
-    active, total = node, None
+    active = node
+    total = None
     if passed is not None:
         active = RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
         total = float(node.labels(job.partitions)[1].sum())
@@ -192,7 +195,8 @@ def _start(
     if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
         return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
     own = node.positions(counts)
-    passed, where = np.zeros(len(own), bool), []
+    passed = np.zeros(len(own), bool)
+    where = []
     for rows, mask in zip(below, masks, strict=True):
         positions = rows.positions(counts)
         _, mine, theirs = np.intersect1d(own, positions, assume_unique=True, return_indices=True)
@@ -254,7 +258,8 @@ def grow_tree(
     passed = [] if resume is None else [read_figures(job.pass_up, solution)[1] for solution in resume[1]]
     with cluster.cancelled_on_error(states):  # what is kept on the workers, whatever level that is
         for number in () if ended else range(done + 1, len(levels)):
-            below, nodes = nodes, _nodes(levels, number, counts, regroup)
+            below = nodes
+            nodes = _nodes(levels, number, counts, regroup)
             if not known and number:
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
                 most = _most_rows(nodes, below, passed, counts)
@@ -322,7 +327,8 @@ def _run_level(
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
         # the dashboard groups by what is before the first dash
         name = f"solve_{len(nodes)}_partitions-{tokenize(job.solver, job.odm, number, i)}-{_serial()}"
-        rows, started = [below[c] for c in children], [states[c] for c in children]
+        rows = [below[c] for c in children]
+        started = [states[c] for c in children]
         tasks.append(solve(job, node, seed, memory, threads, certify, rows, started, dask_key_name=name))
     with Meter(f"level {depth}", len(nodes), "partitions") as meter:
         solved = cluster.persist(tasks, meter.add)

@@ -132,13 +132,16 @@ class ClientHulls:
         cuts = [each.cut for each in found]
         sums: list[SumsBelow] = self._read(sum_below, Below(w, np.array([cut.threshold for cut in cuts])))
         factors = np.array([[cut.full, cut.tied] for cut in cuts])
-        below, tied = sum(each.below for each in sums), sum(each.tied for each in sums)
+        below = sum(each.below for each in sums)
+        tied = sum(each.tied for each in sums)
         points = factors[:, :1] * below + factors[:, 1:] * tied
         return Vertex(points, (cuts[0].threshold, -cuts[1].threshold))
 
     def thresholds(self, w: Array) -> tuple[Threshold, Threshold]:
         """Of both classes, of signed scores, where ``w·(a − b)`` is least: no point is asked for."""
-        mass, whole, ranges = self.mass, self.alpha is None, self._ranges(w)
+        mass = self.mass
+        whole = self.alpha is None
+        ranges = self._ranges(w)
         found: list[Threshold | None] = [None, None]
         while True:
             looked = self._read(look_within, Ranges(w, ranges, whole))
@@ -163,7 +166,8 @@ class ClientHulls:
         return np.where((inside[:, :1] < inside[:, 1:]), inside, [-reach, reach])
 
     def _best(self, answers: Sequence[BestPoints]) -> Vertex:
-        points, thresholds = np.zeros((2, answers[0].sums.shape[1])), []
+        points = np.zeros((2, answers[0].sums.shape[1]))
+        thresholds = []
         for k in range(2):
             least = min(float(each.scores[k]) for each in answers)
             having = [each for each in answers if each.scores[k] == least]

@@ -135,7 +135,8 @@ def _clients(
     data: TrainingData, fit: SaddleFit, preparation: Preparation, states: Sequence[ClientState] | None
 ) -> Iterator[RowClients]:
     count = client_count(data, fit)
-    sources, cluster = _sources(data, count), data.cluster
+    sources = _sources(data, count)
+    cluster = data.cluster
     held = _bytes_of_one(data, sources, preparation) * -(-count // cluster.workers)
     cluster.require(held, 1, f"Holding {data.rows} rows as {count} clients on {cluster.workers} workers", ADVICE)
     if cluster.client is None:
@@ -196,7 +197,8 @@ def _client_states(state: FittedState) -> list[ClientState]:
 
 
 def _is_sound(state: FittedState, size: int, count: int) -> bool:
-    bounds, n = state.bounds, len(state.logs)
+    bounds = state.bounds
+    n = len(state.logs)
     whole = state.p.shape == (n,) and bounds.shape == (count + 1,) and bounds[0] == 0 and bounds[-1] == n
     shaped = state.w.shape == (size,) and state.points.shape == (2, size) and state.now.shape == state.before.shape
     return bool(whole and shaped and (np.diff(bounds) >= 0).all() and state.shift.shape == (2,))

@@ -183,7 +183,8 @@ class Moved:
 
 def move(rows: ClientRows, state: ClientState, message: Move) -> tuple[ClientState, Moved]:
     """A step of Saddle-DSVC."""
-    size, d = len(message.change), rows.size
+    size = len(message.change)
+    d = rows.size
     block = message.first, message.first + size
     coming = message.following, message.following + size
     logs = settled(rows, state, message.shift)
@@ -191,7 +192,9 @@ def move(rows: ClientRows, state: ClientState, message: Move) -> tuple[ClientSta
     moved = rows.per_class(SIGNS) * (message.change @ rows.part(*block))
     logs = message.keep * logs - message.rate * (state.p + message.blocks * moved)
     following = ClientState(logs, state.p + moved)
-    tops, totals, e = np.full(2, -np.inf), np.zeros(2), logs + rows.log_weight
+    tops = np.full(2, -np.inf)
+    totals = np.zeros(2)
+    e = logs + rows.log_weight
     for k, own in enumerate(rows.classes):
         if rows.n_of[k]:
             tops[k] = e[own].max()
@@ -233,7 +236,10 @@ def weigh(rows: ClientRows, state: ClientState, message: Weigh) -> Weighed:
     logs = state.logs + rows.per_class(message.shift)
     at_cap = logs >= rows.log_cap
     e = np.minimum(logs, rows.log_cap) + rows.log_weight
-    counts, capped, tops, totals = np.zeros(2), np.zeros(2), np.full(2, -np.inf), np.zeros(2)
+    counts = np.zeros(2)
+    capped = np.zeros(2)
+    tops = np.full(2, -np.inf)
+    totals = np.zeros(2)
     for k, own in enumerate(rows.classes):
         free = e[own][~at_cap[own]]
         if len(free):
@@ -312,8 +318,10 @@ def look_within(rows: ClientRows, state: Any, message: Ranges) -> tuple[ScoresOf
 
 def _scores_of(scores: Array, weight: Array, start: float, stop: float, *, least: bool) -> ScoresOf:
     if least:
-        start, stop = -np.inf, np.nextafter(scores.min(initial=np.inf), np.inf)
-    below, within = scores < start, (scores >= start) & (scores < stop)
+        start = -np.inf
+        stop = np.nextafter(scores.min(initial=np.inf), np.inf)
+    below = scores < start
+    within = (scores >= start) & (scores < stop)
     values, of = np.unique(scores[within], return_inverse=True)
     pairs: Array = np.empty((2, 0))
     bins: Array = np.empty(0)
@@ -349,7 +357,8 @@ class SumsBelow:
 
 def sum_below(rows: ClientRows, state: Any, message: Below) -> SumsBelow:
     """Sums of the rows that a cut takes, before they are multiplied by its factors."""
-    scores, thresholds = rows.signed_scores(message.w), rows.per_class(message.thresholds)
+    scores = rows.signed_scores(message.w)
+    thresholds = rows.per_class(message.thresholds)
     whole = 0, rows.size
     below = rows.sums(whole, np.where(scores < thresholds, rows.weight, 0.0))
     return SumsBelow(below, rows.sums(whole, np.where(scores == thresholds, rows.weight, 0.0)))

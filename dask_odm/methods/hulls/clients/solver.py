@@ -153,7 +153,8 @@ def solve_by_clients(
     else:
         state = resume
         log.take_up(resume.history)
-        log.history, hulls.passes_made = list(resume.history), resume.passes
+        log.history = list(resume.history)
+        hulls.passes_made = resume.passes
         hulls.recall(resume.memory)
     gap = relative_gap(state.upper, state.lower)
     while True:
@@ -186,8 +187,11 @@ class _Server:
         long_steps: bool,
         within: Callable[[Array], Array],
     ) -> None:
-        self._hulls, self._clients, self._seed = hulls, hulls.clients, seed
-        self._gamma, self._within = gamma, within
+        self._hulls = hulls
+        self._clients = hulls.clients
+        self._seed = seed
+        self._gamma = gamma
+        self._within = within
         facts: list[Facts] = self._clients.read(tell_facts, None)
         self._counts: Array = np.sum([each.counts for each in facts], axis=0)
         self._size = hulls.totals.sums.shape[1]
@@ -256,7 +260,9 @@ class _Server:
         As `dask_odm.methods.hulls.problem.capped_simplex.cap_factor`: by Newton from a guess, else from the shift
         ``whole`` without caps, until no row more is at its cap.
         """
-        shift, before, settled = shift.copy(), np.full(2, -1.0), np.zeros(2, dtype=bool)
+        shift = shift.copy()
+        before = np.full(2, -1.0)
+        settled = np.zeros(2, dtype=bool)
         for _ in range(MOST_ROUNDS):
             for k in np.flatnonzero(~settled):
                 if found.counts[k] == before[k]:
@@ -310,7 +316,8 @@ class _Server:
     def _bound(self, w: Array) -> tuple[float, Array]:
         """A lower bound of half the squared distance by a direction, and its thresholds."""
         positive, negative = self._hulls.thresholds(w)
-        thresholds, square = np.array([positive.cut.threshold, -negative.cut.threshold]), float(w @ w)
+        thresholds = np.array([positive.cut.threshold, -negative.cut.threshold])
+        square = float(w @ w)
         margin = max(0.0, positive.value + negative.value)
         return (margin**2 / (2.0 * square) if square > 0 else 0.0), thresholds
 

@@ -50,7 +50,8 @@ class StoreRange:
     stop: int
 
     def blocks(self) -> list[RowBlock]:
-        store, found = self.store, []
+        store = self.store
+        found = []
         buffer = store.buffer()
         for i in range(self.start // store.chunk_rows, -(-self.stop // store.chunk_rows)):
             block = store.read(i, buffer)
@@ -146,7 +147,8 @@ def prepared_for(problem: HullProblem, block_size: int | None, seed: int) -> Pre
     weights = problem.totals.weight
     start = -math.log(weights[0]), -math.log(weights[1])
     log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
-    signs, size = None, problem.d
+    signs = None
+    size = problem.d
     if block_size is not None:
         signs, size = rotation(problem.d, seed)
         size += -size % min(block_size, size)
@@ -191,7 +193,9 @@ class RowClients:
         states: Sequence[ClientState] | None = None,
         scratch: str | None = None,
     ) -> None:
-        self.count, self.rounds, self.floats = len(sources), 0, 0
+        self.count = len(sources)
+        self.rounds = 0
+        self.floats = 0
         groups = [slice(a, b) for a, b in row_ranges(self.count, min(self.count, cluster.slots))]
         self._rounds = Rounds(
             cluster,

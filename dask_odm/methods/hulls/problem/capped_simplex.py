@@ -84,9 +84,12 @@ def cap_factor(logs: Array, log_caps: Array, start: float) -> float:
     start : float
         Where to begin: the factor found last is near.
     """
-    log_c, before = start, -1
+    log_c = start
+    before = -1
     for _ in range(MOST_ROUNDS):
-        capped, count, top = 0.0, 0, -np.inf
+        capped = 0.0
+        count = 0
+        top = -np.inf
         for i in range(logs.size):
             if logs[i] + log_c >= log_caps[i]:
                 capped += np.exp(log_caps[i])
@@ -98,13 +101,16 @@ def cap_factor(logs: Array, log_caps: Array, start: float) -> float:
         if count == logs.size or capped >= 1.0:
             if before >= 0:  # no room is left but by rounding
                 break
-            log_c, before = -_log_sum(logs), 0  # the start was far above the root: from below instead
+            # the start was far above the root: from below instead
+            log_c = -_log_sum(logs)
+            before = 0
             continue
         free = 0.0
         for i in range(logs.size):
             if logs[i] + log_c < log_caps[i]:
                 free += np.exp(logs[i] - top)
-        log_c, before = np.log(1.0 - capped) - top - np.log(free), count
+        log_c = np.log(1.0 - capped) - top - np.log(free)
+        before = count
     return log_c
 
 

@@ -199,12 +199,15 @@ class HullProblem:
     def with_alpha(self, alpha: float | None) -> HullProblem:
         """The hulls of the same rows for other caps."""
         other = copy(self)
-        other.alpha, other._last = alpha, None
+        other.alpha = alpha
+        other._last = None
         return other
 
     def separating_alpha(self, w: Array) -> float | None:
         """The least alpha of two digits whose reduced hulls are apart along ``w`` (d,); None where 1 is not enough."""
-        least, low, high = float(self.totals.weight.min()), int(100 * (self.alpha or 0.0)), 100
+        least = float(self.totals.weight.min())
+        low = int(100 * (self.alpha or 0.0))
+        high = 100
         if not self._apart(w, least):
             return None
         while high - low > 1:
@@ -239,12 +242,15 @@ class HullProblem:
     def _selected(self, w: Array, mass: float, state: HullState) -> Vertex:
         scores = np.concatenate(self._run(HullQuery.scores, w))
         cuts: list[Cut] = []
-        full, tied, shares = np.zeros(state.rows, dtype=bool), [], []
+        full = np.zeros(state.rows, dtype=bool)
+        tied = []
+        shares = []
         for sign, members, weight in zip(CLASSES, state.members, state.weights, strict=True):
             signed = sign * scores[members]
             cut = cut_scores(signed, weight, mass)
             taken = np.flatnonzero(signed <= cut.threshold)
-            signed, numbers = signed[taken], members[taken]
+            signed = signed[taken]
+            numbers = members[taken]
             shares.append((numbers, cut.entries(signed, None if weight is None else weight[taken])))
             full[numbers] = signed < cut.threshold
             tied.append(numbers[signed == cut.threshold])

@@ -91,7 +91,8 @@ class HullQuery:
     def scores(self, blocks: Iterable[RowBlock], w: Array) -> list[Array]:
         """``w·x`` of every row, (n,) of each block."""
         shift, factor = self._affine
-        found, u = [], w * factor
+        found = []
+        u = w * factor
         for block in blocks:
             if issparse(block.X):
                 found.append(self.features.scores(self._features_of(block.X), w))
@@ -109,12 +110,14 @@ class HullQuery:
 
         Blocks are of rows at hand, one after the other.
         """
-        total, following = np.zeros((2, self.features.d)), list(blocks)
+        total = np.zeros((2, self.features.d))
+        following = list(blocks)
         edges = np.array([*(block.first for block in following), following[-1].first + following[-1].X.shape[0]])
         for k, (numbers, entries) in enumerate(shares):
             bounds = numbers.searchsorted(edges)
             for i in np.flatnonzero(bounds[:-1] < bounds[1:]):
-                part, block = slice(bounds[i], bounds[i + 1]), following[i]
+                part = slice(bounds[i], bounds[i + 1])
+                block = following[i]
                 self._add(block.X, numbers[part] - block.first, entries[part], total[k])
         return total
 
@@ -137,7 +140,8 @@ class HullQuery:
     @property
     def _affine(self) -> tuple[Array, Array]:
         """Shift and factor of the scaling."""
-        scaling, d = self.features.scaling, self.features.d
+        scaling = self.features.scaling
+        d = self.features.d
         return (np.zeros(d), np.ones(d)) if scaling is None else (scaling.shift, scaling.factor)
 
     def _dense_pieces(self, block: RowBlock) -> Iterator[tuple[Array, slice]]:
@@ -171,7 +175,8 @@ class HullQuery:
 
     def _squares(self, X: Any) -> Array:
         """Squared norms of sparse rows."""
-        scaling, squared = self.features.scaling, X.multiply(X).tocsr()
+        scaling = self.features.scaling
+        squared = X.multiply(X).tocsr()
         if scaling is None:
             return np.asarray(squared.sum(axis=1)).ravel()
         factor = scaling.factor**2

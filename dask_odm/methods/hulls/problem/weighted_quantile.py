@@ -76,10 +76,13 @@ class Look:
         moved = scale * float(np.linalg.norm(w - known.w)) + 1e-6 * reach
         guesses = []
         for threshold, expected in zip(known.thresholds.tolist(), (known.means @ w).tolist(), strict=True):
-            start, stop = max(-reach, threshold - moved), min(reach, threshold + moved)
+            start = max(-reach, threshold - moved)
+            stop = min(reach, threshold + moved)
             if not start < stop:
-                start, stop = -reach, reach
-            low, high = max(start, expected - SHARE * moved), min(stop, expected + SHARE * moved)
+                start = -reach
+                stop = reach
+            low = max(start, expected - SHARE * moved)
+            high = min(stop, expected + SHARE * moved)
             guesses.append(Guess(start, stop, low, high) if low < high else Guess(start, stop, start, stop))
         return cls((guesses[0], guesses[1]), bins)
 
@@ -129,7 +132,8 @@ class ClassLook:
 
     def found(self, mass: float, sign: float) -> Found | None:
         """What the window tells; None if it does not have the threshold."""
-        weights, sums = self.sums[:, -1], self.sums[:, :-1]
+        weights = self.sums[:, -1]
+        sums = self.sums[:, :-1]
         until = np.cumsum(weights)
         at = int(np.searchsorted(until, mass, side="right"))
         if weights[-1] == 0 and at >= len(until) - 1:
@@ -148,9 +152,11 @@ class ClassLook:
         """The part of the range on the other side of the window, or its neighbourhood where rounding had it wrong."""
         width = guess.stop - guess.start
         if self.sums[0, -1] > mass or self.sums[-1, -1] == 0:
-            start, stop = (guess.start if guess.start < guess.low else guess.low - width), guess.low
+            start = guess.start if guess.start < guess.low else guess.low - width
+            stop = guess.low
         else:
-            start, stop = guess.high, (guess.stop if guess.high < guess.stop else guess.high + width)
+            start = guess.high
+            stop = guess.stop if guess.high < guess.stop else guess.high + width
         return Guess(start, stop, start, stop)
 
 
@@ -182,7 +188,8 @@ class Tally:
     factor: Array
 
     def __post_init__(self) -> None:
-        bins, d = self.look.bins, len(self.u)
+        bins = self.look.bins
+        d = len(self.u)
         self._edges = np.array([[each.low, each.high] for each in self.look.guesses])
         self._sums, self._ends = np.zeros((2 * (bins + 2), d + 1)), np.empty((2, 2 * (bins + 2)))
         self._ends[0], self._ends[1] = FAR, -FAR
@@ -238,9 +245,12 @@ def deal_rows(
     edges : ndarray of shape (2, 2)
         The windows.
     """
-    d, slots = X.shape[1], ends.shape[1] // 2
+    d = X.shape[1]
+    slots = ends.shape[1] // 2
     per = (slots - 2) / (edges[:, 1] - edges[:, 0])
-    scores, parts, slot = np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS, dtype=np.int64)
+    scores = np.empty(BLOCK_ROWS)
+    parts = np.empty(BLOCK_ROWS)
+    slot = np.empty(BLOCK_ROWS, dtype=np.int64)
     for first in range(0, X.shape[0], BLOCK_ROWS):
         m = min(BLOCK_ROWS, X.shape[0] - first)
         for r in range(m):
@@ -259,7 +269,9 @@ def deal_rows(
             place = min(max((s - low) * each + 1.0, 0.0), slots - 1.0)
             scores[r], slot[r] = s, int(place) + (0 if is_positive else slots)
         for r in range(m):
-            c, total, row = parts[r], sums[slot[r]], X[first + r]
+            c = parts[r]
+            total = sums[slot[r]]
+            row = X[first + r]
             total[d] += c
             for j in range(d):
                 total[j] += c * (row[j] - shift[j])
@@ -280,7 +292,8 @@ def add_totals(
     float
         The largest squared norm of a row that takes part.
     """
-    d, largest = X.shape[1], 0.0
+    d = X.shape[1]
+    largest = 0.0
     for i in range(X.shape[0]):
         if codes[i] < 0:
             continue
@@ -290,7 +303,9 @@ def add_totals(
             c *= weight[i]
         if c == 0.0:
             continue
-        row, total, square = X[i], sums[k], 0.0
+        row = X[i]
+        total = sums[k]
+        square = 0.0
         for j in range(d):
             x = (row[j] - shift[j]) * factor[j]
             total[j] += c * x
@@ -314,6 +329,7 @@ def score_rows(X: Array, u: Array, shift: Array, scores: Array) -> None:
 def add_rows(X: Array, rows: Array, entries: Array, shift: Array, factor: Array, total: Array) -> None:
     """Add ``entries`` times the scaled ``rows`` of ``X`` to a total (d,)."""
     for i in range(rows.size):
-        row, e = X[rows[i]], entries[i]
+        row = X[rows[i]]
+        e = entries[i]
         for j in range(total.size):
             total[j] += e * ((row[j] - shift[j]) * factor[j])

@@ -40,7 +40,8 @@ def describe_machine() -> dict[str, Any]:
 
 def machine_line(machine: dict[str, Any]) -> str:
     """The machine in a sentence or two, for the foot of a table."""
-    gemm, forced = machine["gemm_gflops"], machine["forced_blas_kernel"]
+    gemm = machine["gemm_gflops"]
+    forced = machine["forced_blas_kernel"]
     text = (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 1e9:.0f} GB; memory copied at "
         f"{machine['copy_gb_per_second']:.1f} GB/s; matrix products {gemm['float32']:.0f} GFLOP/s in float32, "

@@ -18,14 +18,15 @@ from typing import Any
 
 from dask.system import CPU_COUNT
 
-from dask_odm.diagnostics.bench.cell import Cell
-from dask_odm.diagnostics.bench.machine import code_digest, describe_machine
-from dask_odm.diagnostics.bench.methods import ALL_METHODS
-from dask_odm.diagnostics.bench.sets import check_name, split_of
+from benchmarks.papers.cell import Cell
+from benchmarks.papers.machine import code_digest, describe_machine
+from benchmarks.papers.methods import ALL_METHODS
+from benchmarks.papers.sets import check_name, split_of
 from dask_odm.diagnostics.summaries import plain
 from dask_odm.errors import InputError
 
 RESULTS = "results.jsonl"
+ROOT = Path(__file__).resolve().parents[2]  # of the checkout, from which a cell's process imports this folder
 Say = Callable[[str], None]
 
 
@@ -195,9 +196,13 @@ def run_process(cell: Cell, settings: Mapping[str, float], matrix: Matrix, folde
         "folder": matrix.source,
         "cache": str(folder / "data"),
     }
-    command = [sys.executable, "-m", "dask_odm.diagnostics.bench.cell"]
+    command = [sys.executable, "-m", "benchmarks.papers.cell"]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with _on_cores(cell.cores):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
     try:
         out, errors = process.communicate(json.dumps(asked).encode(), timeout=matrix.timeout)
         late = False

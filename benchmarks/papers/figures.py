@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dask_odm.diagnostics.bench.matrix import Results
-from dask_odm.diagnostics.bench.methods import INGREDIENTS
-from dask_odm.diagnostics.bench.report import Record, average, grouped
+from benchmarks.papers.matrix import Results
+from benchmarks.papers.methods import INGREDIENTS
+from benchmarks.papers.report import Record, average, grouped
 
 Draw = Callable[[Any, list[Record]], None]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import mean
 from typing import Any
 
-from dask_odm.diagnostics.bench.machine import machine_line
-from dask_odm.diagnostics.bench.matrix import Results
-from dask_odm.diagnostics.bench.methods import ALL_METHODS, INGREDIENTS
-from dask_odm.diagnostics.bench.papers import reported
+from benchmarks.papers.machine import machine_line
+from benchmarks.papers.matrix import Results
+from benchmarks.papers.methods import ALL_METHODS, INGREDIENTS
+from benchmarks.papers.papers import reported
 
 Record = dict[str, Any]
 NONE = "–"

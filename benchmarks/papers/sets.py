@@ -111,7 +111,8 @@ def _read(name: str, seed: int, folder: str | None, cache: Path) -> Split:
 
 
 def _rows_of(store: Store) -> tuple[Array, Array]:
-    X, y = np.empty((store.rows, store.features), np.float32), np.empty(store.rows)
+    X = np.empty((store.rows, store.features), np.float32)
+    y = np.empty(store.rows)
     for block in store.blocks():
         rows = slice(block.first, block.first + len(block.X))
         X[rows], y[rows] = block.X, block.y
@@ -127,7 +128,8 @@ def _made(name: str, seed: int) -> Split:
 
 
 def _scaled(X: Array, y: Array, X_test: Array, y_test: Array) -> Split:
-    low, high = X.min(axis=0), X.max(axis=0)
+    low = X.min(axis=0)
+    high = X.max(axis=0)
     width = np.where(high > low, high - low, 1.0)
     X, X_test = (((each - low) / width).astype(np.float32) for each in (X, X_test))
     return Split(X, y.astype(np.int64), X_test, y_test.astype(np.int64))
@@ -136,7 +138,8 @@ def _scaled(X: Array, y: Array, X_test: Array, y_test: Array) -> Split:
 def _fewer(split: Split, rows: int | None, seed: int) -> Split:
     if rows is None or rows >= len(split.y) + len(split.y_test):
         return split
-    rng, tested = np.random.default_rng([seed, 1]), max(1, round(rows * TEST_SHARE))
+    rng = np.random.default_rng([seed, 1])
+    tested = max(1, round(rows * TEST_SHARE))
     train = np.sort(rng.choice(len(split.y), min(len(split.y), rows - tested), replace=False))
     test = np.sort(rng.choice(len(split.y_test), min(len(split.y_test), tested), replace=False))
     return Split(split.X[train], split.y[train], split.X_test[test], split.y_test[test])

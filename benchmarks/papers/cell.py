@@ -1,4 +1,4 @@
-"""One cell of a benchmark, run in a process of its own: ``python -m dask_odm.diagnostics.bench.cell < cell.json``.
+"""One cell of a benchmark, run in a process of its own: ``python -m benchmarks.papers.cell < cell.json``.
 
 The process fits a few rows first, so that loops are compiled or loaded. It writes a JSON object a line to stdout: what
 was measured, and for a tree a second one, of what its levels would have been as models: it is trained again, stopped at
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.diagnostics.bench.methods import ALL_METHODS, TUNED_ROWS, Settings, bands, candidates, tuner
-from dask_odm.diagnostics.bench.sets import Split, split_of
+from benchmarks.papers.methods import ALL_METHODS, TUNED_ROWS, Settings, bands, candidates, tuner
+from benchmarks.papers.sets import Split, split_of
 from dask_odm.diagnostics.summaries import plain
 from dask_odm.events import Event, IterationFinished, LevelFinished, PartitionSolved, Progress
 from dask_odm.methods.tree.workers import TreeSettings
@@ -99,12 +99,15 @@ def run_cell(cell: Cell, settings: Settings, split: Split) -> Iterator[dict[str,
 
     few = np.random.default_rng(0).permutation(rows)[:WARM_ROWS]
     make(len(few)).fit(split.X[few], split.y[few]).predict(split.X_test[:2])
-    model, clock = make(), Clock()
+    model = make()
+    clock = Clock()
     if method.family == "odm":
         model.set_params(callbacks=[clock])
-    cpu, clock.began = time.process_time(), time.perf_counter()
+    cpu = time.process_time()
+    clock.began = time.perf_counter()
     model.fit(split.X, split.y)
-    seconds, cpu = time.perf_counter() - clock.began, time.process_time() - cpu
+    seconds = time.perf_counter() - clock.began
+    cpu = time.process_time() - cpu
     began = time.perf_counter()
     accuracy = accuracy_of(model, split)
     found = {
@@ -123,7 +126,8 @@ def run_cell(cell: Cell, settings: Settings, split: Split) -> Iterator[dict[str,
 
 def level_accuracy(make: Callable[[], Any], levels: list[dict[str, Any]], last: float, split: Split) -> list[float]:
     """Test accuracy of the tree stopped at each of its levels; of the last it is known."""
-    found, bounds = [], TreeSettings(make().solver.fan_in).levels(levels[0]["partitions"])
+    found = []
+    bounds = TreeSettings(make().solver.fan_in).levels(levels[0]["partitions"])
     for level in range(len(levels) - 1):  # by what the tree has there: a level of clusters may have fewer nodes
         model = make().set_params(solver__stop_at=len(bounds[level]) - 1)
         found.append(accuracy_of(model.fit(split.X, split.y), split))
@@ -144,9 +148,12 @@ def _part(split: Split, start: int) -> Any:
 def choose(family: str, kernel: str, split: Split, seed: int) -> Settings:
     """The settings with which most rows of the validation part are right: the first of equals."""
     order = np.random.default_rng([seed, 2]).permutation(len(split.y))[:TUNED_ROWS]
-    validation, train = order[: len(order) // 5], order[len(order) // 5 :]
+    validation = order[: len(order) // 5]
+    train = order[len(order) // 5 :]
     part = Split(split.X[train], split.y[train], split.X[validation], split.y[validation])
-    make, best, most = tuner(family, kernel), None, -1.0
+    make = tuner(family, kernel)
+    best = None
+    most = -1.0
 
     def tried(settings: Settings) -> float:
         return accuracy_of(make(kernel, settings, len(train), seed).fit(part.X, part.y), part)
@@ -154,12 +161,14 @@ def choose(family: str, kernel: str, split: Split, seed: int) -> Settings:
     for settings in candidates(family, kernel):
         score = tried(settings)
         if score > most:
-            best, most = settings, score
+            best = settings
+            most = score
     assert best is not None
     for settings in bands(best) if family == "odm" else ():
         score = tried(settings)
         if score > most:
-            best, most = settings, score
+            best = settings
+            most = score
     return best
 
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.__main__ import bench
+from benchmarks.papers import matrix as matrices
+from benchmarks.papers.cell import Cell, choose, run_cell
+from benchmarks.papers.figures import write_figures
+from benchmarks.papers.machine import code_digest, describe_machine, machine_line
+from benchmarks.papers.matrix import Matrix, Results, run_matrix
+from benchmarks.papers.methods import ALL_METHODS, INGREDIENTS, METHODS, candidates
+from benchmarks.papers.papers import NAMES, REPORTED, reported
+from benchmarks.papers.report import markdown
+from benchmarks.papers.sets import Split, check_name, split_of
 from dask_odm import InputError
-from dask_odm.cli import main
-from dask_odm.diagnostics.bench import matrix as matrices
-from dask_odm.diagnostics.bench.cell import Cell, choose, run_cell
-from dask_odm.diagnostics.bench.figures import write_figures
-from dask_odm.diagnostics.bench.machine import code_digest, describe_machine, machine_line
-from dask_odm.diagnostics.bench.matrix import Matrix, Results, run_matrix
-from dask_odm.diagnostics.bench.methods import ALL_METHODS, INGREDIENTS, METHODS, candidates
-from dask_odm.diagnostics.bench.papers import NAMES, REPORTED, reported
-from dask_odm.diagnostics.bench.report import markdown
-from dask_odm.diagnostics.bench.sets import Split, check_name, split_of
 from small_problems import blobs
 
 SETTINGS = {"weight": 4.0, "gamma": 2.0, "upsilon": 0.2, "theta": 0.2}
@@ -219,7 +219,7 @@ def test_tables_and_plots_of_records(tmp_path):
     for cores, seconds in ((1, 3.0), (2, 2.0)):
         record = records_of("sodm", "rbf")
         results.add({**record, "cell": {**record["cell"], "cores": cores}, "fit": seconds})
-    text = markdown(Results.read(tmp_path), "dask-odm bench")
+    text = markdown(Results.read(tmp_path), "python -m benchmarks")
     for title in ("Methods, rbf", "Levels, rbf", "ingredients, rbf", "Methods, linear", "Speed-up"):
         assert f"## {title}" in text or f"## SODM's {title}" in text
     assert "| blobs | rbf | 2 | 2.00 | 1.50 |" in text
@@ -256,8 +256,8 @@ def test_the_paper_s_figures_have_a_place_each():
 
 def test_a_smoke_run_of_the_command(tmp_path):
     """In processes of their own, into a folder; then again, for nothing."""
-    command = ["bench", "shells:160", "--folder", str(tmp_path), "--kernels", "linear", "--methods", "sodm", "--json"]
-    found = CliRunner().invoke(main, command, catch_exceptions=False)
+    command = ["shells:160", "--folder", str(tmp_path), "--kernels", "linear", "--methods", "sodm", "--json"]
+    found = CliRunner().invoke(bench, command, catch_exceptions=False)
     assert found.exit_code == 0, found.stderr
     printed = json.loads(found.stdout)
     tuned, record = printed["records"]
@@ -265,13 +265,13 @@ def test_a_smoke_run_of_the_command(tmp_path):
     assert record["gap"] <= 1e-3
     assert not math.isnan(record["accuracy"])
     assert (tmp_path / "report.md").read_text().count("## ") >= 3
-    again = CliRunner().invoke(main, command, catch_exceptions=False)
+    again = CliRunner().invoke(bench, command, catch_exceptions=False)
     assert json.loads(again.stdout)["records"] == printed["records"]
     assert "[1/" not in again.stderr
 
 
 @pytest.mark.parametrize(("option", "value"), [("--kernels", "poly"), ("--cores", "two"), ("--methods", "nonesuch")])
 def test_options_that_are_none_are_refused(option, value, tmp_path):
-    found = CliRunner().invoke(main, ["bench", "shells:100", "--folder", str(tmp_path / "a"), option, value])
+    found = CliRunner().invoke(bench, ["shells:100", "--folder", str(tmp_path / "a"), option, value])
     assert found.exit_code == 2
     assert value in found.stderr

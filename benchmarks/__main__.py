@@ -1,4 +1,4 @@
-"""The command ``dask-odm bench``: methods side by side on the same rows, tables and plots of them."""
+"""``python -m benchmarks``: methods side by side on the same rows, tables and plots of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import Any
 
 import click
 
+from benchmarks.papers.figures import write_figures
+from benchmarks.papers.matrix import Matrix, run_matrix
+from benchmarks.papers.methods import INGREDIENTS, METHODS
+from benchmarks.papers.report import markdown
 from dask_odm.cli.output import emit, json_option
+from dask_odm.errors import InputError
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -44,18 +49,17 @@ def bench(names: tuple[str, ...], source: str | None, folder: str, methods: tupl
     shells:20000. By default two small sets: svmguide1 and phishing, or two made up. Writes results.jsonl, report.md
     and plots to the folder.
     """
-    from dask_odm.diagnostics.bench.figures import write_figures
-    from dask_odm.diagnostics.bench.matrix import Matrix, run_matrix
-    from dask_odm.diagnostics.bench.report import markdown
-
     if not set(kernels) <= {"rbf", "linear"} or not kernels:
         raise click.BadParameter(f"rbf, linear, or both. Got {','.join(kernels)} instead.", param_hint="--kernels")
     if not all(word.isdigit() for word in cores):
         raise click.BadParameter(f"numbers of cores. Got {','.join(cores)} instead.", param_hint="--cores")
     data = names or _small_sets(source)
-    matrix = Matrix(data, _methods(methods), kernels, cores=[int(c) for c in cores], source=source, **options)
     where = Path(folder)
-    results = run_matrix(matrix, where, lambda line: click.echo(line, err=True))
+    try:
+        matrix = Matrix(data, _methods(methods), kernels, cores=[int(c) for c in cores], source=source, **options)
+        results = run_matrix(matrix, where, lambda line: click.echo(line, err=True))
+    except InputError as error:
+        raise click.UsageError(str(error)) from error
     text = markdown(results, _command())
     (where / "report.md").write_text(text, encoding="utf-8")
     plots = write_figures(results, where)
@@ -75,8 +79,6 @@ def _small_sets(source: str | None) -> tuple[str, ...]:
 
 def _methods(words: tuple[str, ...]) -> list[str]:
     """Names of methods, groups spelt out."""
-    from dask_odm.diagnostics.bench.methods import INGREDIENTS, METHODS
-
     rivals = [name for name in METHODS if name in ("cascade", "dip", "dc", "sodm as published")]
     libraries = [name for name, method in METHODS.items() if method.family == "svm"]
     groups = {
@@ -89,4 +91,8 @@ def _methods(words: tuple[str, ...]) -> list[str]:
 
 
 def _command() -> str:
-    return shlex.join(["dask-odm", *sys.argv[1:]])
+    return shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    bench(prog_name="python -m benchmarks")
