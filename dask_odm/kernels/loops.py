@@ -356,10 +356,10 @@ def tile_loop(narrow: bool) -> Callable[..., None]:
         by_row: Any,
         by_column: Any,
     ) -> None:
-        """Multiply with a tile computed from left (n, width) and right (panels, width, columns), or with a stored
-        ``tile``.
+        """Multiply with a tile that is computed from ``left`` and ``right``, or stored in ``tile`` (n, m).
 
-        All arrays are flat. FORWARD: ``by_row += K v``. BACKWARD: ``by_column += K.T u``.
+        ``left`` is (n, width), ``right`` (panels, width, columns); all arrays are flat. FORWARD: ``by_row += K v``.
+        BACKWARD: ``by_column += K.T u``.
         """
         stored = mode & STORED != 0
         size = COLUMNS
