@@ -23,7 +23,7 @@ SAMPLE_BYTES = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Rows by their nearest landmark."""
+    """Groups of rows by their nearest landmark."""
 
     landmarks: Landmarks
 
@@ -40,17 +40,9 @@ class Strata:
 
 @dataclass(frozen=True)
 class StratifiedPartitioner:
-    """Strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
+    """At most ``n_landmarks`` strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    n_landmarks : int
-        Strata at most.
-    n_partitions : int
-    seed : int
-    shuffled : bool
-        As of `dask_odm.engine.partition.dealing.EvenDealer`.
+    With ``shuffled=False``, rows are dealt in their order, see `dask_odm.engine.partition.dealing.EvenDealer`.
     """
 
     kernel: Kernel
