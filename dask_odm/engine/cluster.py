@@ -366,7 +366,7 @@ def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]
 
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:
-    """Yield the ``items`` of a task, and end the task if it was cancelled meanwhile, since Dask does not."""
+    """Yield the ``items`` of a task, and end a task that was cancelled meanwhile: Dask would let it run to its end."""
     distributed: Any = sys.modules.get("distributed")
     task: Any = None
     if distributed is not None:

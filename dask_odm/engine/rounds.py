@@ -32,7 +32,7 @@ from dask_odm.errors import ClusterError
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 
 EMBEDDED_BYTES = 10_000  # the most bytes of a message within each task; a larger one is the result of its own task
-CHECKPOINT_EVERY = 16
+CHECKPOINT_EVERY = 16  # questions between two checkpoints, by default
 
 Begin = Callable[[Any], Any]
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -152,7 +152,7 @@ class Rounds:
         return self._each(_look, [(question, held, state, said) for held, state in pairs])
 
     def _summed(self, parts: list[Any], add: Add) -> list[Any]:
-        """Add the parts by the tree of `dask_odm.linalg.sums.tree_sum`; an odd one goes up to the next level as it is."""
+        """Add the parts by the tree of `dask_odm.linalg.sums.tree_sum`; an odd one goes up a level as it is."""
         while len(parts) > 1:
             pairs = list(zip(parts[::2], parts[1::2], strict=False))
             odd = parts[len(parts) // 2 * 2 :]
@@ -249,7 +249,7 @@ class Rounds:
 
 
 def places(before: Sequence[str | None], workers: Sequence[str]) -> list[str | None]:
-    """Return the worker that each shard prefers: the one before, if it is still there and has no more than its share."""
+    """Return the worker that each shard prefers: the one before, if still there and with not more than its share."""
     if not workers:
         return [None] * len(before)
     room = Counter(workers[j * len(workers) // len(before)] for j in range(len(before)))

@@ -33,8 +33,8 @@ SILENCE_SECONDS = 60.0  # for which a worker or the scheduler may be silent
 WORKERLESS_SECONDS = 300.0  # for which a cluster may have no workers: some take minutes to start one
 IDLE_SECONDS = 300.0  # for which workers may do nothing at all, though tasks are waited for
 RESTART_SECONDS = 30.0  # within which a nanny must end a silent worker; it takes five, but Dask copes badly with less
-POLL_SECONDS = 5.0
-WANTED_FAILURES = 3
+POLL_SECONDS = 5.0  # between two checks of the cluster
+WANTED_FAILURES = 3  # the least `allowed-failures` that is not complained about
 WANTED_SETTINGS = "distributed: {scheduler: {allowed-failures: 3, worker-ttl: 60s, no-workers-timeout: 60s}}"
 RUNNING = {"executing", "long-running", "cancelled", "resumed"}  # states of a worker's tasks
 ABOUT_TO_RUN = {"ready", "constrained", "fetch", "flight", "waiting"}
@@ -239,7 +239,7 @@ class Watch:
 
 @contextmanager
 def cluster_errors(client: Client) -> Iterator[None]:
-    """Raise ClusterError in place of an error of a call if the client was closed, the cluster lost or tasks cancelled."""
+    """Turn an error of a call into ClusterError if the client was closed, the cluster lost or tasks cancelled."""
     try:
         yield
     except DaskODMError:

@@ -26,13 +26,13 @@ from dask_odm.engine.cluster import active_client, parse_limit
 from dask_odm.engine.watch import Client, Security, Watch, cluster_errors, runs_tasks
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
-SILENCE = "60s"
+SILENCE = "60s"  # after which workers that were started here are given up
 START_SECONDS = 60.0  # that workers of this machine may take to start
 # Loops and libraries of a worker take 202 MB, and it may fill the share USABLE of its limit. So a limit of 400 MB
 # leaves 58 MB for tasks, and 310 MB would leave none.
 LEAST_BYTES = 400_000_000
 NEEDED = "a worker takes some 200 MB before it has any data, and may fill two thirds of its limit"
-CONNECT = "15s"
+CONNECT = "15s"  # that a scheduler may take to answer, by default
 HEARTBEAT_SECONDS = 1.0  # seconds after which the scheduler knows what a worker runs
 
 
@@ -249,7 +249,7 @@ def _wait_for(client: Any, count: int) -> None:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment; processes that start meanwhile, to which a terminal sends it too, ignore it for good."""
+    """Ignore Ctrl-C for a moment. Processes that start meanwhile ignore it for good, though a terminal sends it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

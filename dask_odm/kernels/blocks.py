@@ -25,10 +25,10 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, stream_threads
 from dask_odm.typing import Array
 
-TILE_ROWS = BLOCK
-PANEL_BYTES = 16 << 20
+TILE_ROWS = BLOCK  # the most rows of a block
+PANEL_BYTES = 16 << 20  # the most bytes of a block, except that 64 rows are always allowed
 RUN_BYTES = 1 << 20  # the most bytes of packed blocks that are multiplied with another block while that is read once
-GROUPS = 32
+GROUPS = 32  # the most groups of rows of tiles
 
 
 class Rows(Protocol):

@@ -23,7 +23,7 @@ from dask_odm.typing import Array
 BLOCK = 512  # rows whose kernel values are held at a time
 _PANEL = 128  # landmarks per step of solving with the factor
 RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # by dtype; the rounding of a feature must stay small beside it
-_GREEDY_TOLERANCE = 1e-10
+_GREEDY_TOLERANCE = 1e-10  # share of the largest κ(x, x) below which a residual is rounding
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )

@@ -27,8 +27,8 @@ from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-CHUNK_ROWS = 1 << 14
-CHUNK_BYTES = 64 << 20
+CHUNK_ROWS = 1 << 14  # the most rows of a chunk in memory
+CHUNK_BYTES = 64 << 20  # the most bytes of its rows in float64
 METHODS = ("uniform", "rp")
 # spawn keys of random streams, which shuffles and stochastic steps do not use
 _STREAM = 4

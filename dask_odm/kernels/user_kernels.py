@@ -16,10 +16,10 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel, Packed
 from dask_odm.typing import Array
 
-_DIAGONAL_ROWS = 64
-_SYMMETRY_ROWS = 256
-_ASYMMETRY = 1e-4
-_CHECKED_ROWS = 256
+_DIAGONAL_ROWS = 64  # rows per call of the function for the diagonal
+_SYMMETRY_ROWS = 256  # rows of a precomputed matrix that are compared with its columns at a time
+_ASYMMETRY = 1e-4  # share of the largest value by which κ(x, z) and κ(z, x) may differ
+_CHECKED_ROWS = 256  # rows between which values of a function are checked
 _INDEFINITE = 1e-5  # share of (largest value × rows) that a negative eigenvalue may have; float32 rounding is smaller
 
 

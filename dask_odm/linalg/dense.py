@@ -60,8 +60,8 @@ def solve_positive(A: Array, b: Array, first_ridge: float) -> Array:
 def factored(A: Array, threads: int = 1) -> bool:
     """Overwrite the lower half of ``A`` (n, n), float32 or float64, by its Cholesky factor; return whether one exists.
 
-    The upper half is left undefined. The factor is built one column of blocks at a time. Each block is the product of
-    all blocks to its left, so every entry is written once. The number of ``threads`` changes no bit.
+    The upper half is left undefined. The factor is built one column of blocks at a time, and each block is updated only
+    once, by all blocks to its left. The number of ``threads`` changes no bit.
     """
     n = len(A)
     single = A.dtype == np.float32

@@ -16,7 +16,7 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 from dask_odm.events import Meter
 
 T = TypeVar("T")
-MOST_THREADS = 64
+MOST_THREADS = 64  # threads of the pool of this process
 
 
 class _SingleThreadedBlas:

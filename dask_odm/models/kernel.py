@@ -20,7 +20,7 @@ from dask_odm.models.base import require_finite_parts
 from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array
 
-TILE_ROWS = 1024
+TILE_ROWS = 1024  # rows to predict that a thread takes at a time
 SLAB_TILES = 16  # tiles of rows whose scores of all machines are held at a time, one against one
 SUPPORT_BYTES = 16 << 20  # bytes of support rows that are scaled and packed at a time
 SUPPORT_ROWS = 4096  # the most support rows that are scaled and packed at a time

@@ -18,11 +18,11 @@ import numpy as np
 from dask_odm.typing import Array
 
 PIECES = 4  # the most lines on either side of zero
-ROWS_PER_PIECE = 100
+ROWS_PER_PIECE = 100  # the least weight of rows per line
 MOST_ROWS = 1 << 18  # the most rows that a link is fitted to, taken at even distances
 LEAST_SLOPE = 1e-2  # the least slope of log-odds, for decision values of mean square 1
 LEAST_LENGTH = 1e-6  # the least length of a line, in the same unit
-STEPS = 100
+STEPS = 100  # the most Newton steps
 ENOUGH = 1e-10  # stop once all free entries of the gradient are smaller
 DECREASE = 1e-4  # Armijo's constant: share of the gradient's prediction that a step must gain
 ABOVE_HALF = float(np.nextafter(0.5, 1.0))

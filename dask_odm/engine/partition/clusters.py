@@ -25,7 +25,7 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
 SAMPLE_ROWS = 2048  # rows that clusters are found on; their kernel matrix is held
-SAMPLE_BYTES = 64 << 20
+SAMPLE_BYTES = 64 << 20  # the most bytes of these rows
 ROUNDS = 100  # the most rounds of k-means
 BLOCK_ROWS = 1024  # rows that are assigned at a time
 

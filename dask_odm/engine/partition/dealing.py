@@ -18,7 +18,8 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-_ROUNDS = 4
+_ROUNDS = 4  # of the Feistel network
+# multipliers and shifts of SplitMix64's finaliser
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(27), np.uint64(31)

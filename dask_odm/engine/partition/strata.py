@@ -17,8 +17,8 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
 from dask_odm.typing import Array
 
-SAMPLE_ROWS = 4096
-SAMPLE_BYTES = 64 << 20
+SAMPLE_ROWS = 4096  # rows that landmarks are chosen from, or four per landmark if that is more
+SAMPLE_BYTES = 64 << 20  # the most bytes of these rows
 
 
 @dataclass(frozen=True, eq=False)
