@@ -68,10 +68,8 @@ class Rounds:
     -----
     All functions must be picklable, and their results must depend on their arguments alone. Each of the four questions
     (`ask`, `ask_sum`, `read`, `read_sum`) raises what a function raised, and ClusterError as `Cluster.results`. If an
-    error
-    or Ctrl-C comes while workers are asked, nothing is left on them, and the instance cannot be asked again. A worker
-    holds
-    up to two states of a shard while a step replaces one by the other, and the last answer.
+    error or Ctrl-C comes while workers are asked, nothing is left on them, and the instance cannot be asked again. A
+    worker holds up to two states of a shard while a step replaces one by the other, and the last answer.
     """
 
     def __init__(
