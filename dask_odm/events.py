@@ -163,7 +163,7 @@ def interrupts_kept() -> Iterator[None]:
 
 
 class Meter:
-    """Reports the progress of work that threads share: they count what they did, and the thread that began it reports.
+    """Progress reports of work that threads share: they count what they did, and the thread that began it reports.
 
     Listeners belong to that thread, so it has to take part in the work, or wait for it step by step. Work that takes
     less than `TELL_SECONDS` is not reported.

@@ -133,7 +133,7 @@ def landmarks_path(folder: str) -> str:
 
 @dataclass(frozen=True)
 class Deal:
-    """Gives the partitions and places of a chunk's rows from their groups, for `scatter`."""
+    """The partitions and places of a chunk's rows, from their groups, for `scatter`."""
 
     dealer: Dealer
 
@@ -142,7 +142,7 @@ class Deal:
 
 
 class GroupOfRow(Protocol):
-    """Gives the groups of the rows of a block; tasks carry it."""
+    """A function that gives the group of each row of a block; tasks carry it."""
 
     def __call__(self, block: StoreBlock) -> Array:
         """Return the group of every row, (rows,); rows that do not take part may have any."""

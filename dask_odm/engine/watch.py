@@ -46,7 +46,7 @@ CANCELLED = "Tasks, or what they need, were cancelled (client.cancel); try again
 
 
 class Watch:
-    """Waits for what runs on a cluster, and makes sure that the wait ends.
+    """Supervision of a cluster while something is waited for; it makes sure that the wait ends.
 
     A worker is silent if it gives no sign of life for `SILENCE_SECONDS`, or is paused for so long although it runs
     nothing. Its nanny restarts it; without a nanny, the scheduler removes it. Its tasks run again elsewhere. Times are

@@ -72,7 +72,10 @@ class ArrayRows:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The cut of ``n`` rows into equal blocks, and of blocks into groups; it depends on these three numbers alone."""
+    """The cut of ``n`` rows into equal blocks, and of blocks into groups.
+
+    It depends only on ``n``, the number of features ``d`` and the ``itemsize`` of their dtype.
+    """
 
     n: int
     d: int

@@ -53,7 +53,7 @@ class ListedRows:
 
 
 class Tiles(Protocol):
-    """Computes tiles of kernel values from rows that it packs in its own way: a `Kernel`, or `SkippingTiles`."""
+    """A way to pack rows and compute tiles of kernel values from them: a `Kernel`, or `SkippingTiles`."""
 
     def pack_left(self, X: Array) -> Any: ...
     def pack_right(self, X: Array) -> Any: ...
@@ -62,7 +62,7 @@ class Tiles(Protocol):
 
 @dataclass(frozen=True)
 class SkippingTiles:
-    """Computes the tiles of ``kernel`` as `Kernel.tile_packed` does, but skips zeros of the rows on the left."""
+    """Tiles of ``kernel``, as by `Kernel.tile_packed`, that are computed without the zeros of the rows on the left."""
 
     kernel: RBF
 

@@ -25,7 +25,7 @@ PASS = "pass"  # the phase that a pass over the rows reports
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some consecutive rows.
+    """A block of rows.
 
     Parameters
     ----------

@@ -20,9 +20,10 @@ MOST_THREADS = 64  # threads of the pool of this process
 
 
 class _SingleThreadedBlas:
-    """Limit BLAS to one thread while any ``with`` block is open. The limit is per process, so open blocks are counted.
+    """Context manager that limits BLAS to one thread while any ``with`` block is open.
 
-    This package splits work over its own threads instead, so that no bit depends on their number.
+    The limit is per process, so open blocks are counted. This package splits work over its own threads instead, so that
+    no bit depends on their number.
     """
 
     def __init__(self) -> None:

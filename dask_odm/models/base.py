@@ -11,7 +11,7 @@ from dask_odm.typing import Array
 
 
 class Model(Protocol):
-    """Gives ``outputs`` values for every raw row; it is what a task carries and `save` writes.
+    """A trained model: it gives ``outputs`` values for every raw row, tasks carry it, and `save` writes it.
 
     Nothing in it changes once it is made, and it does not know how it was found.
     """

@@ -16,7 +16,7 @@ from dask_odm.typing import Array
 
 
 class Groups(Protocol):
-    """Gives the group of each row. If there is only one group, rows are not looked at."""
+    """A function that gives the group of each row. If there is only one group, rows are not looked at."""
 
     @property
     def count(self) -> int: ...
@@ -28,7 +28,7 @@ class Groups(Protocol):
 
 
 class Dealer(Protocol):
-    """Gives the partition and place of rows, for groups of known sizes."""
+    """A rule that gives each row its partition and its place there, for groups of known sizes."""
 
     @property
     def counts(self) -> tuple[int, ...]:

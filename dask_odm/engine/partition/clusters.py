@@ -214,7 +214,10 @@ def _blocks(X: Array) -> list[Array]:
 
 @dataclass(frozen=True)
 class WholeDealer:
-    """Deals each group of ``sizes`` rows whole, as a partition of its own; empty groups are left out."""
+    """A partition for every group that is not empty, with its rows in random order.
+
+    ``sizes`` has the number of rows in every group.
+    """
 
     sizes: tuple[int, ...]
     seed: int

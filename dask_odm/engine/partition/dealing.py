@@ -56,7 +56,7 @@ def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
 
 @dataclass(frozen=True)
 class EvenDealer:
-    """Deals groups of known sizes to ``n_partitions``, whose sizes differ by at most one.
+    """The even deal of groups of known sizes to ``n_partitions``, whose sizes differ by at most one.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class EvenDealer:
 
 @dataclass(frozen=True)
 class GroupDealer:
-    """Makes a partition of every group, with its rows in random order.
+    """A partition for every group, with its rows in random order.
 
     ``counts`` has the number of rows in every group, and so in every partition.
     """
