@@ -1,7 +1,7 @@
 """The public names of dask_odm, each loaded on first use (PEP 562).
 
-``import dask_odm`` itself loads nothing but this file: a worker that only needs a kernel or a store must
-not pay for scikit-learn, pandas and xarray. The estimators' names come from their registry, which loads none of them.
+``import dask_odm`` itself loads only this file and the registry of estimators, which imports none of them. So a worker
+that needs a kernel or a store does not pay for scikit-learn, pandas and xarray.
 """
 
 from __future__ import annotations
@@ -99,5 +99,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names and no others; none is loaded for it."""
+    """Return the public names; none is loaded for it."""
     return sorted(__all__)

@@ -1,6 +1,6 @@
-"""Built-in data: made up to order, bundled with scikit-learn, or fetched from the LIBSVM site; wrong labels in shards.
+"""Datasets: synthetic, bundled with scikit-learn, or fetched from the LIBSVM site; and wrong labels in shards.
 
-Each function that makes or fetches rows returns arrays (or paths), or with ``store=`` writes a store and returns it
+Each function that makes or fetches rows returns arrays (or paths). With ``store=`` it writes a store and returns it
 open.
 """
 

@@ -1,14 +1,14 @@
-"""The errors a user meets: children of `DaskODMError`, each also the built-in it refines."""
+"""The errors that a user meets: subclasses of `DaskODMError`, and each of the built-in error that it refines."""
 
 from __future__ import annotations
 
 
 class DaskODMError(Exception):
-    """Base class of every error dask_odm raises on purpose."""
+    """Base class of every error that dask_odm raises on purpose."""
 
 
 class InputError(DaskODMError, ValueError):
-    """Data or parameters that cannot be learned from; the message names the thing and the way out."""
+    """Data or parameters that cannot be learned from; the message names the cause and the way out."""
 
 
 class StoreError(DaskODMError, ValueError):
@@ -16,11 +16,11 @@ class StoreError(DaskODMError, ValueError):
 
 
 class MemoryLimitError(DaskODMError, ValueError):
-    """Work whose projected peak exceeds the memory limit; the message holds both figures."""
+    """Work whose projected peak of memory exceeds the limit; the message has both figures."""
 
 
 class ClusterError(DaskODMError, RuntimeError):
-    """Workers or a scheduler that were lost, are stuck or differ in version from the client."""
+    """Workers or a scheduler that are lost or stuck, or differ in version from the client."""
 
 
 class ObjectStoreError(DaskODMError, RuntimeError):

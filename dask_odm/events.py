@@ -1,8 +1,8 @@
-"""What algorithms report, and how to listen.
+"""Events that algorithms report, and how to listen to them.
 
-An algorithm calls `report(event)` and knows nothing of who listens; progress bars, histories and
-checkpoints are callables that take an event. Listeners belong to a context (`listen`), so two fits in
-two threads do not hear each other. What the user sends, Ctrl-C, is kept from being lost on its way.
+An algorithm calls `report(event)` and knows nothing of its listeners. Progress bars, histories and checkpoints are
+callables that take an event. Listeners belong to a context (`listen`), so two fits in two threads do not hear each
+other. This module also keeps a Ctrl-C from being lost in a callback.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any, TypeVar
 
 @dataclass(frozen=True)
 class Event:
-    """Base class of everything that is reported."""
+    """Base class of all events."""
 
 
 @dataclass(frozen=True)
 class Progress(Event):
     """``done`` of ``total`` ``unit`` of a phase; the first has ``done=0``. An unknown total is None.
 
-    A ``passing`` phase is one of many, such as a pass over the rows: it begins where `Meter` first tells of it, and
-    what shows it leaves nothing behind.
+    A ``passing`` phase is one of many, such as a pass over the rows. It begins when `Meter` first reports it, and a
+    display should leave nothing of it behind.
     """
 
     phase: str
@@ -40,9 +40,9 @@ class Progress(Event):
 
 @dataclass(frozen=True)
 class Ingested(Event):
-    """A source became one store or two of ``rows`` in all; ``dropped`` more lacked a value.
+    """A source became one or two stores of ``rows`` in all; ``dropped`` more rows lacked a value.
 
-    ``label`` says where the labels come from, such as ``column 'y'``; None where that is no question. ``target`` is
+    ``label`` says where the labels come from, such as ``column 'y'``, or is None if that is no question. ``target`` is
     what they became: ``classes``, ``real`` targets, or None without labels.
     """
 
@@ -54,9 +54,9 @@ class Ingested(Event):
 
 @dataclass(frozen=True)
 class CheckpointOpened(Event):
-    """A fit with a checkpoint begins; its digest ``fit``, of data, parameters and ``seed``, tells it from others.
+    """A fit with a checkpoint begins. The digest ``fit`` of data, parameters and ``seed`` tells it from other fits.
 
-    ``steps`` of it, or levels, are in the checkpoint that it goes on from; 0 where it begins anew.
+    ``steps`` counts the steps or levels in the checkpoint that it goes on from; 0 if it begins anew.
     """
 
     path: str
@@ -67,7 +67,7 @@ class CheckpointOpened(Event):
 
 @dataclass(frozen=True)
 class PartitionSolved(Event):
-    """One partition of one tree level was solved (``level`` counts down to 0, the root)."""
+    """One partition of a tree level was solved; ``level`` counts down to 0, the root."""
 
     level: int
     partition: int
@@ -82,9 +82,8 @@ class PartitionSolved(Event):
 class LevelFinished(Event):
     """All partitions of a tree level are solved.
 
-    ``gap`` is the largest relative gap of the level's partitions, ``start_gap`` the largest before they
-    were solved, ``objective`` the weighted mean of their dual objectives, which never falls from level
-    to level.
+    ``gap`` is the largest relative gap of the level's partitions, and ``start_gap`` the largest before they were
+    solved. ``objective`` is the weighted mean of their dual objectives, which never falls from level to level.
     """
 
     level: int
@@ -100,10 +99,10 @@ class LevelFinished(Event):
 
 @dataclass(frozen=True)
 class IterationFinished(Event):
-    """A step or an epoch of a linear solver is done.
+    """A step or an epoch of an iterative solver is done.
 
-    ``gap`` is the relative duality gap, ``objective`` the primal, ``passes`` those over all rows so far, and
-    ``hops`` the hand-overs from worker to worker so far.
+    ``gap`` is the relative duality gap and ``objective`` the primal objective. ``passes`` counts the passes over all
+    rows so far, and ``hops`` the hand-overs from worker to worker.
     """
 
     iteration: int
@@ -114,7 +113,7 @@ class IterationFinished(Event):
     hops: int = 0
 
 
-TELL_SECONDS = 0.1  # between two reports of a `Meter`, and before the first: shorter work is not worth a word
+TELL_SECONDS = 0.1  # seconds between two reports of a `Meter`, and before the first: shorter work is not reported
 T = TypeVar("T")
 Listener = Callable[[Event], object]
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dask_odm_listeners", default=())
@@ -128,7 +127,7 @@ def report(event: Event) -> None:
 
 @contextmanager
 def listen(*listeners: Listener) -> Iterator[None]:
-    """Within the ``with`` block, `report` also calls ``listeners``."""
+    """Call ``listeners`` with every event that is reported within the ``with`` block."""
     token = _listeners.set(_listeners.get() + listeners)
     try:
         yield
@@ -137,7 +136,7 @@ def listen(*listeners: Listener) -> Iterator[None]:
 
 
 def send_interrupt_again() -> None:
-    """Send Ctrl-C once more: it fell into a callback, as of the garbage collector's, where Python drops exceptions."""
+    """Send Ctrl-C once more: the first fell into a callback, such as the garbage collector's, and Python dropped it."""
     if hasattr(signal, "pthread_kill"):
         main_thread = threading.main_thread().ident or 0
         threading.Timer(0.1, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
@@ -145,7 +144,7 @@ def send_interrupt_again() -> None:
 
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """See to it that no Ctrl-C is dropped, unless someone else looks at what Python drops."""
+    """Make sure that no Ctrl-C is dropped, unless other code has replaced `sys.unraisablehook`."""
     if threading.current_thread() is not threading.main_thread() or sys.unraisablehook is not sys.__unraisablehook__:
         yield
         return
@@ -164,17 +163,10 @@ def interrupts_kept() -> Iterator[None]:
 
 
 class Meter:
-    """Tells how far work has come that threads share: they count what they did, and the one that began it reports.
+    """Progress reports of work that threads share: they count what they did, and the thread that began it reports.
 
-    Listeners belong to that thread, so it has to take part in the work, or to wait for it step by step. Nothing is
-    reported of what takes less than `TELL_SECONDS`.
-
-    Parameters
-    ----------
-    phase : str
-    total : int
-    unit : str
-        As of `Progress`.
+    Listeners belong to that thread, so it has to take part in the work, or wait for it step by step. Work that takes
+    less than `TELL_SECONDS` is not reported.
 
     Examples
     --------
@@ -198,15 +190,15 @@ class Meter:
             self._tell(self._total)
 
     def add(self, count: int = 1) -> None:
-        """So much more is done."""
+        """Count ``count`` more as done."""
         if not self._heard:
             return
-        self._counts.append(count)  # any thread may: a lock takes as long as a small group of rows
+        self._counts.append(count)  # safe from any thread; a lock takes as long as a small group of rows
         if threading.get_ident() == self._thread and time.monotonic() >= self._due:
             self._tell(min(sum(self._counts), self._total))
 
     def over(self, items: Iterable[T], count: Callable[[T], int] = lambda item: 1) -> Iterator[T]:
-        """The items, each counted once the next is asked for."""
+        """Yield the items, and count each once the next is asked for."""
         for item in items:
             yield item
             self.add(count(item))

@@ -1,4 +1,4 @@
-"""Types that signatures all over the house share."""
+"""Types that signatures all over the package share."""
 
 from __future__ import annotations
 

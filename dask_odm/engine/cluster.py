@@ -1,6 +1,6 @@
-"""Where tasks run: the active client's workers, or threads of this process.
+"""Where tasks run: on the active client's workers, or on threads of this process.
 
-With `watch`, which looks after whatever is waited for here, the only module that meets a Client.
+Only this module and `watch`, which supervises whatever is waited for here, meet a Client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
-import dask_odm.data.rows.stored  # noqa: F401  (part of what tasks import, and so of the baseline)
+import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dask_odm")
 T = TypeVar("T")
-TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # the nanny sets it, and every array read then pays for its pages anew
-USABLE = 0.65  # of a worker's limit: it pauses at 0.8, and the allocator takes its share
+TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
+USABLE = 0.65  # share of a worker's memory limit: it pauses at 0.8, and the allocator takes its part
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
-# As Dask's workers look for their own limit: of control groups' versions 1 and 2.
+# Files of control groups, versions 1 and 2, in which Dask's workers look for their memory limit too.
 CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.soft_limit_in_bytes",
@@ -51,11 +51,11 @@ CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory.low",
 )
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
-LOCAL_SHARE = 0.5  # of this machine's free memory, where no limit was given
+LOCAL_SHARE = 0.5  # share of this machine's free memory that is used if no limit is given
 
 
 def active_client() -> Client | None:
-    """The current Dask client, or None; `distributed`, which takes long to load, is not loaded for the answer."""
+    """Return the current Dask client, or None. `distributed` takes long to load, and is not loaded for this."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
@@ -69,16 +69,13 @@ def active_client() -> Client | None:
 def computed(*lazy: Any) -> tuple[Any, ...]:
     """Compute lazy values on the active client's workers, or in this process.
 
-    Raises
-    ------
-    ClusterError
-        As `Cluster.results`.
+    Raises ClusterError as `Cluster.results` does.
     """
     client = active_client()
     if client is None:
         found: tuple[Any, ...] = compute(*lazy)
         return found
-    # not Dask's own wait, which has no end if the client is closed meanwhile
+    # not Dask's own wait, which never ends if the client is closed meanwhile
     with cluster_errors(client):
         futures = client.compute(list(lazy))
         watch = _watch(client)
@@ -88,21 +85,21 @@ def computed(*lazy: Any) -> tuple[Any, ...]:
 
 
 def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
-    """What looks after a cluster; it loads `distributed`, as whoever has a client did before."""
+    """Return the `Watch` of a client. It loads `distributed`, which whoever has a client has loaded already."""
     from dask_odm.engine.watch import Watch
 
     return Watch(client, preferring)
 
 
 def cluster_errors(client: Client) -> AbstractContextManager[None]:
-    """As `dask_odm.engine.watch.cluster_errors`."""
+    """Raise errors of the cluster as ClusterError, by `dask_odm.engine.watch.cluster_errors`."""
     from dask_odm.engine import watch
 
     return watch.cluster_errors(client)
 
 
 def baseline_bytes() -> int:
-    """Resident memory of the process it runs in, once everything that solves is imported and compiled."""
+    """Return this process's resident bytes once everything that solves is imported and compiled."""
     warm_up()
     return_free_memory()
     return int(psutil.Process().memory_info().rss)
@@ -117,9 +114,9 @@ class Cluster:
     client : Client or None
         None runs tasks on threads of this process.
     workers, threads : int
-        Workers, and threads of each.
+        Number of workers, and threads of each.
     memory : int
-        Bytes that all tasks of one worker may take together, its baseline taken off.
+        Bytes that all tasks of one worker may take together, without its baseline.
     limit : int
         The worker's memory limit in bytes, for messages.
     """
@@ -136,12 +133,9 @@ class Cluster:
 
     @classmethod
     def current(cls, memory_limit: int | str | None = None) -> Cluster:
-        """The active client's workers, or this process; ``memory_limit`` bounds each further.
+        """Return the active client's workers, or this process; ``memory_limit`` is a further bound for each.
 
-        Raises
-        ------
-        ClusterError
-            No workers, or versions that differ between client, scheduler and workers.
+        Raises ClusterError if there are no workers, or if client, scheduler and workers differ in versions.
         """
         client = active_client()
         if client is None:
@@ -150,7 +144,7 @@ class Cluster:
 
     @classmethod
     def local(cls, memory_limit: int | str | None = None) -> Cluster:
-        """Threads of this process, and ``memory_limit`` or half of the memory that is free."""
+        """Return threads of this process, with ``memory_limit`` or half of the free memory."""
         free = int(min(psutil.virtual_memory().available, memory_limit_of_system()) * LOCAL_SHARE)
         memory = free if memory_limit is None else parse_limit(memory_limit)
         return cls(None, 1, CPU_COUNT, memory, memory)
@@ -161,7 +155,7 @@ class Cluster:
 
         watch = _watch(client)
         with cluster_errors(client):
-            # asked for anew: what the client remembers may lack the workers
+            # ask the scheduler: what the client remembers may lack the workers
             workers = watch.identity()["workers"]
             if not workers:
                 raise ClusterError(
@@ -172,7 +166,7 @@ class Cluster:
             except ValueError as error:
                 raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
             warn_of_settings(watch)
-            warm_up()  # so that workers of this machine load what is compiled here: compiling takes memory for good
+            warm_up()  # workers on this machine then load loops from disk: compiling would take memory for good
             baseline = max(watch.ask_workers(baseline_bytes))
             if any(watch.ask_workers(os.environ.get, TRIM_THRESHOLD)):
                 logger.info(
@@ -185,17 +179,17 @@ class Cluster:
 
     @property
     def slots(self) -> int:
-        """Tasks that run at the same time."""
+        """Number of tasks that run at the same time."""
         return self.workers * self.threads
 
     def share(self, tasks: int) -> tuple[int, int]:
-        """Bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
-        # Dask may run them on fewer workers than there are: memory is for the worst case
+        """Return the bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
+        # memory is for the worst case: Dask may run the tasks on fewer workers than there are
         each = min(self.threads, -(-tasks // self.workers))
         return self.memory // min(self.threads, tasks), max(1, self.threads // each)
 
     def require(self, nbytes: int, tasks: int, what: str, advice: str = ADVICE) -> None:
-        """Raise MemoryLimitError where ``tasks`` tasks of ``nbytes`` each do not fit, with both figures and advice."""
+        """Raise MemoryLimitError, with both figures and advice, unless ``tasks`` tasks of ``nbytes`` each fit."""
         available, _ = self.share(tasks)
         if nbytes > available:
             raise MemoryLimitError(
@@ -204,9 +198,9 @@ class Cluster:
             )
 
     def persist(self, tasks: Sequence[Delayed], on_done: Callable[[], object] = lambda: None) -> list[Delayed]:
-        """Start ``tasks`` and return them as inputs for others; results stay where they are made.
+        """Start ``tasks`` and return them as inputs for others; results stay on the workers that made them.
 
-        Without a client they are done then, and ``on_done`` was called after each.
+        Without a client, the tasks are done on return, and ``on_done`` was called after each.
         """
         if self.client is None:
             keys = {task.key for task in tasks}
@@ -217,7 +211,7 @@ class Cluster:
 
     @contextmanager
     def cancelled_on_error(self, tasks: Sequence[Any]) -> Iterator[None]:
-        """Cancel started ``tasks`` where an error or Ctrl-C ends the block, whoever still holds on to them."""
+        """Cancel the started ``tasks`` if an error or Ctrl-C ends the block, whoever still holds futures of them."""
         try:
             yield
         except BaseException:
@@ -226,10 +220,10 @@ class Cluster:
 
     @contextmanager
     def _sending(self, keys: Sequence[str]) -> Iterator[None]:
-        """Cancel the tasks of these ``keys`` where an error or Ctrl-C ends the block.
+        """Cancel the tasks of these ``keys`` if an error or Ctrl-C ends the block.
 
-        An interrupt within Dask leaves tasks that were sent and futures that nobody has but the traceback, and a
-        notebook keeps that.
+        An interrupt within Dask leaves tasks that were sent, with futures that only the traceback holds. A notebook
+        keeps that.
         """
         try:
             yield
@@ -244,21 +238,19 @@ class Cluster:
 
     def _cancel(self, tasks: Sequence[Any]) -> None:
         if self.client is not None:
-            with suppress(Exception):  # of a client that lost its scheduler
+            with suppress(Exception):  # the client may have lost its scheduler
                 _watch(self.client).wait(self.client.cancel, tasks, checked=False)
 
     def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
-        """Number and result of every task, as they finish; without a client, once all have finished.
+        """Yield number and result of every task as they finish; without a client, once all have finished.
 
-        Raises
-        ------
-        ClusterError
-            A task's workers died too often, no worker or no scheduler is left, or it says nothing.
+        Raises ClusterError if workers died too often under a task, if no worker or scheduler is left, or if it is
+        silent.
         """
         if self.client is None:
             yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
-        # after a success they are let go, not cancelled: persisted ones are inputs of what comes next
+        # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
         with cluster_errors(self.client), self._sending([task.key for task in tasks]):
             futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
@@ -268,18 +260,18 @@ class Cluster:
                 yield number[future], result
 
     def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
-        """``[function(*a) for a in arguments]``, a task each; task j prefers the same worker in every call."""
+        """Return ``[function(*a) for a in arguments]``, one task each; task j prefers the same worker in every call."""
         if self.client is None:
             return run_threads(lambda a: function(*a), arguments, self.threads)
         futures = self._pinned(function, arguments, name)
         return self.gather(futures, [future.key for future in futures])
 
     def chain(self, function: Callable[..., Any], start: Any, arguments: Sequence[tuple[Any, ...]], name: str) -> Any:
-        """``start`` through ``function(x, *a)`` for each of ``arguments``, handed from worker to worker as a future.
+        """Apply ``x = function(x, *a)`` for each of ``arguments``, from ``start`` on, handing x from worker to worker.
 
-        Neighbours prefer the same worker, the one that `each` prefers for them too: a hand-over within a worker is
-        cheaper by a third. All are started at once, and kept until the last is
-        done: what a lost worker held is computed again from the one before.
+        Neighbours prefer the same worker, as in `each`, since a hand-over within a worker is cheaper by a third. All
+        tasks are started at once and kept until the last is done. If a worker is lost, what it held is computed again
+        from the task before.
         """
         if self.client is None:
             return reduce(lambda x, a: function(x, *a), arguments, start)
@@ -290,7 +282,10 @@ class Cluster:
     def _pinned(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *start: Any
     ) -> list[Any]:
-        """Futures of tasks that prefer one worker each, and take any other if it is gone; a chain if ``start``ed."""
+        """Submit one task for each of ``arguments``, which prefers one worker and takes any other if that is gone.
+
+        With ``start``, the tasks form a chain: each gets the future of the one before as its first argument.
+        """
         places = self.places()
         serial = f"{name}-{uuid4().hex}"
         futures = []
@@ -301,21 +296,22 @@ class Cluster:
         return futures
 
     def tell_workers(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run ``function(*arguments)`` on every worker that is there, outside of its tasks; failures are ignored."""
+        """Run ``function(*arguments)`` on every present worker, outside of its tasks; failures are ignored."""
         assert self.client is not None
-        with suppress(Exception):  # of a cluster that is lost
+        with suppress(Exception):  # the cluster may be lost
             _watch(self.client).wait(self.client.run, function, *arguments, on_error="return")
 
     def places(self) -> list[str]:
-        """Addresses of the workers that are there now, in a fixed order."""
+        """Return the addresses of the present workers, in a fixed order."""
         assert self.client is not None
         with cluster_errors(self.client):
             return sorted(_watch(self.client).identity()["workers"])
 
     def submit(self, key: str, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Future of ``function(*arguments)``, which prefers the worker at ``place``; futures among them are awaited.
+        """Submit ``function(*arguments)``, preferably to the worker at ``place``, and return the future.
 
-        Wait for it by `gather`, which knows what to do when that worker is gone.
+        Futures among the arguments are awaited. Wait for the result by `gather`, which knows what to do when that
+        worker is gone.
         """
         assert self.client is not None
         with cluster_errors(self.client), self._sending([key]):
@@ -323,18 +319,10 @@ class Cluster:
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 
     def gather(self, futures: Sequence[Any], keys: Sequence[str]) -> list[Any]:
-        """Results of ``futures`` in order.
+        """Return the results of ``futures`` in order; raises ClusterError as `results`.
 
-        Parameters
-        ----------
-        futures : sequence of Future
-        keys : sequence of str
-            Of all tasks that prefer a worker and that the results may hang on, these and the ones before them.
-
-        Raises
-        ------
-        ClusterError
-            As for `results`.
+        ``keys`` are those of all tasks with a preferred worker that the results may depend on, and of the futures
+        themselves.
         """
         from distributed.scheduler import NoValidWorkerError
 
@@ -347,12 +335,12 @@ class Cluster:
                 try:
                     return list(watch.wait(self.client.gather, list(futures)))
                 except NoValidWorkerError:
-                    # the scheduler gave up on a worker that is gone, though any other would do
+                    # the scheduler gave up because the preferred worker is gone, though any other would do
                     if not watch.free_all():
                         raise
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
-        """``[function(*a) for a in arguments]`` in order, a few items a task; reports `Progress`."""
+        """Return ``[function(*a) for a in arguments]`` in order, by tasks of a few items each; reports `Progress`."""
         tasks = min(len(arguments), 4 * self.slots)
         bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
         groups = [arguments[a:b] for a, b in pairwise(bounds)]
@@ -360,7 +348,7 @@ class Cluster:
         results: list[list[Any]] = [[] for _ in groups]
         done = 0
         report(Progress(phase, 0, len(arguments)))
-        serial = uuid4().hex  # tasks of two fits at the same time are not the same: one may end in an error
+        serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
         started = [run(function, group, dask_key_name=f"{phase}-{serial}-{i}") for i, group in enumerate(groups)]
         for i, result in self.results(started):
             results[i] = result
@@ -378,7 +366,7 @@ def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]
 
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:
-    """Yield ``items`` of a task, and end it if it was cancelled meanwhile: Dask lets it run to its end."""
+    """Yield the ``items`` of a task, and end a task that was cancelled meanwhile: Dask would let it run to its end."""
     distributed: Any = sys.modules.get("distributed")
     task: Any = None
     if distributed is not None:
@@ -392,9 +380,9 @@ def while_wanted(items: Iterable[T]) -> Iterator[T]:
 
 
 def return_free_memory() -> None:
-    """Give pages the allocator holds on to back to the system: else what one task freed counts against the next.
+    """Return pages that the allocator holds to the system; else what one task freed counts against the next.
 
-    glibc keeps what was freed, the more so as chunks grow; other allocators are left alone.
+    glibc keeps freed memory, the more so as chunks grow. Other allocators are left alone.
     """
     trim = getattr(_LIBC, "malloc_trim", None)
     if trim is not None:
@@ -403,10 +391,10 @@ def return_free_memory() -> None:
 
 @cache
 def memory_limit_of_system() -> int:
-    """Bytes that this process may use, by the machine, its control group and its own limit."""
+    """Return the bytes that this process may use, by the machine, its control group and its own limit."""
     limits = [int(psutil.virtual_memory().total)]
     for path in CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # "max" is none
+        with suppress(OSError, ValueError):  # ValueError: "max" stands for no limit
             limits.append(int(Path(path).read_text()))
     with suppress(ImportError, AttributeError):  # other systems have no such module
         import resource
@@ -416,7 +404,7 @@ def memory_limit_of_system() -> int:
 
 
 def parse_limit(limit: int | str) -> int:
-    """Bytes of a memory limit such as ``"2GB"``; InputError where it is none."""
+    """Return the bytes of a memory limit such as ``"2GB"``; raise InputError if it is none."""
     try:
         nbytes = int(parse_bytes(limit))
     except (ValueError, TypeError) as error:

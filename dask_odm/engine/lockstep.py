@@ -1,7 +1,7 @@
-"""Works that take turns: each goes on alone until it asks for something, and all are answered at once.
+"""Run several functions in lockstep: each runs alone until it asks for something, then all requests are answered.
 
-Machines of many classes are such works. Each is a solver that asks for one pass over the rows after another; by turns
-they share every pass. Threads hold the works where they stand, and never run at the same time.
+The functions, called works, are solvers of many classes' machines. Each asks for one pass over the rows after another;
+in lockstep, they share every pass. A thread holds each work at its place, and no two of them run at the same time.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ _current: ContextVar[Turn[Any] | None] = ContextVar("dask_odm_turn", default=Non
 
 
 class _Abandoned(BaseException):
-    """Ends a work whose answer will not come."""
+    """Raised in a work to end it, because no answer will come."""
 
 
 def current_turn() -> Turn[Any] | None:
-    """The work that this is called from; None outside of all."""
+    """Return the `Turn` of the work that calls this; None outside of all works."""
     return _current.get()
 
 
 def take_turns(works: Iterable[Callable[[], T]], answer: Callable[[list[Any]], list[Any]], most: int) -> list[T]:
-    """``[work() for work in works]``, where what works `Turn.ask` for is answered together.
+    """Return ``[work() for work in works]``; what the works `Turn.ask` for is answered together.
 
     Parameters
     ----------
     works : iterable of callables
-        Called in order, in the context of the caller, as soon as fewer than ``most`` have not ended; the first error
+        Called in order, in the context of the caller, as soon as fewer than ``most`` are unfinished. The first error
         ends all of them.
     answer : callable
-        Takes what all that have not ended ask for, in their order, and returns the answers; called in this thread.
+        Takes the requests of all unfinished works, in their order, and returns the answers. It is called in this
+        thread.
     most : int
+        The most unfinished works at a time.
     """
     turns: list[Turn[T]] = []
 
     def answered(enough: int) -> None:
-        """Answer until fewer than ``enough`` ask."""
+        """Answer requests until fewer than ``enough`` works ask."""
         while len(asking := [turn for turn in turns if turn.asks]) >= enough:
             for turn, each in zip(asking, answer([turn.asked for turn in asking]), strict=True):
                 turn.go_on(each)
@@ -69,11 +71,11 @@ class Turn(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What the work returned."""
+        """The work's return value."""
         return cast(T, self._answer)
 
     def go_on(self, answer: Any = None) -> None:
-        """Let the work begin, or go on with an ``answer``, until it asks again or ends; raises what ended it."""
+        """Start the work, or resume it with an ``answer``, until it asks again or ends; raise what ended it."""
         self._answer = answer
         self.asks = False
         self.asked = None
@@ -86,8 +88,8 @@ class Turn(Generic[T]):
             raise self._error
 
     def ask(self, asked: Any) -> Any:
-        """The answer to what the work, which calls this, asks for."""
-        if self._is_abandoned:  # it tidies up: no one answers any more
+        """Return the answer to a request of the work, which calls this from its thread."""
+        if self._is_abandoned:  # the work asks while it cleans up, and nobody answers any more
             raise _Abandoned
         self.asks = True
         self.asked = asked
@@ -100,7 +102,7 @@ class Turn(Generic[T]):
         return answer
 
     def abandon(self) -> None:
-        """End the work, unless it has ended, at the next thing that it asks for."""
+        """End the work at its next request, unless it has ended."""
         self._is_abandoned = True
         if self._thread.is_alive():
             self._mine.release()

@@ -1,8 +1,8 @@
-"""Passes over a store by Dask: sums over rows, added up chunk by chunk where the workers read them.
+"""Passes over a store by Dask: sums over rows are computed where the workers read the chunks, and only sums travel.
 
-A pass is a few long tasks, one a worker thread, each over a run of chunks; only sums travel. Chunks belong to
-fixed groups whose sums are added pair by pair, a tree that does not depend on how many tasks there are: so the
-bits do not depend on the workers. The page cache is the cache: nothing of a store is kept in Dask's memory.
+A pass is a few long tasks, about one per worker thread, each over a run of chunks. Chunks belong to fixed groups, whose
+sums are added pair by pair. This tree does not depend on the number of tasks, so the bits do not depend on the workers.
+Nothing of a store is kept in Dask's memory: the page cache of the system serves as the cache.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-MOST_GROUPS = 64  # of chunks, whose sums are added up
-CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that meet in the client; more are added up by the workers
-HELD_SUMS = 10  # that a task holds: one a level of the tree that groups are added up by, and those of blocks
+MOST_GROUPS = 64  # the most groups of chunks
+CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
+HELD_SUMS = 10  # sums that a task holds: one per level of the tree of groups, and those of blocks
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
 
 def chunk_groups(n_chunks: int) -> list[range]:
-    """Runs of chunks, a power of two of them, that sums are gathered by; depends on the store alone."""
+    """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
     count = 1
     while 2 * count <= min(n_chunks, MOST_GROUPS):
         count *= 2
@@ -43,7 +43,10 @@ def chunk_groups(n_chunks: int) -> list[range]:
 
 
 def task_count(groups: int, threads: int) -> int:
-    """Tasks of a pass, a power of two: one a thread where that is one, else four or more, so that none waits long."""
+    """Return the number of tasks of a pass, a power of two.
+
+    There is one per thread if the number of threads is a power of two, else four or more, so that no thread idles long.
+    """
     count = 1
     while count < threads:
         count *= 2
@@ -51,7 +54,7 @@ def task_count(groups: int, threads: int) -> int:
 
 
 def codes_and_weights(block: StoreBlock) -> tuple[Array, Array]:
-    """A block's label codes, and its weights or none: all 1."""
+    """Return a block's label codes and its weights; empty weights mean that all are 1."""
     assert block.y is not None
     return block.y, np.empty(0) if block.weight is None else block.weight
 
@@ -65,8 +68,8 @@ class StorePasses:
     store : Store
     cluster : Cluster
     columns : callable
-        From a `StoreBlock` to its rows' targets and weights, each (rows,), the latter perhaps empty: all 1. A task
-        carries it. Label codes and weights of the store by default.
+        Takes a `StoreBlock` and returns its rows' targets and weights, each (rows,); empty weights mean that all are 1.
+        Tasks carry it. By default, it returns the store's label codes and weights.
     """
 
     store: Store
@@ -84,16 +87,16 @@ class StorePasses:
         return len(chunk_groups(self.store.n_chunks))
 
     def task_bytes(self, needed: PassBytes) -> int:
-        """Peak bytes of one task: a chunk with its columns, sums, and what the query works in."""
+        """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
         return self.store.chunk_nbytes + HELD_SUMS * needed.sums + needed.row * self.store.chunk_rows + needed.work
 
     def fits(self, needed: PassBytes) -> bool:
-        """Whether the tasks of such a pass fit the workers' memory."""
+        """Return whether the tasks of such a pass fit the workers' memory."""
         available, _ = self.cluster.share(self.cluster.slots)
         return self.task_bytes(needed) <= available
 
     def require(self, needed: PassBytes, what: str = "A pass over the store") -> None:
-        """Raise MemoryLimitError, with both figures, unless they fit."""
+        """Raise MemoryLimitError, with both figures, unless the tasks of such a pass fit."""
         self.cluster.require(self.task_bytes(needed), self.cluster.slots, what)
 
     def run(
@@ -104,9 +107,9 @@ class StorePasses:
         of_groups: Sequence[Any] = (),
         nbytes: int = 0,
     ) -> Any:
-        """As `Passes.run`: answers that are large are added up on the workers, by the same tree.
+        """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree.
 
-        Works that take turns have their passes made one; see `dask_odm.learning.shared_pass`.
+        Works in lockstep share one pass; see `dask_odm.learning.shared_pass`.
         """
         turn = current_turn()
         if turn is not None:
@@ -118,7 +121,7 @@ class StorePasses:
             return self._here(groups, query, method, arguments, of_groups)
         run = delayed(sum_groups, pure=False)
         name = f"{type(query).__name__.lower()}-{method.__name__}"
-        serial = uuid4().hex  # tasks of two fits at the same time are not the same, though they ask for the same
+        serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
         tasks = [
             run(
                 self.store,
@@ -146,7 +149,7 @@ class StorePasses:
         arguments: Sequence[Any],
         of_groups: Sequence[Any],
     ) -> Any:
-        """`run` by threads of this process, which say how far they are: the same sums by the same tree."""
+        """Run the pass by threads of this process, which report progress: the same sums by the same tree."""
         count = task_count(len(groups), self.cluster.slots)
         each = len(groups) // count
         with Meter(PASS, self.rows, "rows") as meter:
@@ -162,7 +165,7 @@ class StorePasses:
 
 @dataclass(frozen=True, eq=False)
 class AskedPass:
-    """A pass as `StorePasses.run` is asked for it, by a work that waits for the answer."""
+    """A pass that a work in lockstep asked `StorePasses.run` for, and waits for."""
 
     passes: StorePasses
     query: Any
@@ -172,7 +175,7 @@ class AskedPass:
     nbytes: int
 
     def run(self) -> Any:
-        """The answer."""
+        """Run the pass and return its sum."""
         return self.passes.run(self.query, self.method, *self.arguments, of_groups=self.of_groups, nbytes=self.nbytes)
 
 
@@ -186,7 +189,7 @@ def sum_groups(
     columns: Columns = codes_and_weights,
     meter: Meter | None = None,
 ) -> Any:
-    """What ``method`` of ``query`` sums over groups of chunks, added up pair by pair: a pass's task."""
+    """Sum ``method`` of ``query`` over groups of chunks, pair by pair; this is one task of a pass."""
     buffer, piece_rows = store.buffer(), getattr(query, "piece_rows", None)
     more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
 
@@ -210,14 +213,14 @@ def _counted(blocks: Iterator[RowBlock], meter: Meter | None) -> Iterator[RowBlo
 
 
 def _chunks(store: Store, chunks: range, buffer: NDArray[np.uint8], columns: Columns) -> Iterator[RowBlock]:
-    """Rows of ``chunks``, a chunk at a time."""
+    """Yield the rows of ``chunks``, one chunk at a time."""
     for i in chunks:
         block = store.read(i, buffer)
         yield RowBlock(block.X, *columns(block), block.first)
 
 
 def _pieces(store: Store, chunks: range, piece_rows: int, columns: Columns) -> Iterator[RowBlock]:
-    """Rows of ``chunks``, so many of a chunk at a time."""
+    """Yield the rows of ``chunks``, up to ``piece_rows`` rows of a chunk at a time."""
     for i in chunks:
         y, weight = columns(store.read_columns(i))
         first = store.chunk_slice(i).start

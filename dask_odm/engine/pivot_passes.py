@@ -1,8 +1,8 @@
-"""Landmarks chosen over the chunks of a store by Dask: a pass of bounded memory for every block of proposals.
+"""Choose landmarks over the chunks of a store by Dask, with a pass of bounded memory for every block of proposals.
 
-A task runs the race of `kernels.pivots` over a run of chunks and returns keys and numbers of its first rows. Random
-numbers are by seed, turn and chunk, and the first rows of all are the same however chunks are grouped: so landmarks
-do not depend on the workers, and are those of rows in memory cut into the same chunks.
+A task runs the race of `kernels.pivots` over a run of chunks, and returns keys and numbers of its first rows. Random
+numbers depend on seed, turn and chunk, and the first rows of all are the same however chunks are grouped. So landmarks
+do not depend on the workers, and equal those of rows in memory that are cut into the same chunks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dask_odm.typing import Array
 
 
 def task_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
-    """Peak bytes of one task: a chunk with its columns and keys; for "rp" blocks of rows and the landmarks besides."""
+    """Return the peak bytes of one task: a chunk with columns and keys; for "rp" also row blocks and landmarks."""
     chunk = store.chunk_nbytes + 80 * store.chunk_rows + 32 * most_proposals(count)
     if method == "uniform":
         return chunk
@@ -36,7 +36,7 @@ def task_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class StorePivots:
-    """Rows of a store, with labels, as a `dask_odm.kernels.pivots.PivotRows`: those that ``labelling`` keeps.
+    """The rows of a store that ``labelling`` keeps, as a `dask_odm.kernels.pivots.PivotRows`.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class StorePivots:
         From raw rows to what the kernel sees.
     cluster : Cluster
     type_name : str
-        Rows are cast to it before they are scaled.
+        Dtype that rows are cast to before they are scaled.
     """
 
     store: Store
@@ -65,7 +65,7 @@ class StorePivots:
 
     @property
     def tasks(self) -> int:
-        """Tasks of a pass, at most: so many that none waits long."""
+        """The most tasks of a pass: enough that no thread idles long."""
         return 4 * self.cluster.slots
 
     def require(self, count: int, method: str) -> None:
@@ -76,7 +76,7 @@ class StorePivots:
         self.cluster.require(needed, min(self.store.n_chunks, self.tasks), what, advice)
 
     def run(self, race: Race) -> Proposals:
-        # as a task of its own, so that it goes to a worker once, and under a name that no other fit has
+        # the race is a task of its own, so that it goes to each worker once, with a name that no other fit has
         sent = delayed(race, name=f"landmarks-{uuid4().hex}", traverse=False)
         chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.tasks))
         arguments = [(self.store, self.labelling, self.scaling, self.type_name, sent, part.tolist()) for part in chunks]
@@ -86,7 +86,7 @@ class StorePivots:
         return self.scaling(self.raw(numbers))
 
     def raw(self, numbers: Array) -> Array:
-        """Rows at ``numbers``, not scaled; each chunk that holds some is read once more."""
+        """Return the rows at ``numbers``, not scaled; each chunk that holds any is read once more."""
         order = np.argsort(numbers)
         parts = np.array_split(numbers[order], max(1, min(self.tasks, len(numbers))))
         read = self.cluster.map_chunks(read_rows, [(self.store, part) for part in parts], "landmarks")
@@ -96,12 +96,12 @@ class StorePivots:
 
 
 def read_rows(store: Store, numbers: Array) -> Array:
-    """Raw rows at ``numbers``: a task."""
+    """Return the raw rows at ``numbers``; this is a task."""
     return store.read_rows(numbers).X
 
 
 def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:
-    """The proposals of a run of chunks: a task."""
+    """Return the proposals of a run of chunks; this is a task."""
     buffer = store.buffer()
     found = None
     for i in chunks:

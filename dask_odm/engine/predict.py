@@ -1,4 +1,4 @@
-"""Prediction as tasks: a model's values for a chunk of a store or a block of rows, and labels made of them."""
+"""Prediction as tasks: a model's values for a chunk of a store or a block of rows, and class labels from them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dask_odm.typing import Array
 
 
 def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
-    """Values of chunk ``i`` of a store, as `values_of_block` gives them: the task behind lazy predictions."""
+    """Return a model's values of chunk ``i`` of a store, as `values_of_block` does: a task of lazy predictions."""
     with _seen_from_here(f"store '{store.path}'", store.path, "Put it where every worker sees it under this path"):
         X = store.read_chunk(store.layout.X, i)
     return values_of_block(model, X)
 
 
 def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
-    """As `values_of_block`, of rows that nobody has checked."""
+    """Return a model's values of raw rows that nobody has checked; raise InputError if any entry is not finite."""
     complaint = describe_not_finite(X)
     if complaint is not None:
         raise InputError(f"in a block of rows, {complaint}")
@@ -33,7 +33,7 @@ def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
 
 
 def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Array:
-    """A model's values of raw rows (n, d), finite: (n,) of one output, else (n, outputs)."""
+    """Return a model's values of finite raw rows (n, d): (n,) for one output, else (n, outputs)."""
     found = _loaded(model) if isinstance(model, ModelFile) else model
     return finite_values(found.values(np.ascontiguousarray(X), threads))
 
@@ -46,7 +46,7 @@ def _loaded(file: ModelFile) -> Model:
 
 @contextmanager
 def _seen_from_here(what: str, path: str, way_out: str) -> Iterator[None]:
-    """Tell a file that this process does not see at all, perhaps a worker's on another machine, from a damaged one."""
+    """Tell a file that this process cannot see, perhaps on another machine's worker, from a damaged one."""
     try:
         yield
     except StoreError as error:
@@ -59,7 +59,7 @@ def _seen_from_here(what: str, path: str, way_out: str) -> Iterator[None]:
 
 
 def finite_values(values: Array) -> Array:
-    """The values (n, outputs), (n,) of one output; raises InputError if one is not finite."""
+    """Return values (n, outputs), or (n,) for one output; raise InputError if one is not finite."""
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(bad):
         raise InputError(
@@ -70,12 +70,12 @@ def finite_values(values: Array) -> Array:
 
 
 def label_block(scores: Array, classes: Array) -> Array:
-    """Class labels of scores: by their sign where there is one a row, else by the largest."""
+    """Return class labels from scores: by the sign for one score per row, else by the largest."""
     return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
 def count_chunk(model: Model, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
-    """Weight of the rows of chunk ``i`` whose label is predicted, and of all with a label."""
+    """Return the weight of correctly predicted rows of chunk ``i``, and that of all its rows with a label."""
     store.require_classes("score")
     block = store.read(i)
     assert block.y is not None

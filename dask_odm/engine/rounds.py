@@ -1,12 +1,12 @@
-"""Rounds: shards whose state stays with their workers, while questions and answers travel.
+"""Rounds: shards stay with their workers, while questions and answers travel.
 
-A shard *holds* what never changes (its rows, a factor), which is made again where it is lost, and has a *state*, a
-plain record of arrays, which a step replaces by another. On a cluster both are results of tasks that prefer one
-worker. What a lost worker held is computed again by Dask, from the last checkpoint and the messages since then;
-a checkpoint every so many questions cuts that chain of tasks.
+A shard *holds* what never changes (its rows, a factor), which is made again if it is lost. It has a *state*, a plain
+record of arrays, which each step replaces by a new one. On a cluster both are results of tasks that prefer one worker.
+Dask computes again what a lost worker held, from the last checkpoint and the messages since then. A checkpoint every so
+many questions cuts that chain of tasks.
 
-Whatever a step is given is read-only, in this process too: it makes new arrays instead of writing into old ones. So
-a task that runs twice sees the same and gives the same bits, and so do threads and workers.
+Everything that a step is given is read-only, in this process too: a step makes new arrays instead of writing into old
+ones. So a task that runs twice gives the same bits, and so do threads and workers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import ClusterError
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 
-EMBEDDED_BYTES = 10_000  # of a message that travels within each task; a larger one is the result of a task of its own
-CHECKPOINT_EVERY = 16
+EMBEDDED_BYTES = 10_000  # the most bytes of a message within each task; a larger one is the result of its own task
+CHECKPOINT_EVERY = 16  # questions between two checkpoints, by default
 
 Begin = Callable[[Any], Any]
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -46,30 +46,30 @@ class Rounds:
     Parameters
     ----------
     cluster : Cluster
-        Its workers, or threads of this process: the same bits.
+        Its workers, or threads of this process; both give the same bits.
     shards : sequence
-        What each shard is told: paths, numbers; never big arrays, since they are sent with tasks.
+        What each shard is told: paths, numbers. Never big arrays, since they are sent with tasks.
     begin : callable
-        ``begin(held) -> state``: the first state of a shard, which is an array, or a dict or a frozen dataclass of
-        arrays and plain values.
+        ``begin(held) -> state`` returns the first state of a shard: an array, or a dict or a frozen dataclass of arrays
+        and plain values.
     name : str
-        Of the tasks, for those who look at a dashboard.
+        Part of the tasks' names on a dashboard.
     hold : callable, optional
-        ``hold(shard) -> held``: what a shard keeps and no step changes; by default the shard itself.
+        ``hold(shard) -> held`` returns what a shard keeps and no step changes; by default the shard itself.
     states : sequence, optional
-        Of a `snapshot` to go on from, instead of `begin`.
+        States of a `snapshot` to go on from, instead of `begin`.
     checkpoint_every : int
-        Questions by `ask` between two checkpoints: so many steps at most are done again when a worker dies.
+        Calls of `ask` between two checkpoints: at most so many steps are repeated when a worker dies.
     scratch : str, optional
-        Folder that all workers reach, where the last checkpoint is kept, one file a shard. Without, it goes through
-        the client into the scheduler's memory: for states of up to some megabytes.
+        Folder that all workers reach, in which the last checkpoint is kept, one file per shard. Without it, the
+        checkpoint goes through the client into the scheduler's memory, which suits states of up to some megabytes.
 
     Notes
     -----
-    All functions are picklable, and what they return depends on their arguments alone. Each of the four questions
-    raises what a function raised, and ClusterError as `Cluster.results`; after an error, or Ctrl-C, while workers
-    were asked, nothing is left on them and an instance cannot be asked again. A worker holds up to two states of a
-    shard while a step replaces one by the other, and the last answer.
+    All functions must be picklable, and their results must depend on their arguments alone. Each of the four questions
+    (`ask`, `ask_sum`, `read`, `read_sum`) raises what a function raised, and ClusterError as `Cluster.results`. If an
+    error or Ctrl-C comes while workers are asked, nothing is left on them, and the instance cannot be asked again. A
+    worker holds up to two states of a shard while a step replaces one by the other, and the last answer.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Rounds:
         self._over = False
         self._files: list[str] = []
         self._places: list[str | None] = [None] * len(shards)
-        self._started: list[Any] = []  # tasks to cancel where an error ends a question
-        self._keys: list[str] = []  # of tasks that are there, or are computed again if a worker is lost
+        self._started: list[Any] = []  # tasks to cancel if an error ends a question
+        self._keys: list[str] = []  # keys of tasks that exist, or are computed again if a worker is lost
         self._states: list[Any] = []
         with self._question():
             self._held = self._each(_hold, [(hold, shard) for shard in shards])
@@ -103,13 +103,10 @@ class Rounds:
                 self._resume(states)
 
     def ask(self, step: Step, message: Any = None) -> list[Any]:
-        """Answers of ``step(held, state, message) -> (state, answer)`` of every shard, in order; states move on.
+        """Take ``step(held, state, message) -> (state, answer)`` on every shard; return the answers in order.
 
-        Parameters
-        ----------
-        step : callable
-        message : object
-            Arrays, numbers, records of them. It is sent once a worker, not once a shard, where it is large.
+        ``message`` consists of arrays, numbers and records of them. A large one is sent once per worker, not once per
+        shard.
         """
         with self._question():
             answers = self._results(self._moved(step, message))
@@ -117,29 +114,29 @@ class Rounds:
         return answers
 
     def ask_sum(self, step: Step, message: Any = None, add: Add = operator.add) -> Any:
-        """The sum of all answers of `ask`, made on the workers pair by pair in the order of the shards."""
+        """Return the sum of all answers of `ask`, added on the workers pair by pair in the order of the shards."""
         with self._question():
             (total,) = self._results(self._summed(self._moved(step, message), add))
             self._settle()
         return total
 
     def read(self, question: Question, message: Any = None) -> list[Any]:
-        """Answers of ``question(held, state, message) -> answer`` of every shard, in order; states stay as they are."""
+        """Return ``question(held, state, message)`` of every shard, in order; states stay as they are."""
         with self._question():
             return self._results(self._looked(question, message))
 
     def read_sum(self, question: Question, message: Any = None, add: Add = operator.add) -> Any:
-        """The sum of all answers of `read`, made as by `ask_sum`."""
+        """Return the sum of all answers of `read`, added as by `ask_sum`."""
         with self._question():
             (total,) = self._results(self._summed(self._looked(question, message), add))
         return total
 
     def snapshot(self) -> list[Any]:
-        """States of all shards, in order: what `Rounds` goes on from when it is given them as ``states``."""
+        """Return the states of all shards, in order, from which another `Rounds` can go on."""
         with self._question():
             return self._results(self._each(_state_of, [(state,) for state in self._states]))
 
-    # Tasks of all shards: futures where there is a client, what they return where there is none -----------------
+    # Tasks of all shards: futures with a client, results without one ---------------------------------------------
 
     def _moved(self, step: Step, message: Any) -> list[Any]:
         said = self._say(message)
@@ -153,16 +150,16 @@ class Rounds:
         return self._each(_look, [(question, held, state, said) for held, state in pairs])
 
     def _summed(self, parts: list[Any], add: Add) -> list[Any]:
-        """One sum, by the tree of `dask_odm.linalg.sums.tree_sum`, where an odd one out goes up as it is."""
+        """Add the parts by the tree of `dask_odm.linalg.sums.tree_sum`; an odd one goes up a level as it is."""
         while len(parts) > 1:
             pairs = list(zip(parts[::2], parts[1::2], strict=False))
             odd = parts[len(parts) // 2 * 2 :]
-            stride = len(self._places) // len(pairs)  # about where the left one is
+            stride = len(self._places) // len(pairs)  # sums are made about where their left part is
             parts = self._each(_add, [(add, *pair) for pair in pairs], stride) + odd
         return parts
 
     def _say(self, message: Any) -> Any:
-        """The message as tasks are given it; its arrays are the caller's to change again."""
+        """Return the message as tasks are given it; the caller may then change its arrays again."""
         if self._cluster.client is None:
             return read_only(copy.deepcopy(message))
         if len(self._places) == 1 or sizeof(message) <= EMBEDDED_BYTES:
@@ -170,7 +167,7 @@ class Rounds:
         return self._submit(None, _same, message)
 
     def _each(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], stride: int = 1) -> list[Any]:
-        """``function(*a)`` for each of ``arguments``, j of them where shard ``j * stride`` is."""
+        """Run ``function(*a)`` for each of ``arguments``; the j-th prefers the worker of shard ``j * stride``."""
         if self._cluster.client is None:
             try:
                 return run_threads(lambda a: function(*a), arguments, self._cluster.threads)
@@ -195,7 +192,7 @@ class Rounds:
 
     @contextmanager
     def _question(self) -> Iterator[None]:
-        """Find the shards' places; leave no tasks where an error ends the block, else what shards hold and are."""
+        """Find the shards' places for a question; if an error ends the block, cancel all tasks that were started."""
         if self._cluster.client is None:
             yield
             return
@@ -212,7 +209,7 @@ class Rounds:
             del self._keys[keys:]
 
     def _settle(self) -> None:
-        """Count a question, and make a checkpoint if it is time to."""
+        """Count a question, and make a checkpoint if it is due."""
         self._asked += 1
         if self._cluster.client is None or self._asked % self._every:
             return
@@ -224,7 +221,7 @@ class Rounds:
             self._cut_to(files)
 
     def _resume(self, states: Sequence[Any]) -> None:
-        """Go on from a caller's states, whose arrays are the caller's to change again."""
+        """Go on from a caller's states; the caller may then change their arrays again."""
         if self._cluster.client is None or self._scratch is None:
             self._cut(_restore, copy.deepcopy(list(states)))
         else:
@@ -244,13 +241,13 @@ class Rounds:
         self._files = files
 
     def _cut(self, function: Callable[[Any], Any], sources: Sequence[Any]) -> None:
-        """Go on from a checkpoint: the tasks before it are forgotten."""
-        del self._keys[len(self._places) :]  # all but those of what shards hold
+        """Go on from a checkpoint, and forget the tasks before it."""
+        del self._keys[len(self._places) :]  # keep the keys of what shards hold
         self._states = self._each(function, [(source,) for source in sources])
 
 
 def places(before: Sequence[str | None], workers: Sequence[str]) -> list[str | None]:
-    """The worker that each shard prefers: as ``before`` where that is still there and has not more than its share."""
+    """Return the worker that each shard prefers: the one before, if still there and with not more than its share."""
     if not workers:
         return [None] * len(before)
     room = Counter(workers[j * len(workers) // len(before)] for j in range(len(before)))
@@ -265,7 +262,7 @@ def places(before: Sequence[str | None], workers: Sequence[str]) -> list[str | N
 
 
 def read_only(value: Any) -> Any:
-    """``value`` with its arrays, those of dicts, tuples, lists and dataclasses within too, as read-only views."""
+    """Return ``value`` with all its arrays as read-only views, also those in dicts, tuples, lists and dataclasses."""
     if isinstance(value, np.ndarray):
         view = value.view()
         view.flags.writeable = False
@@ -288,20 +285,20 @@ def read_only(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Shard:
-    """What a step's task leaves on its worker."""
+    """A shard's state and last answer: what the task of a step leaves on its worker."""
 
     state: Any
     answer: Any = None
 
 
 def _run(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a caller's function returns, read-only, as its arguments are."""
+    """Call a caller's function and return its result as read-only."""
     with single_threaded_blas:
         return read_only(function(*arguments))
 
 
 def _tidily(function: Callable[..., Any], *arguments: Any) -> Any:
-    """A worker's task, of arguments that may have come from elsewhere; it gives back what it freed."""
+    """Run a task on a worker: make its arguments read-only, and return freed memory to the system afterwards."""
     try:
         return function(*map(read_only, arguments))
     finally:
@@ -325,7 +322,7 @@ def _look(question: Question, held: Any, shard: _Shard, message: Any) -> Any:
     return _run(question, held, shard.state, message)
 
 
-_OF_CALLERS = (_hold, _begin, _move, _look)  # tasks in which callers' functions run
+_OF_CALLERS = (_hold, _begin, _move, _look)  # tasks that run callers' functions
 
 
 def _add(add: Add, left: Any, right: Any) -> Any:
@@ -350,7 +347,7 @@ def _restore(state: Any) -> _Shard:
 
 
 def _save(shard: _Shard, file: str) -> None:
-    """Write a state aside and rename it: the task may be run twice, or its worker die."""
+    """Write a state to a temporary file and rename it, since the task may run twice, or its worker die."""
     aside = Path(f"{file}-{uuid4().hex}")
     try:
         aside.write_bytes(pickle.dumps(shard.state, protocol=5))

@@ -1,6 +1,6 @@
-"""From rows in any order to partitions: groups of rows, and the one-time shuffle, as a `Partitioner` has them.
+"""Turn rows in any order into partitions: make groups of rows, then shuffle once as a `Partitioner` deals them.
 
-Chunks of a store are read up to three times, a few of them a task, and their rows moved once; rows in memory are
+Chunks of a store are read up to three times, a few of them per task, and their rows are moved once. Rows in memory are
 permuted.
 """
 
@@ -41,16 +41,7 @@ NO_ROWS = "no row has both a label and a positive weight."
 def partition_arrays(
     X: Array | SparseRows | ScaledRows, y: Array, weight: Array, partitioner: Partitioner
 ) -> MemoryPartitions:
-    """Partitions of scaled rows in memory.
-
-    Parameters
-    ----------
-    X : ndarray, SparseRows or ScaledRows of shape (n, d)
-        Scaled rows.
-    y, weight : ndarrays of shape (n,)
-        Labels ±1 and weights > 0.
-    partitioner : Partitioner
-    """
+    """Partition scaled rows ``X`` (n, d) in memory, with labels ``y`` ±1 and weights > 0, both (n,)."""
     groups, count = groups_of_arrays(X, partitioner)
     dealer = partitioner.dealer(tuple(np.bincount(groups, minlength=count).tolist()))
     partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(count, np.int64)))
@@ -59,7 +50,7 @@ def partition_arrays(
 
 
 def groups_of_arrays(X: Array | SparseRows | ScaledRows, partitioner: Partitioner) -> tuple[NDArray[np.int32], int]:
-    """The group of every one of scaled rows ``X`` (n, d), and how many groups there are."""
+    """Return the group of each scaled row of ``X`` (n, d), and the number of groups."""
     rng = np.random.default_rng(np.random.SeedSequence(partitioner.seed, spawn_key=(0,)))
     count = min(len(X), partitioner.sample_rows(X.shape[1], X.dtype.itemsize))
     groups = partitioner.groups(X[np.sort(rng.choice(len(X), count, replace=False))])
@@ -78,14 +69,10 @@ def partition_store(
     cluster: Cluster,
     dtype: str | None = None,
 ) -> StoredPartitions:
-    """Write the rows of ``store`` to ``folder`` in the order of their partitions, in ``dtype`` or as they come.
+    """Write the rows of ``store`` to ``folder`` in the order of their partitions, in ``dtype`` or in their own.
 
-    Raises
-    ------
-    InputError
-        Fewer rows with a label and a positive weight than partitions.
-    StoreError
-        The store is damaged, or the folder cannot be written.
+    Raises InputError if fewer rows than partitions have a label and a positive weight, and StoreError if the store is
+    damaged or the folder cannot be written.
     """
     _require_chunks(store, cluster)
     counted = _count(store, labelling, scaling, partitioner, folder, cluster)
@@ -108,7 +95,7 @@ def partition_store_by(
     cluster: Cluster,
     dtype: str | None = None,
 ) -> StoredPartitions:
-    """As `partition_store`, with a partition for each of ``parts`` groups of rows, in random order within."""
+    """Write the rows of ``store`` to ``folder``, one partition for each of ``parts`` groups, in random order within."""
     _require_chunks(store, cluster)
     arguments = [(store, labelling, group_of, parts, folder, c) for c in range(store.n_chunks)]
     counted = np.array(cluster.map_chunks(count_groups, arguments, "groups"))
@@ -120,14 +107,14 @@ def partition_store_by(
 
 
 def _require_chunks(store: Store, cluster: Cluster) -> None:
-    # a chunk, its rows in another order, scaled, and packed for its groups
+    # a task holds a chunk, its rows in another order, scaled, and packed for its groups
     cluster.require(5 * store.chunk_nbytes, store.n_chunks, "Shuffling the store")
 
 
 def _move(
     store: Store, labelling: Targets, dealer: Dealer, counted: Array, folder: str, cluster: Cluster, dtype: str | None
 ) -> StoredPartitions:
-    """Write every row to its place, given the rows of every (chunk, group)."""
+    """Write every row to its place, given the number of rows of every (chunk, group)."""
     partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
     before = np.cumsum(counted, axis=0) - counted
     chunks = range(store.n_chunks)
@@ -140,13 +127,13 @@ def _move(
 
 
 def landmarks_path(folder: str) -> str:
-    """Where a shuffle leaves the scaling of the rows, and what groups are made of: landmarks."""
+    """Return the file in which a shuffle keeps the scaling of the rows and the arrays of its groups."""
     return os.path.join(folder, "landmarks.npz")
 
 
 @dataclass(frozen=True)
 class Deal:
-    """Partitions and places of a chunk's rows from their groups, for `scatter`."""
+    """The partitions and places of a chunk's rows, from their groups, for `scatter`."""
 
     dealer: Dealer
 
@@ -155,15 +142,15 @@ class Deal:
 
 
 class GroupOfRow(Protocol):
-    """What group the rows of a block are in; tasks carry it."""
+    """A function that gives the group of each row of a block; tasks carry it."""
 
     def __call__(self, block: StoreBlock) -> Array:
-        """Group of every row, (rows,); of rows that do not take part, any."""
+        """Return the group of every row, (rows,); rows that do not take part may have any."""
 
 
 @dataclass(frozen=True)
 class GroupOfNumber:
-    """Groups by the numbers of rows in the store: entries of an array file, which workers map."""
+    """Groups by the numbers of rows in the store: entries of an array file, which workers map into memory."""
 
     path: str
 
@@ -173,7 +160,7 @@ class GroupOfNumber:
 
 @dataclass(frozen=True)
 class GroupOfValue:
-    """Groups by a feature's value: its place among the ascending values of an array file."""
+    """Groups by the value of a feature: its index among the ascending values of an array file."""
 
     path: str
     feature: int
@@ -184,7 +171,7 @@ class GroupOfValue:
 
 @dataclass(frozen=True)
 class GroupOf:
-    """Groups of a block's rows, what they are made of read from a file once a process."""
+    """Groups of a block's rows by a `Partitioner`, whose arrays are read from a file once per process."""
 
     path: str
     partitioner: Partitioner
@@ -205,7 +192,7 @@ def _read_groups(path: str, partitioner: Partitioner) -> tuple[Scaling, Groups]:
 def _count(
     store: Store, labelling: Targets, scaling: Scaling, partitioner: Partitioner, folder: str, cluster: Cluster
 ) -> Array:
-    """Make groups and count rows per (chunk, group); every row's group is left in ``folder``."""
+    """Make groups and count the rows per (chunk, group); every row's group is left in ``folder``."""
     chunks = range(store.n_chunks)
     groups = partitioner.groups(scaling(_sample(store, labelling, partitioner, cluster)))
     path = landmarks_path(folder)
@@ -217,7 +204,7 @@ def _count(
 
 
 def _sample(store: Store, labelling: Targets, partitioner: Partitioner, cluster: Cluster) -> Array:
-    """Raw rows that groups are made from, about as many of every chunk."""
+    """Return raw rows to make groups from, about as many from every chunk."""
     count = partitioner.sample_rows(store.features, store.dtype.itemsize)
     if not count:
         return np.empty((0, store.features), store.dtype)

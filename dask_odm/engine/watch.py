@@ -1,8 +1,8 @@
-"""Looks after what runs on a cluster while it is waited for, and names what goes wrong there.
+"""Watch over a cluster while something is waited for, and name what goes wrong there.
 
-A worker that says nothing for a minute is restarted, so that its tasks run again; tasks that prefer a worker which is
-gone are freed to run anywhere; a scheduler that is lost or says nothing, a cluster that stays without workers, or one
-that does nothing although it has some, is a `ClusterError`. `cluster` is the other that meets a Client.
+A worker that is silent for a minute is restarted, so that its tasks run again. Tasks that prefer a lost worker are
+freed to run anywhere. A `ClusterError` is raised if the scheduler is lost or silent, or if the cluster stays without
+workers or does nothing although it has some. Only this module and `cluster` meet a Client.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerErro
 from dask_odm.errors import ClusterError, DaskODMError
 
 logger = logging.getLogger("dask_odm")
-SILENCE_SECONDS = 60.0  # that a worker or the scheduler may say nothing
-WORKERLESS_SECONDS = 300.0  # that a cluster may be without workers: some take minutes to start one
-IDLE_SECONDS = 300.0  # that workers may do nothing at all, though something is waited for
-RESTART_SECONDS = 30.0  # that a nanny has for ending a silent worker, which takes it five; Dask does not take less well
-POLL_SECONDS = 5.0
-WANTED_FAILURES = 3
+SILENCE_SECONDS = 60.0  # for which a worker or the scheduler may be silent
+WORKERLESS_SECONDS = 300.0  # for which a cluster may have no workers: some take minutes to start one
+IDLE_SECONDS = 300.0  # for which workers may do nothing at all, though tasks are waited for
+RESTART_SECONDS = 30.0  # within which a nanny must end a silent worker; it takes five, but Dask copes badly with less
+POLL_SECONDS = 5.0  # between two checks of the cluster
+WANTED_FAILURES = 3  # the least `allowed-failures` that is not complained about
 WANTED_SETTINGS = "distributed: {scheduler: {allowed-failures: 3, worker-ttl: 60s, no-workers-timeout: 60s}}"
 RUNNING = {"executing", "long-running", "cancelled", "resumed"}  # states of a worker's tasks
 ABOUT_TO_RUN = {"ready", "constrained", "fetch", "flight", "waiting"}
-_WARNED: set[str] = set()  # schedulers whose settings were complained about
+_WARNED: set[str] = set()  # addresses of schedulers whose settings were checked
 LOST = "The Dask scheduler was lost; start it anew, connect to it and fit again."
 CLOSED = "The Dask client or its cluster was closed; connect to one, or to none to run in this process, and try again."
 RESTARTED = "The Dask cluster was restarted (client.restart), which ends all tasks; try again."
@@ -46,21 +46,21 @@ CANCELLED = "Tasks, or what they need, were cancelled (client.cancel); try again
 
 
 class Watch:
-    """Waits for what runs on a cluster, and sees to it that the wait ends.
+    """Supervision of a cluster while something is waited for; it makes sure that the wait ends.
 
-    A worker that says nothing for `SILENCE_SECONDS`, or that is paused for so long although it runs nothing, is
-    restarted by its nanny, or taken off the scheduler's list if it has none; its tasks run again elsewhere. Times
-    are of this process: clocks of machines differ.
+    A worker is silent if it gives no sign of life for `SILENCE_SECONDS`, or is paused for so long although it runs
+    nothing. Its nanny restarts it; without a nanny, the scheduler removes it. Its tasks run again elsewhere. Times are
+    of this process, since clocks of machines differ.
 
-    Dask lets a task run anywhere if the worker it prefers is gone, but only while others are there: one that became
-    ready to run when there was none waits for that very address for ever, which no worker will have again. Such
-    tasks are told to run anywhere.
+    Dask lets a task run anywhere if the worker it prefers is gone, but only while other workers are there. A task that
+    became ready when there was none waits for ever for that very address, which no worker will have again. Such tasks
+    are told to run anywhere.
 
     Parameters
     ----------
     client : Client
     preferring : sequence of str
-        Keys of tasks that prefer a worker, and that what is waited for may hang on.
+        Keys of the tasks that prefer a worker, and that the result may depend on.
     """
 
     def __init__(self, client: Client, preferring: Sequence[str] = ()) -> None:
@@ -72,10 +72,10 @@ class Watch:
         self._answered = now
         self._inhabited = now
         self._busy = now
-        self._signs: dict[str, tuple[Any, float]] = {}  # a worker's last sign of life, and since when it is the last
+        self._signs: dict[str, tuple[Any, float]] = {}  # by worker: its last sign of life, and when that was new
 
     def completed(self, futures: Sequence[Any]) -> Iterator[Any]:
-        """Futures as they finish."""
+        """Yield futures as they finish."""
         waiting = as_completed(futures)
         self._busy = time.monotonic()
         while not waiting.is_empty():
@@ -88,9 +88,9 @@ class Watch:
                 self.check(tasks=True)
 
     def wait(self, method: Callable[..., Any], *arguments: Any, checked: bool = True, **options: Any) -> Any:
-        """Result of a method of the client's, which returns an awaitable where the client's loop calls it.
+        """Return the result of a client's method, which is called in the client's loop and returns an awaitable there.
 
-        The cluster is looked after meanwhile, unless that is what is waited for.
+        The cluster is watched meanwhile, unless ``checked`` is False, as for the calls that watch it.
         """
 
         async def call() -> Any:
@@ -110,7 +110,7 @@ class Watch:
             raise
 
     def ask_workers(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Answers of all workers that are there to give one."""
+        """Return the answers of all workers that are there to give one."""
         while True:
             answers = self.wait(self.client.run, function, *arguments, on_error="return").values()
             for error in answers:
@@ -119,13 +119,13 @@ class Watch:
             found = [answer for answer in answers if not isinstance(answer, OSError)]
             if found:
                 return found
-            time.sleep(0.1)  # they died meanwhile
+            time.sleep(0.1)  # all of them died meanwhile
             self.check()
 
     def check(self, tasks: bool = False) -> None:
-        """Look after the cluster, if it is time to; raise ClusterError where nothing more is to be expected.
+        """Check the cluster if it is due; raise ClusterError if no result can be expected any more.
 
-        Workers are expected to do something if it is ``tasks`` that are waited for.
+        If ``tasks`` are waited for, workers are expected to do something.
         """
         self._require_open()
         if time.monotonic() < self._due:
@@ -144,7 +144,7 @@ class Watch:
             self._notice_idleness(workers, now)
 
     def free_all(self) -> bool:
-        """Let all tasks that prefer a worker run anywhere, and those given up again; False after the first time."""
+        """Let all tasks that prefer a worker run anywhere, and rerun those given up; return False if done before."""
         freed = self._freed
         self._freed = True
         if not freed:
@@ -152,9 +152,9 @@ class Watch:
         return not freed
 
     def _again(self, *states: str, others: bool = False) -> None:
-        """Let tasks in one of ``states`` run again, and anywhere; with ``others``, those yet to come as well."""
+        """Rerun the tasks in one of ``states``, on any worker. With ``others``, tasks yet to run are freed as well."""
         if self._preferring:
-            with suppress(KeyError):  # the scheduler forgot a task meanwhile: those that are left come next time
+            with suppress(KeyError):  # the scheduler forgot a task meanwhile; the next check frees the others
                 self.wait(self._run_again, states, others, checked=False)
 
     async def _run_again(self, states: tuple[str, ...], others: bool) -> None:
@@ -172,7 +172,7 @@ class Watch:
                     future.retry()
 
     def _notice_idleness(self, workers: dict[str, dict[str, Any]], now: float) -> None:
-        """Raise ClusterError where workers are there but none did anything for long."""
+        """Raise ClusterError if there are workers but none did anything for `IDLE_SECONDS`."""
         if not workers or any(_tasks_in(worker, RUNNING | ABOUT_TO_RUN) for worker in workers.values()):
             self._busy = now
         elif now - self._busy > IDLE_SECONDS:
@@ -182,14 +182,14 @@ class Watch:
             )
 
     def identity(self) -> dict[str, Any]:
-        """What the scheduler says of itself and its workers."""
+        """Return the scheduler's description of itself and its workers."""
 
         async def ask() -> Any:
             scheduler: Any = self.client.scheduler
             return await asyncio.wait_for(scheduler.identity(n_workers=-1), SILENCE_SECONDS)
 
         while True:
-            with suppress(OSError):  # includes TimeoutError; while the client connects again, say
+            with suppress(OSError):  # includes TimeoutError; for example while the client reconnects
                 found: dict[str, Any] = self.wait(ask, checked=False)
                 self._answered = time.monotonic()
                 return found
@@ -205,7 +205,7 @@ class Watch:
             raise ClusterError(_closed(self.client))
 
     def _silent(self, workers: dict[str, dict[str, Any]], now: float) -> list[str]:
-        """Workers that gave no sign of life for too long."""
+        """Return the workers that gave no sign of life for too long."""
         before = self._signs
         self._signs = {}
         for address, worker in workers.items():
@@ -239,7 +239,7 @@ class Watch:
 
 @contextmanager
 def cluster_errors(client: Client) -> Iterator[None]:
-    """Name what calls raise when a client is closed, its cluster restarted, tasks cancelled, or workers lost."""
+    """Turn an error of a call into ClusterError if the client was closed, the cluster lost or tasks cancelled."""
     try:
         yield
     except DaskODMError:
@@ -252,9 +252,9 @@ def cluster_errors(client: Client) -> Iterator[None]:
 
 
 def _cause(client: Client, error: Exception) -> str | None:
-    """What became of the cluster, by an error of a call into it; None if that is an error of a task, say."""
+    """Return what became of the cluster, judged by an error of a call into it; None if the error is a task's own."""
     if client.status in ("closing", "closed"):
-        return _closed(client)  # what calls raise then differs from call to call
+        return _closed(client)  # calls raise different errors then
     if isinstance(error, NoWorkerError | NoValidWorkerError):
         return "No worker is left to run tasks; start some and fit again."
     if isinstance(error, KilledWorker):
@@ -269,23 +269,23 @@ def _cause(client: Client, error: Exception) -> str | None:
 
 
 def _closed(client: Client) -> str:
-    """Why a client is closed: it forgets its connection when that breaks, and not when it is closed."""
+    """Return why a client is closed: it forgets its connection if that broke, but not if it was closed."""
     return CLOSED if client.scheduler_comm is not None else LOST
 
 
 def warn_of_settings(watch: Watch) -> None:
-    """Warn, once a scheduler, of settings with which a lost worker costs more than its tasks."""
+    """Warn, once per scheduler, of settings with which a lost worker costs more than its tasks."""
     address = _address(watch.client)
     if address in _WARNED:
         return
     _WARNED.add(address)
     try:
         found = watch.wait(watch.client.run_on_scheduler, dask.config.get, "distributed.scheduler")
-    except (ValueError, OSError):  # some do not allow to run anything there
+    except (ValueError, OSError):  # some schedulers do not allow to run functions
         return
     complaints = complaints_about(found)
     if complaints:
-        # who started one from here loses it with this process, and most likely runs it on this very machine
+        # a scheduler that was started from here ends with this process, and is most likely on this machine
         level = logging.INFO if isinstance(watch.client.cluster, SpecCluster) else logging.WARNING
         logger.log(
             level,
@@ -298,7 +298,7 @@ def warn_of_settings(watch: Watch) -> None:
 
 
 def complaints_about(settings: dict[str, Any]) -> list[str]:
-    """What is wrong with a scheduler's settings, `distributed.scheduler` of Dask's configuration."""
+    """Return what is wrong with a scheduler's settings, `distributed.scheduler` of Dask's configuration."""
     found = []
     prefix = "distributed.scheduler."
     failures = settings.get("allowed-failures", WANTED_FAILURES)
@@ -314,12 +314,12 @@ def complaints_about(settings: dict[str, Any]) -> list[str]:
 
 
 def runs_tasks(worker: dict[str, Any]) -> bool:
-    """Whether a worker, as the scheduler's identity has it, ran a task when it last said something."""
+    """Return whether a worker, as described by `Watch.identity`, ran a task when it last reported."""
     return _tasks_in(worker, RUNNING) > 0
 
 
 def _tasks_in(worker: dict[str, Any], states: set[str]) -> int:
-    """Tasks of a worker that were in one of ``states`` when it last said something."""
+    """Return the number of a worker's tasks that were in one of ``states`` when it last reported."""
     counts: dict[str, int] = worker["metrics"].get("task_counts", {})
     return sum(number for state, number in counts.items() if state in states)
 

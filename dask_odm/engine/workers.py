@@ -1,9 +1,9 @@
-"""Workers for those who have none yet: a scheduler to join, or processes of this machine, and what they used.
+"""Get workers: join a scheduler, or start processes on this machine; and tell how much memory they used.
 
-Who joins a scheduler may ask for encryption and for a number of workers, and may have a worker hand over what it holds.
+Joining may ask for encryption and wait for a number of workers. A joined worker can also hand over what it holds.
 
-Workers that are started here keep freed memory (`MALLOC_TRIM_THRESHOLD_` makes every read of a chunk pay for
-its pages anew), are given up when they say nothing for a minute, and their tasks with them.
+Workers that are started here keep freed memory: with `MALLOC_TRIM_THRESHOLD_`, every read of a chunk would need fresh
+pages. If they are silent for a minute, they and their tasks are given up.
 """
 
 from __future__ import annotations
@@ -26,23 +26,20 @@ from dask_odm.engine.cluster import active_client, parse_limit
 from dask_odm.engine.watch import Client, Security, Watch, cluster_errors, runs_tasks
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
-SILENCE = "60s"
+SILENCE = "60s"  # after which workers that were started here are given up
 START_SECONDS = 60.0  # that workers of this machine may take to start
-# The loops and libraries of a worker take 202 MB, and USABLE of its limit may be filled: of 400 MB that leaves 58 for
-# tasks, while 310 would leave none.
+# Loops and libraries of a worker take 202 MB, and it may fill the share USABLE of its limit. So a limit of 400 MB
+# leaves 58 MB for tasks, and 310 MB would leave none.
 LEAST_BYTES = 400_000_000
 NEEDED = "a worker takes some 200 MB before it has any data, and may fill two thirds of its limit"
-CONNECT = "15s"
-HEARTBEAT_SECONDS = 1.0  # after which the scheduler knows what a worker runs
+CONNECT = "15s"  # that a scheduler may take to answer, by default
+HEARTBEAT_SECONDS = 1.0  # seconds after which the scheduler knows what a worker runs
 
 
 def security_of(ca: str | None, certificate: str | None, key: str | None) -> Security | None:
-    """What encrypts and proves who is who, of three PEM files; None leaves it to Dask's configuration.
+    """Return TLS settings from three PEM files; None, which leaves them to Dask's configuration, if no file is given.
 
-    Raises
-    ------
-    InputError
-        Some of the three without the others, or a file that cannot be read.
+    Raises InputError if only some of the files are given, or one cannot be read.
     """
     files = {"certificate authority": ca, "certificate": certificate, "key": key}
     missing = [name for name, path in files.items() if path is None]
@@ -66,18 +63,18 @@ def joined(address: str, *, security: Security | None = None, wait: str = CONNEC
     ----------
     address : str
     security : Security, optional
-        See `security_of`; without it that of Dask's configuration.
+        See `security_of`; by default that of Dask's configuration.
     wait : str
-        How long the scheduler may take to answer, and ``workers`` to be there, such as ``"5m"``.
+        How long to wait for the scheduler's answer and for ``workers``, such as ``"5m"``.
     workers : int
-        Workers to wait for.
+        Number of workers to wait for.
 
     Raises
     ------
     ClusterError
         Nothing answers there, encryption fails, or too few workers are there in time.
     InputError
-        A ``wait`` that is no time.
+        ``wait`` is not a time.
     """
     deadline = time.monotonic() + seconds_of(wait)
     before = active_client()
@@ -86,7 +83,7 @@ def joined(address: str, *, security: Security | None = None, wait: str = CONNEC
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         left = active_client()
         if left is not None and left is not before:
-            left.close(timeout=1)  # or it stays the active one, some addresses being found wrong only now
+            left.close(timeout=1)  # or the failed client would stay the active one
         reason = str(error) or type(error).__name__
         raise ClusterError(f"cannot join the scheduler at '{address}': {reason}") from error
     with client:
@@ -95,7 +92,7 @@ def joined(address: str, *, security: Security | None = None, wait: str = CONNEC
 
 
 def seconds_of(wait: str) -> float:
-    """Seconds of a time such as ``"5m"``; InputError where it is none."""
+    """Return the seconds of a time such as ``"5m"``; raise InputError if it is none."""
     try:
         found = float(parse_timedelta(wait, default="s"))
     except (ValueError, LookupError, TypeError) as error:
@@ -106,7 +103,7 @@ def seconds_of(wait: str) -> float:
 
 
 def _wait_to_be(client: Any, count: int, deadline: float, wait: str) -> None:
-    """Wait until ``count`` workers joined the scheduler; ClusterError where they have not in time."""
+    """Wait until ``count`` workers joined the scheduler; raise ClusterError if they do not in time."""
     if count < 1:
         return
     try:
@@ -121,7 +118,7 @@ def _wait_to_be(client: Any, count: int, deadline: float, wait: str) -> None:
 
 
 def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
-    """Have workers hand over what they hold and finish what they run; they get no more tasks, and may be stopped then.
+    """Have workers hand over what they hold and finish what they run; they get no more tasks, and may then be stopped.
 
     Their processes stay. A name that no worker has is left out.
 
@@ -129,9 +126,9 @@ def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
     ----------
     client : Client
     names : sequence of str
-        Of workers, as they were started with ``--name``.
+        Names that workers were started with (``--name``).
     wait : str
-        How long tasks that run may take to end; those that take longer will run again elsewhere.
+        How long running tasks may take to end; those that take longer will run again elsewhere.
 
     Returns
     -------
@@ -149,7 +146,7 @@ def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
         held = _addresses(client, names)
         if not held:
             return []
-        # removed, a worker would end with what it runs: it leaves the scheduler when it is stopped
+        # not removed, since that would end a worker with what it runs; it leaves the scheduler when it is stopped
         done = watch.wait(client.scheduler.retire_workers, names=list(names), close_workers=False, remove=False)
         kept = [name for address, name in held.items() if address not in done]
         if kept:
@@ -167,16 +164,7 @@ def _run_tasks(watch: Watch, addresses: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a scheduler.
-
-    Parameters
-    ----------
-    name : str
-    address : str
-    threads : int
-    memory : int
-        Its limit in bytes; 0 where it has none.
-    """
+    """A worker of a scheduler. ``memory`` is its limit in bytes, or 0 if it has none."""
 
     name: str
     address: str
@@ -185,7 +173,7 @@ class Member:
 
 
 def members(client: Any) -> list[Member]:
-    """The workers of a scheduler, by name."""
+    """Return the workers of a scheduler, sorted by name."""
     with cluster_errors(client):
         found = Watch(client).identity()["workers"]
     listed = [Member(str(w["name"]), at, w["nthreads"], w["memory_limit"] or 0) for at, w in found.items()]
@@ -193,7 +181,7 @@ def members(client: Any) -> list[Member]:
 
 
 def _addresses(client: Any, names: Sequence[str]) -> dict[str, str]:
-    """Names of the workers that have one of ``names``, by address."""
+    """Return the names of the workers that have one of ``names``, by address."""
     return {member.address: member.name for member in members(client) if member.name in names}
 
 
@@ -204,16 +192,16 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
     Parameters
     ----------
     count, threads : int
-        Worker processes, and threads of each.
+        Number of worker processes, and threads of each.
     memory_limit : int or str
-        Bytes, or "2GB", of each; the nanny ends a worker that exceeds it.
+        Limit of each worker, in bytes or as "2GB"; the nanny ends a worker that exceeds it.
 
     Raises
     ------
     InputError
-        A number or a limit that is none.
+        A number is not positive, or the limit is not one.
     MemoryLimitError
-        A limit under which no worker can start.
+        No worker can start under the limit.
     ClusterError
         Workers did not start within a minute.
     """
@@ -226,11 +214,11 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
             "(--worker-memory)."
         )
     settings = {
-        "scheduler-address": None,  # of a cluster in the user's configuration
+        "scheduler-address": None,  # ignore a cluster in the user's configuration
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
         "distributed.scheduler.worker-ttl": SILENCE,
         "distributed.scheduler.no-workers-timeout": SILENCE,
-        # or a worker that is away this long after it died, because it died again, is not started any more
+        # long, since a worker that is gone for this time, perhaps because it died twice, is not started again
         "distributed.deploy.lost-worker-timeout": "1 day",
     }
     with dask.config.set(settings):
@@ -241,7 +229,7 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
                 memory_limit=limit,
                 processes=True,
                 dashboard_address=":0",
-                silence_logs=logging.ERROR,  # it warns of all memory that tasks use, and of each that Ctrl-C ends
+                silence_logs=logging.ERROR,  # hide warnings of memory in use, and of workers that Ctrl-C ends
             )
         with client:
             _wait_for(client, count)
@@ -249,7 +237,7 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
 
 
 def _wait_for(client: Any, count: int) -> None:
-    """Wait until ``count`` workers are there; ClusterError where they are not in time."""
+    """Wait until ``count`` workers are there; raise ClusterError if they are not in time."""
     try:
         client.wait_for_workers(count, timeout=START_SECONDS)
     except TimeoutError as error:
@@ -261,7 +249,7 @@ def _wait_for(client: Any, count: int) -> None:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment: processes started meanwhile, to which a terminal sends it as well, always will."""
+    """Ignore Ctrl-C for a moment. Processes that start meanwhile ignore it for good, though a terminal sends it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -273,7 +261,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def peak_bytes() -> int:
-    """Largest resident memory that the process it runs in has ever had; 0 where the system does not tell."""
+    """Return the largest resident memory that this process has ever had, in bytes; 0 if the system does not tell."""
     with suppress(OSError):
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
         if found:

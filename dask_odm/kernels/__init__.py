@@ -1,4 +1,4 @@
-"""Kernels: values on blocks of rows, the Gram operator over a partition, landmarks."""
+"""Kernels: their values on blocks of rows, the Gram operator over a partition, and landmarks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Lapl
 
 
 def from_parameters(parameters: dict[str, Any]) -> Kernel:
-    """The kernel that `Kernel.parameters` described; KeyError for an unknown name."""
+    """Return the kernel that `Kernel.parameters` described; raise KeyError for an unknown name."""
     rest = dict(parameters)
     return KERNELS[rest.pop("name")](**rest)

@@ -1,8 +1,8 @@
 """The interface of a kernel: values on blocks of rows, the diagonal, a name and parameters.
 
-A kernel packs its rows first, into the layout in which it computes tiles; rows on the left of a tile may have another
-layout than rows on the right. In this class BLAS does most of the work: a tile is a matrix product of packed rows, and
-``finish`` turns it into kernel values in place. Kernels know nothing of labels or Dask.
+A kernel first packs its rows into the layout in which it computes tiles. Rows on the left of a tile may have another
+layout than rows on the right. In the base class BLAS does most of the work: a tile is a matrix product of packed rows,
+and ``finish`` turns it into kernel values in place. Kernels know nothing of labels or Dask.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Packed:
 
     @property
     def matrix(self) -> Array:
-        """Rows packed for the left, or for BLAS, (n, width)."""
+        """The rows as a matrix (n, width), if they were packed for the left or for BLAS."""
         return self.values[: self.n * self.width].reshape(self.n, self.width)
 
     def __getitem__(self, chosen: slice | Array) -> Packed:
-        """Some of the rows of `matrix`, as a view where they are a slice."""
+        """Return some rows of `matrix`; a slice gives a view."""
         rows = self.matrix[chosen]
         return Packed(rows.reshape(-1), len(rows), self.d, self.width)
 
@@ -68,15 +68,15 @@ class Kernel(ABC):
     name: ClassVar[str]
 
     def width(self, d: int) -> int:
-        """Columns k of packed rows of ``d`` features."""
+        """Return the number of columns of a packed row of ``d`` features."""
         return d
 
     def packed_size(self, n: int, d: int) -> int:
-        """Elements that ``n`` packed rows of ``d`` features need, on the side that needs more."""
+        """Return the number of elements of ``n`` packed rows of ``d`` features, on the side that needs more."""
         return n * self.width(d)
 
     def room(self, n: int, d: int, dtype: Any) -> Packed:
-        """A buffer for up to ``n`` rows of ``d`` features, to be passed as ``out`` of the packing methods."""
+        """Return a buffer for up to ``n`` rows of ``d`` features, to be passed as ``out`` to the packing methods."""
         return Packed(np.empty(self.packed_size(n, d), dtype), n, d, self.width(d))
 
     def _room_for(self, X: Array, out: Packed | None) -> Packed:
@@ -91,11 +91,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        """Rows ``X`` (n, d) packed for the left of a tile, in the buffer of ``out`` if it is given."""
+        """Pack the rows ``X`` (n, d) for the left of a tile, into the buffer of ``out`` if it is given."""
 
     @abstractmethod
     def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        """Rows ``X`` (n, d) packed for the right of a tile."""
+        """Pack the rows ``X`` (n, d) for the right of a tile, into the buffer of ``out`` if it is given."""
 
     @abstractmethod
     def finish(self, tile: Array) -> None:
@@ -103,22 +103,22 @@ class Kernel(ABC):
 
     @abstractmethod
     def diagonal(self, X: Array) -> Array:
-        """κ(x, x) of every row, float64 (n,)."""
+        """Return κ(x, x) of every row, float64 (n,)."""
 
     def tile(self, X: Array, Z: Array, out: Array | None = None) -> Array:
-        """κ(X, Z), shape (len(X), len(Z)), in the dtype of ``X``; ``out`` must be C-contiguous."""
+        """Return κ(X, Z), of shape (len(X), len(Z)), in the dtype of ``X``; ``out`` must be C-contiguous."""
         return self.tile_packed(self.pack_left(X), self.pack_right(Z), out)
 
     def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
-        """As `tile`, for rows that are already packed."""
+        """Return the `tile` of rows that are already packed."""
         out = np.matmul(left.matrix, right.matrix.T, out=out)
         self.finish(out)
         return out
 
     def forward(self, left: Packed, right: Packed, v: Array, out: Array) -> None:
-        """``out += K v`` for ``v`` (m,) and float64 ``out`` (n,), without keeping K.
+        """Compute ``out += K v`` for ``v`` (m,) and float64 ``out`` (n,), without keeping K.
 
-        Products are in the dtype of the rows, and so are their sums over up to 512 columns; the rest is float64.
+        Products, and their sums over up to 512 columns, are in the dtype of the rows; the rest is float64.
         """
         self.products(left, right, None, v, out, None)
 
@@ -131,7 +131,7 @@ class Kernel(ABC):
         by_row: Array | None,
         by_column: Array | None,
     ) -> None:
-        """``by_row += K v`` and ``by_column += K.T u`` in one pass; either may be left out, together with its vector.
+        """Compute ``by_row += K v`` and ``by_column += K.T u`` in one pass. Either may be left out, with its vector.
 
         For at most BLOCK rows and columns, the result has the same bits as `multiply` with the tile.
         """
@@ -152,12 +152,12 @@ class Kernel(ABC):
     def multiply(
         self, tile: Array, d: int, u: Array | None, v: Array | None, by_row: Array | None, by_column: Array | None
     ) -> None:
-        """As `products`, with an already computed C-contiguous ``tile`` (n, m) of rows of ``d`` features."""
+        """Compute what `products` does from a stored C-contiguous ``tile`` (n, m) of rows of ``d`` features."""
         none = np.empty(0, tile.dtype)
         run_loop(STORED, 0, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
 
     def parameters(self) -> dict[str, Any]:
-        """Name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""
+        """Return name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""
         return {"name": self.name, **asdict(self)}
 
 
@@ -174,7 +174,7 @@ def run_loop(
     by_row: Array | None,
     by_column: Array | None,
 ) -> None:
-    """Call the `tile_loop` for the arguments that are not None, with all of them in the dtype it is compiled for."""
+    """Call the `tile_loop` for the arguments that are not None, all cast to the dtype that it is compiled for."""
     dtype, (n, m) = left.dtype, shape
     mode |= (FORWARD if v is not None else 0) | (BACKWARD if u is not None else 0)
     none = _NONE[dtype.itemsize]
@@ -191,7 +191,7 @@ _free_buffers: dict[str, list[Array]] = {"float32": [], "float64": []}
 
 @contextmanager
 def _tile_buffer(dtype: np.dtype[Any]) -> Iterator[Array]:
-    """A buffer of BLOCK × BLOCK entries for this thread alone; it is reused, since fresh pages are slow."""
+    """Lend this thread a buffer of BLOCK × BLOCK entries. Buffers are reused, since fresh pages are slow."""
     free = _free_buffers[dtype.name]
     try:
         buffer = free.pop()

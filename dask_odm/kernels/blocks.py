@@ -1,9 +1,10 @@
-"""The Gram matrix of one partition as an operator: tiles are kept in memory, or recomputed where they do not fit.
+"""The Gram matrix of one partition as an operator, whose tiles are kept in memory or recomputed if they do not fit.
 
-The matrix is symmetric, so only one tile of every pair of blocks is computed; its transpose serves as the other. Row i
-of tiles begins at the diagonal and goes half of all blocks to the right, wrapping round, so that every row is the same
+The matrix is symmetric, so only one tile of every pair of blocks is computed, and its transpose serves as the other.
+Row i of tiles begins at the diagonal and goes right over half of all blocks, wrapping round, so every row is the same
 amount of work. Rows of tiles are cut into groups, whose sums are added pair by pair. So the bits of a product do not
-depend on whether tiles are kept or recomputed, on the number of threads, or on how many `Gram` objects share groups.
+depend on whether tiles are kept or recomputed, on the number of threads, or on how many `Gram` objects share the
+groups.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, stream_threads
 from dask_odm.typing import Array
 
-TILE_ROWS = BLOCK
-PANEL_BYTES = 16 << 20
-RUN_BYTES = 1 << 20  # the most bytes of packed blocks that share one reading of another block
-GROUPS = 32
+TILE_ROWS = BLOCK  # the most rows of a block
+PANEL_BYTES = 16 << 20  # the most bytes of a block, except that 64 rows are always allowed
+RUN_BYTES = 1 << 20  # the most bytes of packed blocks that are multiplied with another block while that is read once
+GROUPS = 32  # the most groups of rows of tiles
 
 
 class Rows(Protocol):
-    """Rows of one partition as a kernel sees them (scaled, centred), from memory or from disk."""
+    """Rows of one partition as a kernel sees them (scaled, centred), in memory or on disk."""
 
     @property
     def n(self) -> int: ...
@@ -40,7 +41,10 @@ class Rows(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]: ...
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Rows ``start:stop``, shape (stop - start, d), C-contiguous, perhaps in ``out``; not to be written to."""
+        """Return rows ``start:stop``, of shape (stop - start, d), C-contiguous and perhaps in ``out``.
+
+        The caller must not write to them.
+        """
         ...
 
 
@@ -68,7 +72,10 @@ class ArrayRows:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How ``n`` rows are cut into equal blocks, and blocks into groups; ``n`` and the features ``d`` alone decide."""
+    """The cut of ``n`` rows into equal blocks, and of blocks into groups.
+
+    It depends only on ``n``, the number of features ``d`` and the ``itemsize`` of their dtype.
+    """
 
     n: int
     d: int
@@ -76,7 +83,7 @@ class Tiling:
 
     @cached_property
     def count(self) -> int:
-        """Blocks."""
+        """Number of blocks."""
         panel = max(64, PANEL_BYTES // max(1, self.d * self.itemsize))
         return max(1, math.ceil(self.n / min(TILE_ROWS, panel)))
 
@@ -87,55 +94,58 @@ class Tiling:
 
     @cached_property
     def groups(self) -> int:
-        """Groups of rows of tiles, a power of two; some may be empty."""
+        """Number of groups of rows of tiles, a power of two; some may be empty."""
         return min(GROUPS, 1 << (self.count - 1).bit_length())
 
     @cached_property
     def run(self) -> int:
-        """Rows of tiles that are recomputed together."""
+        """Number of rows of tiles that are recomputed together."""
         return max(1, min(4, RUN_BYTES // max(1, self.size * self.d * self.itemsize)))
 
     def span(self, block: int) -> tuple[int, int]:
-        """First row of a block, and the one after its last."""
+        """Return the first row of a block, and the row after its last."""
         return block * self.size, min(self.n, (block + 1) * self.size)
 
     def group(self, g: int) -> range:
-        """Rows of tiles of group ``g``."""
+        """Return the rows of tiles of group ``g``."""
         return range(self.count * g // self.groups, self.count * (g + 1) // self.groups)
 
     def rows(self, part: tuple[int, int]) -> range:
-        """Rows of tiles of part (i, of): an aligned run of groups."""
+        """Return the rows of tiles of part (i, of), an aligned run of groups."""
         i, of = part
         return range(self.count * i // of, self.count * (i + 1) // of)
 
     def row(self, i: int) -> list[int]:
-        """Blocks j that row ``i`` has a tile (i, j) of, the diagonal one first."""
+        """Return the blocks j for which row ``i`` has a tile (i, j), the diagonal one first."""
         return [(i + k) % self.count for k in range(self._before(i + 1) - self._before(i))]
 
     def _before(self, i: int) -> int:
-        """Tiles of the rows before ``i``."""
+        """Return the number of tiles in the rows before ``i``."""
         return i * (self.count // 2) + (i if self.count % 2 else min(i, self.count // 2))
 
     def index(self, i: int, j: int) -> int:
-        """Number of tile (i, j) among all."""
+        """Return the number of tile (i, j) among all tiles."""
         return self._before(i) + (j - i) % self.count
 
     def owns(self, i: int, j: int) -> bool:
-        """Whether there is a tile (i, j), or else one (j, i)."""
+        """Return whether the pair of blocks has the tile (i, j), instead of (j, i)."""
         return (j - i) % self.count < self._before(i + 1) - self._before(i)
 
     def tiles(self, part: tuple[int, int] = (0, 1)) -> int:
-        """Tiles of a part."""
+        """Return the number of tiles of a part."""
         rows = self.rows(part)
         return self._before(rows.stop) - self._before(rows.start)
 
     def kept_bytes(self, part: tuple[int, int] = (0, 1)) -> int:
-        """Bytes of all tiles of a part."""
+        """Return the bytes of all tiles of a part."""
         return self.tiles(part) * self.size**2 * self.itemsize
 
     def scratch_bytes(self, threads: int, kernel: Kernel | None = None) -> int:
-        """Bytes that passes need besides kept tiles: buffers of every thread, sums of groups; of any kernel without."""
-        # rows packed for the right, perhaps in whole panels; those for the left; read, gathered and scaled
+        """Return the bytes that passes need besides kept tiles: each thread's buffers and the sums of groups.
+
+        Without a ``kernel``, they are enough for any.
+        """
+        # `packed`: rows packed for the right, perhaps in whole panels. `rows`: those for the left, read and scaled
         packed = COLUMNS * (self.d + 10) if kernel is None else kernel.packed_size(self.size, self.d)
         rows = (self.run + 3) * self.size * (self.d + 10)
         sums = 3 * threads + self.groups.bit_length() + 2
@@ -143,7 +153,7 @@ class Tiling:
 
 
 class Scratch:
-    """Buffers of one thread for reading and packing: allocated once, since fresh pages are slow."""
+    """Buffers in which one thread reads and packs rows, allocated once since fresh pages are slow."""
 
     def __init__(self, kernel: Kernel, rows: Rows, tiling: Tiling) -> None:
         self._kernel = kernel
@@ -160,11 +170,11 @@ class Scratch:
         return self._rows.read(*self._tiling.span(block), self.panel)
 
     def left(self, block: int, which: int = 0) -> Packed:
-        """Rows of ``block`` packed for the left, valid until the next call for ``which`` of `Tiling.run` buffers."""
+        """Pack the rows of ``block`` for the left, valid until the next call for ``which`` of `Tiling.run` buffers."""
         return self._kernel.pack_left(self.read(block), self._lefts[which])
 
     def right(self, block: int) -> Packed:
-        """Rows of ``block`` packed for the right, valid until the next call."""
+        """Pack the rows of ``block`` for the right, valid until the next call."""
         return self._kernel.pack_right(self.read(block), self._right)
 
 
@@ -179,32 +189,32 @@ class Room:
         return len(self._bytes)
 
     def take(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
-        """Uninitialised memory for an array; more is allocated only where there is too little."""
+        """Return uninitialised memory for an array; more is allocated only if there is too little."""
         nbytes = shape[0] * shape[1] * dtype.itemsize
         if len(self._bytes) < nbytes:
-            self._bytes = np.empty(0, np.uint8)  # or both would be held for a moment
+            self._bytes = np.empty(0, np.uint8)  # free the old memory before the new is allocated
             self._bytes = np.empty(nbytes, np.uint8)
         return self._bytes[:nbytes].view(dtype).reshape(shape)
 
 
 @dataclass(eq=False)
 class Gram:
-    """``K[i, j] = κ(x_i, x_j)`` over the rows of one partition.
+    """The matrix ``K[i, j] = κ(x_i, x_j)`` over the rows of one partition, as an operator.
 
     Parameters
     ----------
     kernel : Kernel
     rows : Rows
-        n rows; the values are computed in their dtype.
+        n rows; kernel values are computed in their dtype.
     budget : int
-        Bytes that kept tiles may use. Tiles are kept if all of them fit, and recomputed on every pass otherwise.
+        Bytes that kept tiles may use. If not all tiles fit, none is kept and every pass recomputes them.
     threads : int
         Threads for every pass. BLAS should be limited to one thread around the calls.
     part : (int, int)
-        (i, of) holds the tiles of the i-th of ``of`` aligned runs of groups, for `partial`; ``of`` is a power of two,
-        at most `Tiling.groups`. (0, 1), the whole, answers everything.
+        (i, of) stands for the tiles of the i-th of ``of`` aligned runs of groups, for `partial`. ``of`` is a power of
+        two, at most `Tiling.groups`. (0, 1) is the whole matrix, which answers everything.
     room : Room, optional
-        Where tiles are kept.
+        Memory for kept tiles.
     """
 
     kernel: Kernel
@@ -241,13 +251,13 @@ class Gram:
         return self.tiling.kept_bytes(self.part) <= self.budget
 
     def diagonal(self) -> Array:
-        """κ(x_i, x_i), float64 (n,)."""
+        """Return κ(x_i, x_i), float64 (n,)."""
         spans = (self.tiling.span(b) for b in range(self.tiling.count))
         return np.concatenate([self.kernel.diagonal(self.rows.read(*span)) for span in spans])
 
     @contextmanager
     def _scratch(self) -> Iterator[Scratch]:
-        """Buffers that no other thread uses meanwhile."""
+        """Lend this thread buffers that no other thread uses meanwhile."""
         try:
             scratch = self._free.pop()
         except IndexError:
@@ -261,7 +271,7 @@ class Gram:
         return slice(*self.tiling.span(block))
 
     def _kept(self, i: int, j: int) -> Array:
-        """The kept tile (i, j)."""
+        """Return the kept tile (i, j)."""
         assert self._tiles is not None
         (a, b), (c, d) = self.tiling.span(i), self.tiling.span(j)
         first = self.tiling.index(self.tiling.rows(self.part).start, self.tiling.rows(self.part).start)
@@ -275,7 +285,7 @@ class Gram:
                 self.kernel.tile_packed(left, scratch.right(j), self._kept(i, j))
 
     def _row_tiles(self, i: int) -> Iterator[tuple[int, Array]]:
-        """Tiles (i, j) of row ``i`` with their j."""
+        """Yield the tiles (i, j) of row ``i``, each with its j."""
         if self._tiles is not None:
             yield from ((j, self._kept(i, j)) for j in self.tiling.row(i))
             return
@@ -285,12 +295,12 @@ class Gram:
                 yield j, self.kernel.tile_packed(left, scratch.right(j))
 
     def matvec(self, v: Array) -> Array:
-        """``K @ v``, float64 (n,); products and short sums in the dtype of the rows, the rest in float64."""
+        """Return ``K @ v``, float64 (n,). Products and short sums are in the dtype of the rows, the rest in float64."""
         assert self.part == (0, 1), "a part has no products of its own, see partial"
         return self.partial(v)
 
     def partial(self, v: Array) -> Array:
-        """What this part adds to ``K @ v``, float64 (n,): `tree_sum` of those of all parts has the bits of `matvec`."""
+        """Return this part's share of ``K @ v``, float64 (n,); the `tree_sum` of all parts has the bits of `matvec`."""
         (i, of), w = self.part, v.astype(self.dtype)
         each = self.tiling.groups // of
         sums = stream_threads(lambda g: self._group(g, w), range(i * each, (i + 1) * each), self.threads)
@@ -307,7 +317,7 @@ class Gram:
         return y
 
     def _add_rows(self, run: range, v: Array, y: Array) -> None:
-        """Add to ``y`` what the tiles of the rows of ``run`` contribute, column of tiles by column."""
+        """Add to ``y`` the products of the rows of tiles in ``run``, one column of tiles after the other."""
         columns = dict.fromkeys(j for i in run for j in self.tiling.row(i))
         if self._tiles is not None:
             for j in columns:
@@ -324,7 +334,7 @@ class Gram:
                         self.kernel.products(left, right, *self._sides(i, j, v, y))
 
     def _sides(self, i: int, j: int, v: Array, y: Array) -> tuple[Array | None, Array, Array, Array | None]:
-        """The vectors that tile (i, j) multiplies and adds to: two of each, but one on the diagonal."""
+        """Return the vectors that tile (i, j) multiplies and adds to: two of each, or one on the diagonal."""
         rows = self._slice(i)
         columns = self._slice(j)
         if i == j:
@@ -332,7 +342,7 @@ class Gram:
         return v[rows], v[columns], y[rows], y[columns]
 
     def dense(self) -> Array:
-        """The whole matrix, (n, n), exactly symmetric."""
+        """Return the whole matrix (n, n), exactly symmetric."""
         K = np.empty((self.n, self.n), self.dtype)
         for i in range(self.tiling.count):
             rows = self._slice(i)
@@ -342,13 +352,13 @@ class Gram:
         return K
 
     def in_float64(self) -> Gram:
-        """The same operator with float64 entries, recomputed on every pass; certificates of the gap use it."""
+        """Return the same operator with float64 entries, recomputed on every pass. Certificates of the gap use it."""
         return Gram(self.kernel, Float64Rows(self.rows), budget=0, threads=self.threads, part=self.part)
 
 
 @dataclass(frozen=True, eq=False)
 class Float64Rows:
-    """Other rows, in float64."""
+    """Other rows, cast to float64."""
 
     rows: Rows
 

@@ -1,8 +1,8 @@
-"""Landmarks: a few rows that represent all; the strata they define, and the residual of the kernel beside them.
+"""Landmarks: a few rows that represent all rows. They define strata, and Nyström features with a residual.
 
-Source: SODM, section on stratified partitions. The first landmark is the row of largest κ(x, x); every next
-one the row of largest Schur complement ``κ(z, z) − k_z K⁻¹ k_zᵀ`` given those chosen, which is the pivoted
-Cholesky factorisation of the Gram matrix. A row's stratum is its nearest landmark in the kernel's space.
+Source: SODM, section on stratified partitions. The first landmark is the row of largest κ(x, x). Every next one is the
+row of largest Schur complement ``κ(z, z) − k_z K⁻¹ k_zᵀ`` given those chosen. This is the pivoted Cholesky
+factorisation of the Gram matrix. A row's stratum is its nearest landmark in the kernel's space.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows whose kernel values are held at a time
-_PANEL = 128  # landmarks that one step of solving with the factor takes
-RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # a feature's rounding must stay small beside it
-_GREEDY_TOLERANCE = 1e-10
+_PANEL = 128  # landmarks per step of solving with the factor
+RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # by dtype; the rounding of a feature must stay small beside it
+_GREEDY_TOLERANCE = 1e-10  # share of the largest κ(x, x) below which a residual is rounding
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )
@@ -31,7 +31,7 @@ VANISHES = (
 
 @dataclass(frozen=True, eq=False)
 class Landmarks:
-    """Landmark rows z_1 … z_r and, computed when first asked for, their Gram matrix and its factor.
+    """Landmark rows z_1 … z_r, with their Gram matrix and its factor, which are computed on first use.
 
     Strata, the landmark solver, preconditioners and certificates share this record. It pickles as kernel, rows and
     index, since computing a factor takes less time than sending it.
@@ -42,7 +42,7 @@ class Landmarks:
     rows : ndarray of shape (r, d)
         As the kernel sees them, float32 or float64.
     index : int64 ndarray of shape (r,)
-        Row numbers in the data, or numbers from the caller; ascending, except that greedy landmarks are in order of
+        Row numbers in the data, or numbers from the caller. They ascend, except that greedy landmarks are in order of
         choice.
     """
 
@@ -52,20 +52,11 @@ class Landmarks:
 
     @classmethod
     def of(cls, kernel: Kernel, candidates: Array, index: Array | None = None, *, trace: float = 0.0) -> Landmarks:
-        """The ``candidates`` (m, d) that are independent to the precision of their dtype: pivoted Cholesky in float64.
+        """Choose those of the ``candidates`` (m, d) that are linearly independent to the precision of their dtype.
 
-        Parameters
-        ----------
-        candidates : ndarray of shape (m, d)
-        index : int64 ndarray of shape (m,), optional
-            Row numbers of the candidates; by default 0 … m−1.
-        trace : float
-            The others may be left at most this share of the trace of the candidates' Gram matrix.
-
-        Raises
-        ------
-        InputError
-            The kernel overflows, or is zero.
+        It uses pivoted Cholesky in float64. ``index`` (m,) has the candidates' row numbers, by default 0 … m−1. With a
+        positive ``trace``, it stops once the other candidates have at most this share of the trace of their Gram matrix
+        left. Raises InputError if the kernel overflows or is zero.
         """
         numbers = np.arange(len(candidates)) if index is None else np.asarray(index, np.int64)
         everyone = cls(kernel, np.ascontiguousarray(candidates), numbers)
@@ -88,13 +79,7 @@ class Landmarks:
 
     @cached_property
     def gram(self) -> Array:
-        """G, κ between landmarks, float64 (r, r), symmetric; depends on nothing but kernel and rows.
-
-        Raises
-        ------
-        InputError
-            The kernel overflows, or is zero.
-        """
+        """Kernel matrix of the landmarks, float64 (r, r), symmetric; raises InputError if it overflows or is zero."""
         X = self.rows.astype(np.float64)
         with single_threaded_blas:
             K = self.kernel.tile(X, X)
@@ -106,12 +91,12 @@ class Landmarks:
 
     @cached_property
     def factor(self) -> Array:
-        """Lower L with ``L Lᵀ = G``, float64 (r, r), zero above the diagonal."""
+        """Lower Cholesky factor L with ``L Lᵀ = gram``, float64 (r, r), zero above the diagonal."""
         with single_threaded_blas:
             return cholesky(self.gram)
 
     def strata(self, X: Array) -> NDArray[np.int32]:
-        """Index of the landmark nearest to each row of ``X`` (n, d), ``argmin_s ‖φ(x) − φ(z_s)‖²``; int32 (n,)."""
+        """Return the number of the landmark nearest to each row of ``X`` (n, d) in the kernel's space, int32 (n,)."""
         with single_threaded_blas:
             similarity = self.kernel.tile(X, self.rows).astype(np.float64)
         return np.argmin(self.kernel.diagonal(self.rows) - 2.0 * similarity, axis=1).astype(np.int32)
@@ -122,27 +107,27 @@ class Landmarks:
 
     @cached_property
     def panels(self) -> list[tuple[Array, Array]]:
-        """Rows of L left of its diagonal blocks, and the inverses of these, both transposed."""
+        """Per panel of landmarks, the rows of L left of its diagonal block and the block's inverse, both transposed."""
         L = np.ascontiguousarray(self.factor)
         r = len(self)
         spans = [slice(start, min(start + _PANEL, r)) for start in range(0, r, _PANEL)]
         return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
 
     def prepare(self) -> None:
-        """Compute what `features` needs, before threads ask for it at the same time."""
+        """Compute the cached arrays that `features` needs, before several threads ask for them at the same time."""
         _ = self.panels, self._packed
 
     def features(self, X: Array) -> Array:
-        """``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r): its coordinates in the span of the landmarks.
+        """Return the Nyström features ``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r).
 
-        It uses matrix products, since SciPy's triangular solve would keep other threads waiting.
+        It uses matrix products, since SciPy's triangular solve would block other threads.
         """
         values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self._packed)
         self.whiten(values)
         return values
 
     def whiten(self, values: Array) -> None:
-        """``L⁻¹ k`` in place of every row k of ``values``, float64 (n, r)."""
+        """Replace every row k of ``values``, float64 (n, r), by ``L⁻¹ k``, in place."""
         start = 0
         for left, inverse in self.panels:
             panel = values[:, start : start + len(inverse)]
@@ -150,9 +135,10 @@ class Landmarks:
             start += len(inverse)
 
     def residual(self, X: Any, threads: int = 1) -> NDArray[np.float64]:
-        """``κ(x, x) − ‖L⁻¹ k(x)‖²`` of every row of ``X`` (n, d), dense or sparse: its squared distance from the span.
+        """Return ``κ(x, x) − ‖L⁻¹ k(x)‖²`` of every row of ``X`` (n, d), dense or sparse: float64 (n,), never negative.
 
-        Float64 (n,), never negative, in O(n r²) time; each thread also holds O(BLOCK · (r + d)) numbers.
+        It is the squared distance of φ(x) from the span of the landmarks. It takes O(n r²) time, and each thread holds
+        O(BLOCK · (r + d)) numbers.
         """
 
         def block(start: int) -> Array:
@@ -167,12 +153,12 @@ class Landmarks:
 
 
 def rank_floor(diagonal: Array, dtype: np.dtype[Any], count: int) -> float:
-    """Residual below which a row of ``dtype`` cannot be told from the rounding of ``count`` other rows."""
+    """Return the residual below which a row of ``dtype`` cannot be told from the rounding of ``count`` other rows."""
     return RANK_TOLERANCE[np.dtype(dtype).name] * count * float(diagonal.max(initial=0.0))
 
 
 def cholesky(matrix: Array) -> Array:
-    """Lower Cholesky factor of the matrix, with jitter added to the diagonal if needed; ValueError if none suffices."""
+    """Return the lower Cholesky factor, with jitter on the diagonal if needed; raise ValueError if none suffices."""
     jitter = 0.0
     while np.isfinite(jitter):
         factor, info = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)) if jitter else matrix, lower=1)
@@ -184,12 +170,12 @@ def cholesky(matrix: Array) -> Array:
 
 
 def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.int64], Array, Array]:
-    """Greedy pivoted Cholesky of the Gram matrix of ``X`` (n, d).
+    """Factor the Gram matrix of ``X`` (n, d) by greedy pivoted Cholesky.
 
     Returns
     -------
     pivots : int64 ndarray of shape (r,)
-        Chosen rows in order; r < ``rank`` where the numerical rank is reached first.
+        Chosen rows in order; r < ``rank`` if the numerical rank is reached first.
     factor : ndarray of shape (n, r)
         L with ``L Lᵀ ≈ K``, float64.
     residual : ndarray of shape (n,)
@@ -215,7 +201,7 @@ def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.in
 
 
 def choose_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
-    """The greedy landmarks of a ``sample`` of rows (m, d), in order of choice: at most ``count``, at least one."""
+    """Choose greedy landmarks from a ``sample`` of rows (m, d), in order of choice: at least one, at most ``count``."""
     with single_threaded_blas:
         pivots, _, _ = pivoted_cholesky(kernel, sample, count)
     chosen = pivots if len(pivots) else np.zeros(1, np.int64)

@@ -1,11 +1,12 @@
-"""The compiled loop behind tiles of distance kernels, and behind products with any tile.
+"""The compiled loop that computes tiles of distance kernels, and the one that multiplies with any tile.
 
-A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. From there it
-is stored, or multiplied and discarded. The loop becomes vector instructions only if columns are laid out feature by
-feature and the compiler knows the number of features of a step; only the loop that makes entries is compiled for each.
+A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. From there it is
+stored, or multiplied and discarded. The compiler makes vector instructions only if columns are laid out feature by
+feature and it knows the number of features of a step. So the loop that makes entries is compiled for each such number,
+and no other loop is.
 
-Products are summed in the dtype of the rows over at most 512 columns or 64 rows, and in float64 beyond: with sums in
-float32 alone the gap would stall.
+Products are summed in the dtype of the rows over at most 512 columns or 64 rows, and in float64 beyond. With all sums
+in float32 the gap would stall.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from dask_odm.linalg.jit import Pointed, compiled, emitted, inlined, pointed
 
 COLUMNS = 512  # columns of a panel
 RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64
-WHOLE = 32  # the multiple that columns are computed in, so that vector registers are full
+WHOLE = 32  # columns are computed in multiples of this, so that vector registers are full
 FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
-# what to do with entries; STORED: they are read, not computed
+# bits of the mode of `tile_loop`; STORED: entries are read, not computed
 COMPUTED = 0
 FORWARD = 1
 BACKWARD = 2
@@ -37,19 +38,19 @@ _P64 = tuple(float(LOG2**k / np.prod(np.arange(1.0, k + 1))) for k in range(14))
 
 
 def step_of(width: int) -> int:
-    """Features per step: the fewest for the least number of steps, so that there is little padding."""
+    """Return the features per step: the fewest that need the least number of steps, so that padding is small."""
     return -(-width // -(-width // FEATURES))
 
 
 def padded(width: int) -> int:
-    """``width`` rounded up to a whole number of steps."""
+    """Return ``width`` rounded up to a whole number of steps."""
     step = step_of(width)
     return step * -(-width // step)
 
 
 @inlined
 def power_float32(t: Any) -> Any:
-    """``2**min(t, 0)``; smaller than 2**-126 becomes that."""
+    """Return ``2**min(t, 0)``, at least 2**-126."""
     c0, c1, c2, c3, c4, c5, c6 = _P32
     x = min(max(t, np.float32(-126.0)), np.float32(0.0))
     n = np.int32(x - np.float32(0.5))
@@ -61,7 +62,7 @@ def power_float32(t: Any) -> Any:
 
 @inlined
 def power_float64(t: Any) -> Any:
-    """``2**min(t, 0)``; smaller than 2**-1022 becomes that."""
+    """Return ``2**min(t, 0)``, at least 2**-1022."""
     c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _P64
     x = min(max(t, -1022.0), 0.0)
     n = np.int64(x - 0.5)
@@ -85,28 +86,28 @@ def power_float64(t: Any) -> Any:
 
 @compiled
 def exp2_float32(t: Any, bias: Any) -> None:
-    """``t <- 2**min(t, 0) + bias`` for a flat float32 array."""
+    """Compute ``t <- 2**min(t, 0) + bias`` for a flat float32 array."""
     for i in range(t.size):
         t[i] = power_float32(t[i]) + bias
 
 
 @compiled
 def exp2_float64(t: Any, bias: Any) -> None:
-    """``t <- 2**min(t, 0) + bias`` for a flat float64 array."""
+    """Compute ``t <- 2**min(t, 0) + bias`` for a flat float64 array."""
     for i in range(t.size):
         t[i] = power_float64(t[i]) + bias
 
 
-# Products and distances, float32 and float64 have functions of their own, between which the outermost loops choose by
-# constants: a branch further in that is never taken is compiled all the same, and a first fit waits for it.
+# Products and distances, float32 and float64 have separate functions. The outermost loops choose between them by
+# constants: a branch further in is compiled even if it is never taken, and a first fit would wait for that.
 @inlined
 def _add_products(
     entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int, step: int,
     fresh: bool,
 ) -> None:  # fmt: skip
-    """Add to ``columns`` columns of ``entries`` (4, COLUMNS) what ``step`` features give; ``fresh``: to zeros.
+    """Add the products of ``step`` features to ``columns`` columns of ``entries`` (4, COLUMNS); to zeros if ``fresh``.
 
-    Those of four rows begin at ``at0`` to ``at3`` of ``left``, those of the columns at ``b`` of ``panel``.
+    The features of the four rows begin at ``at0`` to ``at3`` of ``left``, those of the columns at ``b`` of ``panel``.
     """
     size = COLUMNS
     zero = panel[0] - panel[0]
@@ -135,7 +136,7 @@ def _add_distances(
     entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int, step: int,
     fresh: bool,
 ) -> None:  # fmt: skip
-    """As `_add_products`, minus distances by feature."""
+    """Subtract the distances of ``step`` features from the entries, with the arguments of `_add_products`."""
     size = COLUMNS
     zero = panel[0] - panel[0]
     for j in range(columns):
@@ -163,7 +164,7 @@ def _logarithms(
     add: Any, entries: Any, left: Any, r0: int, r1: int, r2: int, r3: int, width: int, panel: Any, columns: int,
     step: int,
 ) -> None:  # fmt: skip
-    """``entries <-`` log2 of the kernel values of four rows."""
+    """Compute ``entries <-`` log2 of the kernel values of four rows."""
     at0 = r0 * width
     at1 = r1 * width
     at2 = r2 * width
@@ -175,11 +176,11 @@ def _logarithms(
 
 @cache
 def entry_loop(step: int, manhattan: bool, narrow: bool) -> Pointed:
-    """The loop that makes log2 of entries of packed rows of a width that ``step`` divides, of float32 if ``narrow``:
-    ``left_i · right_j`` or, if ``manhattan``, ``−Σ_k |left_ik − right_jk|``.
+    """Return the loop that makes log2 of kernel values from packed rows whose width ``step`` divides.
 
-    It alone must know the step. Loops that store entries or multiply with them call it by its address, so that they
-    are compiled once whatever the number of features: a variant of theirs takes seconds.
+    Values are ``left_i · right_j`` or, if ``manhattan``, ``−Σ_k |left_ik − right_jk|``, in float32 if ``narrow``. This
+    loop alone must know the step. Loops that store or multiply entries call it by its address. So they are compiled
+    once for any number of features; each further variant would take seconds.
     """
     array = f"CPointer({'float32' if narrow else 'float64'})"
 
@@ -187,7 +188,7 @@ def entry_loop(step: int, manhattan: bool, narrow: bool) -> Pointed:
     def make_entries(
         entries: Any, left: Any, r0: int, r1: int, r2: int, r3: int, width: int, panel: Any, columns: int
     ) -> None:
-        """``entries <-`` those of four rows and the columns of a panel."""
+        """Compute the entries of four rows and the columns of a panel."""
         if manhattan:
             _logarithms(_add_distances, entries, left, r0, r1, r2, r3, width, panel, columns, step)
         else:
@@ -201,7 +202,7 @@ def _make_entries(
     typing: Any, address: Any, entries: Any, left: Any, r0: Any, r1: Any, r2: Any, r3: Any, width: Any, panel: Any,
     columns: Any,
 ) -> Any:  # fmt: skip
-    """Call an `entry_loop` at ``address``."""
+    """Call the `entry_loop` at ``address``."""
     from llvmlite import ir
     from numba import types
 
@@ -220,7 +221,7 @@ def _make_entries(
 
 @inlined
 def store_powers(power: Any, t: Any, out: Any, bias: Any) -> None:
-    """``out <- 2**min(t, 0) + bias``."""
+    """Compute ``out <- 2**min(t, 0) + bias``."""
     for i in range(out.size):
         out[i] = power(t[i]) + bias
 
@@ -232,21 +233,21 @@ def _whole(columns: int) -> int:
 
 @inlined
 def _four(rows: Any, i: int) -> Any:
-    """Four rows from ``rows[i]`` on, the last again where there are fewer."""
+    """Return four rows from ``rows[i]`` on; if there are fewer, the last is repeated."""
     last = rows.size - 1
     return rows[i], rows[min(i + 1, last)], rows[min(i + 2, last)], rows[min(i + 3, last)]
 
 
 @inlined
 def _weights(u: Any, r0: int, r1: int, r2: int, r3: int, some: int) -> Any:
-    """``u`` of four rows; 0 where there are fewer rows."""
+    """Return ``u`` of four rows; 0 for rows that are not there."""
     zero = u[0] - u[0]
     return u[r0], u[r1] if some > 1 else zero, u[r2] if some > 2 else zero, u[r3] if some > 3 else zero
 
 
 @inlined
 def _dot(e0: Any, e1: Any, e2: Any, e3: Any, v: Any) -> Any:
-    """Four rows of entries times ``v``."""
+    """Return the products of four rows of entries with ``v``."""
     s0 = s1 = s2 = s3 = v[0] - v[0]
     for j in range(v.size):
         x = v[j]
@@ -259,14 +260,14 @@ def _dot(e0: Any, e1: Any, e2: Any, e3: Any, v: Any) -> Any:
 
 @inlined
 def _add(e0: Any, e1: Any, e2: Any, e3: Any, u0: Any, u1: Any, u2: Any, u3: Any, sums: Any) -> None:
-    """Add to ``sums`` four rows of entries, each times its own weight."""
+    """Add four rows of entries to ``sums``, each times its own weight."""
     for j in range(sums.size):
         sums[j] += (u0 * e0[j] + u1 * e1[j]) + (u2 * e2[j] + u3 * e3[j])
 
 
 @inlined
 def _dot_and_add(e0: Any, e1: Any, e2: Any, e3: Any, v: Any, u0: Any, u1: Any, u2: Any, u3: Any, sums: Any) -> Any:
-    """Both while entries are at hand."""
+    """Do both `_dot` and `_add` while the entries are in the cache."""
     s0 = s1 = s2 = s3 = v[0] - v[0]
     for j in range(v.size):
         x = v[j]
@@ -284,9 +285,9 @@ def _dot_and_add(e0: Any, e1: Any, e2: Any, e3: Any, v: Any, u0: Any, u1: Any, u
 
 @inlined
 def _dealt(rows: Any) -> Any:
-    """``rows`` in an order in which every four consecutive ones come from the four quarters.
+    """Return ``rows`` in an order in which every four consecutive ones come from the four quarters.
 
-    A stored tile is then read as four sequential streams; reading four neighbours at a time takes twice as long.
+    A stored tile is then read as four sequential streams. Reading four neighbours at a time takes twice as long.
     """
     order = rows.copy()
     quarter = rows.size // 4
@@ -298,14 +299,14 @@ def _dealt(rows: Any) -> Any:
 
 @cache
 def store_loop(narrow: bool) -> Callable[..., None]:
-    """The loop that makes a tile of packed rows, of float32 if ``narrow``.
+    """Return the loop that makes a tile of packed rows, in float32 if ``narrow``.
 
-    Entries are 2 to the power of what an `entry_loop` makes, plus the bias.
+    Kernel values are 2 to the power of what an `entry_loop` makes, plus the bias.
     """
 
     @compiled
     def store(address: int, left: Any, right: Any, n: int, m: int, bias: Any, tile: Any) -> None:
-        """``tile`` (n, m) of left (n, width) and right (panels, width, columns): all flat."""
+        """Fill ``tile`` (n, m) from left (n, width) and right (panels, width, columns); all arrays are flat."""
         size = COLUMNS
         width = left.size // max(n, 1)
         last = n - 1
@@ -334,10 +335,10 @@ def store_loop(narrow: bool) -> Callable[..., None]:
 
 @cache
 def tile_loop(narrow: bool) -> Callable[..., None]:
-    """The loop of products with tiles of the entries that `store_loop` makes, computed meanwhile or stored.
+    """Return the loop of products with tiles, which are stored or computed meanwhile as `store_loop` does.
 
-    It is one function, since compiled closures could not be cached on disk for the next process. The same function
-    handles computed and stored entries, so that products have the same bits either way.
+    It is one function, since compiled closures could not be cached on disk for the next process. The same code handles
+    computed and stored entries, so that products have the same bits either way.
     """
 
     @compiled
@@ -355,9 +356,10 @@ def tile_loop(narrow: bool) -> Callable[..., None]:
         by_row: Any,
         by_column: Any,
     ) -> None:
-        """Of left (n, width) and right (panels, width, columns), or of a stored ``tile`` (n, m): all flat.
+        """Multiply with a tile that is computed from ``left`` and ``right``, or stored in ``tile`` (n, m).
 
-        FORWARD: ``by_row += K v``. BACKWARD: ``by_column += K.T u``.
+        ``left`` is (n, width), ``right`` (panels, width, columns); all arrays are flat. FORWARD: ``by_row += K v``.
+        BACKWARD: ``by_column += K.T u``.
         """
         stored = mode & STORED != 0
         size = COLUMNS

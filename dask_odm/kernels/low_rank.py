@@ -1,4 +1,4 @@
-"""The Gram matrix of the linear kernel as a product of its factors, for fewer features than rows in a tile."""
+"""Products with the Gram matrix of the linear kernel by its factors, for fewer features than a tile has rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_odm.typing import Array
 
 @dataclass(eq=False)
 class LowRankGram(Gram):
-    """The Gram matrix of the linear kernel with fewer features than rows in a tile: ``X Xᵀ`` is never formed.
+    """The Gram matrix of the linear kernel if there are fewer features than rows in a tile: ``X Xᵀ`` is never formed.
 
     A pass costs O(n d) instead of O(n²).
     """
@@ -25,7 +25,7 @@ class LowRankGram(Gram):
         return LowRankGram(self.kernel, Float64Rows(self.rows), budget=0, threads=self.threads)
 
     def weights(self, v: Array) -> Array:
-        """``Xᵀ v`` and, last, the weight of the constant feature √bias: float64 (d + 1,)."""
+        """Return ``Xᵀ v`` and, last, the weight of the constant feature √bias: float64 (d + 1,)."""
         total = np.zeros(self.rows.d + 1)
         for b in range(self.tiling.count):
             start, stop = self.tiling.span(b)
@@ -47,5 +47,5 @@ class LowRankGram(Gram):
 
 
 def is_low_rank(kernel: Kernel, d: int) -> bool:
-    """Whether the Gram matrix is better never formed: linear, with fewer features than a tile has rows."""
+    """Return whether the Gram matrix is never formed: for the linear kernel with no more features than `TILE_ROWS`."""
     return kernel.name == "linear" and d <= TILE_ROWS

@@ -1,12 +1,14 @@
-"""How landmarks are chosen: uniformly, or by randomly pivoted Cholesky, in blocks with rejection.
+"""Choose landmarks: uniformly, or by randomly pivoted Cholesky, in blocks with rejection.
 
 Sources: Chen, Epperly, Tropp and Webber, *Randomly pivoted Cholesky* (2023); Epperly, Tropp and Webber, *Embrace
-rejection* (2024). A row's residual is what the pivots so far leave of its κ(x, x). The next pivot is drawn in
-proportion to the residuals. Here a block of proposals is drawn by the residuals before the block, and each proposal in
-turn is accepted with probability (its residual now)/(its residual before the block). The distribution of the pivots
-does not depend on the size of a block, so blocks are large: proposals cost little compared with the pass over all rows
-that the next block takes. Departure from the papers: a block is drawn without replacement, by a race of exponential
-variates, so that chunks of rows can run it independently; a rejected row gets its second chance in the next block.
+rejection* (2024). A row's residual is the part of its κ(x, x) that the pivots so far do not explain. The next pivot is
+drawn in proportion to the residuals. Here a block of proposals is drawn by the residuals before the block. Each
+proposal in turn is accepted with probability (its residual now)/(its residual before the block). The distribution of
+the pivots does not depend on the size of a block. So blocks are large: proposals cost little compared with the pass
+over all rows that each block takes.
+
+Departure from the papers: a block is drawn without replacement, by a race of exponential variates, so that chunks of
+rows can run it independently. A rejected row gets its second chance in the next block.
 """
 
 from __future__ import annotations
@@ -25,20 +27,23 @@ from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-CHUNK_ROWS = 1 << 14
-CHUNK_BYTES = 64 << 20
+CHUNK_ROWS = 1 << 14  # the most rows of a chunk in memory
+CHUNK_BYTES = 64 << 20  # the most bytes of its rows in float64
 METHODS = ("uniform", "rp")
-# of random numbers, apart from those of shuffles and stochastic steps
+# spawn keys of random streams, which shuffles and stochastic steps do not use
 _STREAM = 4
 _SHARE_STREAM = 5
-_FIRST = 64  # pivots of the first block where their number is to be found; each block doubles it
-_MOST = 8192  # the most proposals of a block, whose features are held, unless more are to be pivots
-_PANEL = 128  # proposals that are decided on before the residuals of the others are brought up to date
+_FIRST = 64  # pivots of the first block if ``trace`` decides on their number; each block doubles it
+_MOST = 8192  # the most proposals of a block, whose features are held, unless more pivots are wanted
+_PANEL = 128  # proposals that are decided on before the residuals of the others are updated
 
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """Rows drawn: keys of the race (ascending) and the rows' numbers, both (b,); rows and residual of each chunk."""
+    """Rows that were drawn: their keys of the race (ascending) and numbers, both (b,).
+
+    ``seen`` counts the rows that they were drawn from, and ``totals`` has the residual of each chunk.
+    """
 
     keys: NDArray[np.float64]
     numbers: NDArray[np.int64]
@@ -47,7 +52,7 @@ class Proposals:
 
     @classmethod
     def merged(cls, parts: Sequence[Proposals], most: int) -> Proposals:
-        """The first ``most`` proposals of both; the result does not depend on how chunks are grouped."""
+        """Return the first ``most`` proposals of all parts; the result does not depend on how chunks are grouped."""
         keys = np.concatenate([part.keys for part in parts])
         numbers = np.concatenate([part.numbers for part in parts])
         first = np.lexsort((numbers, keys))[:most]
@@ -56,28 +61,28 @@ class Proposals:
 
     @property
     def total(self) -> float:
-        """Residual of all rows, rounded once: chunks may come in any order."""
+        """Residual of all rows, rounded once, since chunks may come in any order."""
         return math.fsum(self.totals)
 
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """One block of proposals, run chunk by chunk.
+    """One block of proposals, drawn chunk by chunk.
 
     Attributes
     ----------
     kernel : Kernel
     landmarks : Landmarks or None
-        Those so far.
+        Those chosen so far.
     method : str
         "uniform" draws all rows with equal probability, "rp" in proportion to their residuals.
     most : int
-        Proposals.
+        Number of proposals.
     floor : float
         Residuals up to this value count as rounding.
     seed, turn : int
     share : float
-        The share of all rows that proposals are drawn from, the same rows in every turn; less than 1 for "rp" alone.
+        Share of all rows that proposals are drawn from, the same rows in every turn; below 1 only for "rp".
     """
 
     kernel: Kernel
@@ -91,15 +96,15 @@ class Race:
 
     @property
     def reads_rows(self) -> bool:
-        """Whether probabilities depend on the features; if not, `chunk` takes rows without features, (n, 0)."""
+        """Whether probabilities depend on the features. If not, `chunk` takes rows without features, (n, 0)."""
         return self.method != "uniform"
 
     def random(self, *key: int) -> np.random.Generator:
-        """Random numbers of this turn and ``key``."""
+        """Return the random generator of this turn and ``key``."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_STREAM, self.turn, *key)))
 
     def chunk(self, X: Array, numbers: Array, chunk: int, threads: int = 1) -> Proposals:
-        """Proposals among the rows ``X`` (n, d) of a chunk, which have ``numbers`` (n,)."""
+        """Draw proposals among the rows ``X`` (n, d) of a chunk, whose row numbers are ``numbers`` (n,)."""
         seen = len(X)
         if self.share < 1:
             part = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_SHARE_STREAM, chunk)))
@@ -108,7 +113,7 @@ class Race:
             numbers = numbers[here]
         weight = self._weight(X, threads)
         open_to = np.flatnonzero(weight > self.floor)
-        with np.errstate(over="ignore"):  # last of all
+        with np.errstate(over="ignore"):  # an infinite key comes last of all
             keys = self.random(chunk).standard_exponential(len(X))[open_to] / weight[open_to]
         first = np.argsort(keys, kind="stable")[: self.most]
         return Proposals(keys[first], numbers[open_to[first]], seen, (float(weight.sum()),))
@@ -126,20 +131,20 @@ class PivotRows(Protocol):
 
     @property
     def n(self) -> int:
-        """An estimate of the number of rows that is not too small."""
+        """An estimate of the number of rows, which is not too small."""
         ...
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
     def run(self, race: Race) -> Proposals: ...
     def take(self, numbers: Array) -> Array:
-        """Rows at ``numbers`` as the kernel sees them."""
+        """Return the rows at ``numbers`` as the kernel sees them."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryPivots:
-    """Rows ``X`` (n, d) in memory, scaled, dense or sparse, in chunks that the choice depends on."""
+    """Scaled rows ``X`` (n, d) in memory, dense or sparse, in chunks; the choice of landmarks depends on the chunks."""
 
     X: Any
     threads: int = 1
@@ -158,7 +163,7 @@ class MemoryPivots:
         return self.chunk_rows or max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * self.X.shape[1])))
 
     def pass_bytes(self, count: int) -> int:
-        """Bytes that a pass for up to ``count`` landmarks takes: keys, rows of a chunk, and their kernel values."""
+        """Return the bytes of a pass for up to ``count`` landmarks: keys, rows of a chunk, and their kernel values."""
         d = int(self.X.shape[1])
         return 32 * self.n + self.dtype.itemsize * self._step * d + self.threads * 8 * BLOCK * (3 * count + 5 * d)
 
@@ -187,27 +192,27 @@ def choose(
     trace: float = 0.0,
     rows: int | None = None,
 ) -> Landmarks:
-    """At most ``count`` landmarks, at least one; their index ascending.
+    """Choose at most ``count`` landmarks, at least one, with ascending index.
 
     Parameters
     ----------
     source : PivotRows
-        `MemoryPivots`, or a strategy's over a store.
+        `MemoryPivots`, or those of a store.
     count : int
-        Fewer are chosen where the numerical rank is reached.
+        Fewer are chosen if the numerical rank is reached.
     method : str
-        "uniform": drawn with equal probability, dependent rows left out. "rp": by randomly pivoted Cholesky.
+        "uniform" draws rows with equal probability and leaves dependent ones out. "rp" is randomly pivoted Cholesky.
     trace : float
-        For "rp": stop after the first block that leaves at most this share of the kernel's trace. For "uniform": of
-        those that are drawn as many as leave at most this share of their own trace.
+        For "rp": stop after the first block that leaves at most this share of the kernel's trace. For "uniform": keep
+        only as many of the drawn rows as leave at most this share of their own trace.
     rows : int, optional
-        For "rp": about how many uniformly drawn rows are candidates, no fewer than ``count``; by default all rows are.
+        For "rp": about this many uniformly drawn rows are candidates, but at least ``count``; by default all rows are.
         Twenty candidates per landmark leave hardly more of the trace than all rows, and a pass costs O(rows · count²).
 
     Raises
     ------
     InputError
-        No rows; the kernel overflows, or is zero.
+        There are no rows, or the kernel overflows or is zero.
     """
     with single_threaded_blas:
         if method == "uniform":
@@ -219,12 +224,12 @@ def choose(
 
 
 def most_proposals(count: int) -> int:
-    """Most proposals of a block on the way to ``count`` pivots."""
+    """Return the most proposals of a block when ``count`` pivots are wanted."""
     return max(count, min(_MOST, 4 * count + _FIRST))
 
 
 def choosing_bytes(count: int, d: int) -> int:
-    """Bytes held while a block of proposals of ``d`` features is accepted or rejected, without the source's."""
+    """Return the bytes held while a block of proposals of ``d`` features is decided on, without those of the source."""
     return 8 * most_proposals(count) * (2 * count + 3 * _PANEL + 4 * d) + 8 * count * (4 * count + 4 * d)
 
 
@@ -244,7 +249,7 @@ def _by_residual(race: Race, source: PivotRows, count: int, trace: float, wanted
         race = replace(race, most=min(math.ceil(2 * room / rate) + _FIRST, most_proposals(count)))
         proposals = _drawn(source, race)
         if race.landmarks is None and 2 * race.share * proposals.seen < min(wanted, proposals.seen):
-            race = replace(race, share=min(1.0, wanted / proposals.seen))  # few of the rows count
+            race = replace(race, share=min(1.0, wanted / proposals.seen))  # the estimate of n was far too large
             continue
         whole = whole or proposals.total
         if not (np.isfinite(whole) and whole > 0):
@@ -261,7 +266,7 @@ def _by_residual(race: Race, source: PivotRows, count: int, trace: float, wanted
 
 
 def _extended(race: Race, rows: Array, numbers: Array, room: int) -> Landmarks:
-    """The landmarks of ``race`` with at most ``room`` of its proposals, in the order of their numbers."""
+    """Return the landmarks of ``race`` with at most ``room`` of its proposals added, sorted by their numbers."""
     held = race.landmarks
     X = rows.astype(np.float64)
     floor = race.floor or rank_floor(race.kernel.diagonal(X), rows.dtype, len(rows))
@@ -277,19 +282,20 @@ def _extended(race: Race, rows: Array, numbers: Array, room: int) -> Landmarks:
 
 
 def accepted(kernel: Kernel, X: Array, known: Array, chance: Array, floor: float, most: int) -> NDArray[np.int64]:
-    """Which proposals become pivots, in order.
+    """Return the positions of the proposals that become pivots, in order.
 
     Parameters
     ----------
     X : float64 ndarray of shape (b, d)
-        Proposals in turn.
+        Proposals in the order of the race.
     known : ndarray of shape (b, r)
         Their features (rows of L) with respect to the earlier pivots.
     chance : ndarray of shape (b,)
-        Uniform random numbers; a proposal is accepted if the share of its residual that is left by then is larger.
+        Uniform random numbers. A proposal is accepted if more than this share of its residual is left in its turn.
     floor : float
         A proposal whose residual is at most this is never accepted.
     most : int
+        Accept at most this many.
     """
     least = np.maximum(floor, chance * (kernel.diagonal(X) - np.einsum("ij,ij->i", known, known)))
     packed, (b, width) = kernel.pack_left(X), known.shape
@@ -312,7 +318,10 @@ def accepted(kernel: Kernel, X: Array, known: Array, chance: Array, floor: float
 
 
 def _panel_pivots(left: Array, least: Array) -> tuple[NDArray[np.int64], Array]:
-    """In turn, rows of which more than ``least`` (m,) is left, and the Cholesky factor of ``left`` (m, m) at them."""
+    """Return the rows that still have a residual above ``least`` (m,) in their turn, and the Cholesky factor at them.
+
+    ``left`` (m, m) is the residual kernel matrix of a panel of proposals.
+    """
     columns = np.empty((len(left), len(left)), order="F")
     chosen: list[int] = []
     for i in range(len(left)):

@@ -1,8 +1,7 @@
 """Kernels of the distance between two rows: the Gaussian radial basis function (RBF) and the Laplacian.
 
-Both compute their tiles in `loops.store_loop`, or with products in `loops.tile_loop`, where a distance stays in the
-cache until it has become a kernel value.
-For many features `RBF` uses BLAS, which is faster there.
+`loops.store_loop` computes their tiles, and `loops.tile_loop` multiplies with them; there, a distance stays in the
+cache until it has become a kernel value. For many features `RBF` uses BLAS, which is faster then.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dask_odm.kernels.loops import (
 )
 from dask_odm.typing import Array
 
-WIDE = 128  # the fewest features for which BLAS makes RBF tiles sooner than the loop
+WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than the loop
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,14 @@ class _Radial(Kernel):
         return padded(d + self._constants)
 
     def _by_loop(self, d: int) -> bool:
-        """Whether tiles come from the loop; ``d`` alone decides, so that bits depend on nothing else."""
+        """Return whether tiles come from the loop. It depends on ``d`` alone, and so do the bits."""
         return True
 
     def packed_size(self, n: int, d: int) -> int:
         return (-(-n // COLUMNS) * COLUMNS if self._by_loop(d) else n) * self.width(d)
 
     def _panels(self, X: Array, out: Packed | None) -> tuple[Packed, Array]:
-        """Room for ``X`` on the right, its features filled in, and the panels (panels, width, COLUMNS)."""
+        """Return room for ``X`` on the right, with its features filled in, and its panels (panels, width, COLUMNS)."""
         packed, (n, d) = self._room_for(X, out), X.shape
         size = packed.width * COLUMNS
         panels = packed.values[: -(-n // COLUMNS) * size].reshape(-1, packed.width, COLUMNS)
@@ -64,7 +63,7 @@ class _Radial(Kernel):
         return packed, panels
 
     def _address(self, width: int, dtype: Any) -> int:
-        """Of the loop that makes this kernel's entries."""
+        """Return the address of the compiled loop that fills a tile with kernel values."""
         return entry_loop(step_of(width), self._manhattan, dtype == np.float32).address
 
     def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
@@ -107,8 +106,8 @@ class _Radial(Kernel):
 class RBF(_Radial):
     """κ(x, z) = exp(−gamma ‖x − z‖²) + bias.
 
-    Rows should be centred first, which does not change the kernel: the squared distance is expanded into norms and a
-    dot product, and their difference loses digits where rows are far from zero.
+    Rows should be centred first, which does not change the kernel. The squared distance is expanded into norms and a
+    dot product, and their difference loses digits if rows are far from zero.
     """
 
     name: ClassVar[str] = "rbf"
@@ -117,11 +116,11 @@ class RBF(_Radial):
 
     @property
     def scale(self) -> float:
-        """What products of two rows are multiplied by, for entries that are powers of two."""
+        """Factor of the dot products of two rows, such that kernel values are powers of two."""
         return 2.0 * self.gamma / LOG2
 
     def norms(self, X: Array) -> Array:
-        """What the rows (n, d) by themselves add to their entries, (n,)."""
+        """Return the term of each row (n, d) in its log2 kernel values, ``−scale/2 ‖x‖²``, (n,)."""
         return -0.5 * self.scale * np.einsum("ij,ij->i", X, X)
 
     def _by_loop(self, d: int) -> bool:

@@ -1,9 +1,9 @@
-"""Tiles of the RBF kernel for dense rows that are mostly zeros, such as images and one-hot features.
+"""Sparse tiles: RBF tiles for dense rows that are mostly zeros, such as images and one-hot features.
 
-Rows on the left are taken four at a time, and list the features in which any of the four is not zero; only these are
-multiplied. The others would add zeros, so entries have the bits of sums over all features in their order. The four
-rows' products with 64 columns are summed in vector registers, which takes LLVM's instructions: Numba has no way to
-keep sums there from one feature to the next.
+Rows on the left are taken four at a time, with a list of the features in which any of the four is not zero. Only these
+are multiplied. The others would add zeros, so entries have the bits of sums over all features in their order. The
+products of the four rows with 64 columns are summed in vector registers. This takes LLVM's instructions, since Numba
+cannot keep sums there from one feature to the next.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dask_odm.kernels.radial import RBF
 from dask_odm.linalg.jit import compiled, compiled_in_order, emitted
 from dask_odm.typing import Array
 
-FOUR = 4  # rows that share a list
+FOUR = 4  # rows that share a list of features
 SIDE = 64  # columns of a panel
-SAMPLE = 512  # rows that tell whether zeros are many
-NARROW = 32  # fewer features do not pay for their lists
+SAMPLE = 512  # rows that are looked at to tell whether most values are zeros
+NARROW = 32  # with fewer features than this, lists cost more than they save
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +34,13 @@ class ListedRows:
     Attributes
     ----------
     n : int
-        Rows.
+        Number of rows.
     starts : int64 ndarray of shape (⌈n / 4⌉ + 1,)
-        Where the list of every four begins, and where the last ends.
+        Start of the list of every four rows, and the end of the last.
     features : int32 ndarray
-    values : ndarray of four numbers a listed feature, flat
-        One of each row; the last row stands for rows that are not there.
+        Numbers of the listed features.
+    values : flat ndarray
+        Four numbers per listed feature, one of each row; the last row stands in for rows that are not there.
     """
 
     n: int
@@ -52,7 +53,7 @@ class ListedRows:
 
 
 class Tiles(Protocol):
-    """Makes tiles of kernel values, each from rows packed in a way of its own: a `Kernel`, or `SkippingTiles`."""
+    """A way to pack rows and compute tiles of kernel values from them: a `Kernel`, or `SkippingTiles`."""
 
     def pack_left(self, X: Array) -> Any: ...
     def pack_right(self, X: Array) -> Any: ...
@@ -61,12 +62,12 @@ class Tiles(Protocol):
 
 @dataclass(frozen=True)
 class SkippingTiles:
-    """Makes the tiles of ``kernel`` as `Kernel.tile_packed` does, from rows packed in its own ways."""
+    """Tiles of ``kernel``, as by `Kernel.tile_packed`, that are computed without the zeros of the rows on the left."""
 
     kernel: RBF
 
     def pack_left(self, X: Array) -> ListedRows:
-        """Rows ``X`` (n, d) for the left of a tile."""
+        """Pack the rows ``X`` (n, d) for the left of a tile."""
         n, d = X.shape
         fours = -(-n // FOUR)
         features = np.empty(fours * (d + 2), np.int32)
@@ -76,7 +77,7 @@ class SkippingTiles:
         return ListedRows(n, starts, features, values)
 
     def pack_right(self, X: Array) -> Packed:
-        """Rows ``X`` (n, d) for the right: panels (panels, d + 2, 64), feature by feature, padded with zeros."""
+        """Pack the rows ``X`` (n, d) for the right: panels (panels, d + 2, 64), feature by feature, zero-padded."""
         (n, d), norms = X.shape, self.kernel.norms(X)
         panels = np.zeros((-(-n // SIDE), d + 2, SIDE), X.dtype)
         for panel, start in zip(panels, range(0, n, SIDE), strict=True):
@@ -86,7 +87,7 @@ class SkippingTiles:
         return Packed(panels.reshape(-1), n, d, d + 2)
 
     def tile_packed(self, left: ListedRows, right: Packed, out: Array | None = None) -> Array:
-        """κ of packed rows, (n, m); ``out`` must be C-contiguous."""
+        """Return κ of packed rows, (n, m); ``out`` must be C-contiguous."""
         dtype = left.values.dtype
         out = np.empty((len(left), len(right)), dtype) if out is None else out
         bias = dtype.type(self.kernel.bias)
@@ -98,7 +99,10 @@ class SkippingTiles:
 
 
 def tiles_of(kernel: Kernel, rows: Array) -> Tiles:
-    """What makes tiles of ``rows`` (n, d), on either side, soonest; the rows alone decide, so that bits do."""
+    """Choose the faster way to compute tiles with ``rows`` (n, d) on either side: the kernel, or `SkippingTiles`.
+
+    The choice depends on the rows alone, and so do the bits.
+    """
     some = rows[:: max(1, len(rows) // SAMPLE)]
     mostly_zeros = 2 * np.count_nonzero(some) < some.size
     return SkippingTiles(kernel) if mostly_zeros and rows.shape[1] >= NARROW and isinstance(kernel, RBF) else kernel
@@ -106,7 +110,7 @@ def tiles_of(kernel: Kernel, rows: Array) -> Tiles:
 
 @compiled
 def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Array, values: Array) -> None:
-    """Fill in the lists of rows: of features times ``scale``, then the norm, and 1 for the other side's."""
+    """Fill in the lists of rows: features times ``scale``, then the norm, and 1 for the other side's norm."""
     (n, d), at = X.shape, 0
     for four in range(starts.size - 1):
         starts[four], r0 = at, FOUR * four
@@ -120,7 +124,7 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
             x3 = X[r3, k]
             features[at], to = k, FOUR * at
             values[to], values[to + 1], values[to + 2], values[to + 3] = x0 * scale, x1 * scale, x2 * scale, x3 * scale
-            at += (x0 != 0) | (x1 != 0) | (x2 != 0) | (x3 != 0)  # no branch: a zero's place is taken by the next
+            at += (x0 != 0) | (x1 != 0) | (x2 != 0) | (x3 != 0)  # no branch: the next feature overwrites zeros
         features[at], features[at + 1], to = d, d + 1, FOUR * at
         values[to], values[to + 1], values[to + 2], values[to + 3] = norms[r0], norms[r1], norms[r2], norms[r3]
         values[to + 4], values[to + 5], values[to + 6], values[to + 7] = 1.0, 1.0, 1.0, 1.0
@@ -130,13 +134,13 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
 
 @cache
 def skip_loop(narrow: bool) -> Callable[..., None]:
-    """The loop that makes a tile from listed rows and panels, of float32 if ``narrow``."""
+    """Return the loop that computes a tile from listed rows and panels, in float32 if ``narrow``."""
 
     @compiled_in_order
     def store(
         starts: Any, features: Any, values: Any, panels: Any, width: int, n: int, m: int, bias: Any, tile: Any
     ) -> None:
-        """``tile`` (n, m), flat; a panel is computed for all rows while it is in the second-level cache."""
+        """Fill the flat ``tile`` (n, m). A panel is used for all rows while it is in the second-level cache."""
         entries = np.zeros(FOUR * SIDE, values.dtype)
         for begin in range(0, m, SIDE):
             columns = min(SIDE, m - begin)
@@ -158,8 +162,9 @@ def skip_loop(narrow: bool) -> Callable[..., None]:
 def sum_products(
     typing: Any, features: Any, values: Any, start: Any, stop: Any, panels: Any, at: Any, entries: Any
 ) -> Any:
-    """``entries`` (4, 64) ``<- Σ_k values[k] ⊗ panel[features[k]]`` for k from ``start`` to ``stop``, the panel being
-    that at ``at``. Sums go feature by feature, one fused multiplication each.
+    """Set ``entries`` (4, 64) to ``Σ_k values[k] ⊗ panel[features[k]]`` for k from ``start`` to ``stop``.
+
+    The panel begins at ``at`` of ``panels``. Sums go feature by feature, one fused multiplication each.
     """
     from llvmlite import ir
     from numba import types
@@ -211,7 +216,7 @@ def sum_products(
 
 
 def _registers() -> tuple[int, int]:
-    """Bytes of this machine's vector registers, and how many of them four rows' sums may take each."""
+    """Return the bytes of a vector register of this machine, and how many registers each row's sums may take."""
     import llvmlite.binding as llvm
 
     return (64, 4) if llvm.get_host_cpu_features().get("avx512f") else (32, 2)

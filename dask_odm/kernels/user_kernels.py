@@ -1,6 +1,6 @@
-"""Kernels that the user supplies: precomputed values, or a function. For rows in memory only.
+"""User kernels: precomputed values, or a function; for rows in memory only.
 
-Both have the interface of any kernel. The "rows" of a precomputed kernel are row numbers, in a single column, and its
+Both have the interface of any kernel. The "rows" of a precomputed kernel are row numbers in a single column, and its
 tiles are looked up.
 """
 
@@ -16,16 +16,16 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel, Packed
 from dask_odm.typing import Array
 
-_DIAGONAL_ROWS = 64
-_SYMMETRY_ROWS = 256
-_ASYMMETRY = 1e-4
-_CHECKED_ROWS = 256
-_INDEFINITE = 1e-5  # times the largest value and the number of rows: rounding in float32 is smaller
+_DIAGONAL_ROWS = 64  # rows per call of the function for the diagonal
+_SYMMETRY_ROWS = 256  # rows of a precomputed matrix that are compared with its columns at a time
+_ASYMMETRY = 1e-4  # share of the largest value by which κ(x, z) and κ(z, x) may differ
+_CHECKED_ROWS = 256  # rows between which values of a function are checked
+_INDEFINITE = 1e-5  # share of (largest value × rows) that a negative eigenvalue may have; float32 rounding is smaller
 
 
 @dataclass(frozen=True)
 class _Given(Kernel):
-    """Base of both kernels: rows are not packed."""
+    """Base of both user kernels; rows are copied, not packed."""
 
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
         return self._copied(X, out)
@@ -95,7 +95,7 @@ class CallableKernel(_Given):
     Parameters
     ----------
     function : callable
-        Takes rows (n, d) and (m, d), returns values (n, m) of a positive semi-definite kernel.
+        Takes rows (n, d) and (m, d), and returns values (n, m) of a positive semi-definite kernel.
     """
 
     function: Callable[[Array, Array], Array] = None  # type: ignore[assignment]
@@ -113,7 +113,7 @@ class CallableKernel(_Given):
         return values
 
     def check(self, X: Any) -> None:
-        """Raise InputError unless values between some of the rows ``X`` (n, d) are those of a kernel."""
+        """Raise InputError unless values between a sample of the rows ``X`` (n, d) are symmetric and semi-definite."""
         rows = X[np.unique(np.linspace(0, len(X) - 1, min(len(X), _CHECKED_ROWS)).astype(int))]
         values = self._values(rows, rows).astype(np.float64)
         size = max(float(np.abs(values).max()), np.finfo(float).tiny)

@@ -1,6 +1,6 @@
-"""Dense systems that are positive definite but for rounding: by Cholesky, mended by a ridge where that fails.
+"""Solve dense positive definite systems by Cholesky, with a ridge added if rounding makes the factorisation fail.
 
-Large matrices are factored in place and by blocks, so that threads share the work and no bit depends on their number.
+Large matrices are factored in place, block by block. Threads share the blocks, and their number changes no bit.
 """
 
 from __future__ import annotations
@@ -18,26 +18,18 @@ from dask_odm.typing import Array
 T = TypeVar("T")
 BLOCK = 512  # rows and columns that a thread takes at a time in `factor_in_place`
 WHOLE = 1024  # rows up to which `factored` leaves a matrix to LAPACK: threads gain nothing
-# of its blocks of a larger one
+# columns and rows of a block of a larger matrix
 COLUMNS = 128
 ROWS = 256
-GROWTH = 100.0  # each ridge is so many times the one before
+GROWTH = 100.0  # each ridge is this many times the one before
 
 
 def mended(attempt: Callable[[float], T | None], first_ridge: Callable[[], float]) -> T:
-    """What ``attempt(ridge)`` returns for the first ridge that it does not return None for.
+    """Call ``attempt(ridge)`` with growing ridges, from 0 on, and return the first result that is not None.
 
-    Parameters
-    ----------
-    attempt : callable
-        Factors a matrix with ``ridge`` added to its diagonal; None where it is not positive definite.
-    first_ridge : callable
-        The ridge that follows 0, asked for where 0 is not enough.
-
-    Raises
-    ------
-    LinAlgError
-        No finite ridge is enough.
+    ``attempt`` factors a matrix with ``ridge`` added to its diagonal, and returns None if the sum is not positive
+    definite. ``first_ridge()`` gives the ridge after 0; it is called only if 0 fails. Raises LinAlgError if no finite
+    ridge is enough.
     """
     ridge = 0.0
     while True:
@@ -50,7 +42,11 @@ def mended(attempt: Callable[[float], T | None], first_ridge: Callable[[], float
 
 
 def solve_positive(A: Array, b: Array, first_ridge: float) -> Array:
-    """``A⁻¹ b`` (n,); rounding may cost ``A`` (n, n) its definiteness, which a little on the diagonal mends."""
+    """Return ``A⁻¹ b`` (n,) for a positive definite ``A`` (n, n).
+
+    If rounding has cost ``A`` its definiteness, a small ridge is added to the diagonal; ``first_ridge`` is the first
+    tried.
+    """
 
     def attempt(ridge: float) -> Array | None:
         try:
@@ -62,21 +58,22 @@ def solve_positive(A: Array, b: Array, first_ridge: float) -> Array:
 
 
 def factored(A: Array, threads: int = 1) -> bool:
-    """Overwrite the lower half of ``A`` (n, n), float32 or float64, by its Cholesky factor; whether there is one.
+    """Overwrite the lower half of ``A`` (n, n), float32 or float64, by its Cholesky factor; return whether one exists.
 
-    The upper half is left in disorder. Column by column of blocks, each the product of all before it, so that entries
-    are written once; no bit depends on the number of ``threads``.
+    The upper half is left undefined. The factor is built one column of blocks at a time, and each block is updated only
+    once, by all blocks to its left. The number of ``threads`` changes no bit.
     """
     n = len(A)
     single = A.dtype == np.float32
     potrf, trtri = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
     if n <= WHOLE:
-        # the transpose is as Fortran has it: factored where it lies
+        # the transpose is in Fortran's order, so LAPACK factors it in place
         return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
     inverse = np.empty((0, 0))
     sound = True
 
-    @np.errstate(over="ignore", invalid="ignore")  # of its thread, as for `finish`: what is not finite is not sound
+    # set per thread, here and for `finish`: a factor that is not finite is found by `sound`
+    @np.errstate(over="ignore", invalid="ignore")
     def update(start: int, k: int, end: int) -> None:
         nonlocal inverse, sound
         part = A[start : end if start == k else min(n, start + ROWS), k:end]
@@ -104,10 +101,10 @@ def factored(A: Array, threads: int = 1) -> bool:
 
 
 def factor_in_place(A: Array, threads: int = 1) -> bool:
-    """Overwrite the lower half of ``A`` (n, n), C-contiguous, by its Cholesky factor; whether it is positive definite.
+    """Overwrite the lower half of a C-contiguous ``A`` (n, n) by its Cholesky factor; return whether it is definite.
 
-    The upper half is left in disorder. By blocks, of which each is a product of one thread's: no bit depends on the
-    number of ``threads``, as it does of BLAS's own.
+    The upper half is left undefined. Each block is the product of one thread. Unlike with BLAS's own threads, their
+    number changes no bit.
     """
     n = len(A)
     with single_threaded_blas:

@@ -1,7 +1,7 @@
-"""How every hot loop is compiled: without the interpreter lock, kept on disk, free to reorder sums.
+"""Compile hot loops with Numba: without the interpreter lock, cached on disk, free to reorder sums.
 
-Numba is imported with the first call of a loop: it takes as long to load as a small fit. What a loop calls are loops
-themselves; they are made before it is compiled.
+Numba is imported when a loop is first called, since it takes as long to load as a small fit. If a loop calls other
+loops, those become Numba functions before it is compiled.
 """
 
 from __future__ import annotations
@@ -30,12 +30,7 @@ _told = False
 class Loop:
     """A function that Numba compiles when it is first called.
 
-    Parameters
-    ----------
-    function : callable
-        Whatever loops it calls it knows by its module's names.
-    options : keyword arguments
-        Of `numba.njit`.
+    It finds the loops that it calls by their names in its module. ``options`` are those of `numba.njit`.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
@@ -49,15 +44,15 @@ class Loop:
         return (self.made() if made is None else made)(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _named, (self._function.__module__, self._function.__qualname__)  # as a function travels
+        return _named, (self._function.__module__, self._function.__qualname__)  # by name, as a function pickles
 
     @property
     def is_made(self) -> bool:
-        """Whether it was called before, so that another call waits neither for Numba nor for the compiler."""
+        """Whether Numba has made it, so that another call waits neither for Numba nor for the compiler."""
         return self._made is not None
 
     def made(self) -> Any:
-        """Numba's function; the loops that it calls take their place in its module."""
+        """Return Numba's function; also replace the loops that it calls by Numba's functions in its module."""
         with _lock:
             if self._made is None:
                 import numba
@@ -70,7 +65,7 @@ class Loop:
             return self._made
 
     def _take_in_others(self) -> None:
-        """Loops that this one calls become Numba's functions in its module."""
+        """Replace the loops that this one calls by Numba's functions in its module."""
         names: dict[str, Any] = self._function.__globals__
         for name in self._function.__code__.co_names:
             if isinstance(names.get(name), Loop):
@@ -78,9 +73,10 @@ class Loop:
 
 
 def _compiled_aside(compile_for: Callable[[Any], Any], signature: Any) -> Any:
-    """Have another thread compile if this is the main one, so that Ctrl-C need not wait for LLVM.
+    """Compile in another thread if this is the main one, so that Ctrl-C need not wait for LLVM.
 
-    What it compiles is kept all the same. Within the compiler, whose lock belongs to a thread, there is no other.
+    The result is kept even after an interrupt. No other thread is used while the compiler's lock is held, since that
+    lock belongs to a thread.
     """
     from numba.core.compiler_lock import global_compiler_lock
 
@@ -94,12 +90,12 @@ def _compiled_aside(compile_for: Callable[[Any], Any], signature: Any) -> Any:
 
 
 def _named(module: str, name: str) -> Any:
-    """The loop by that name of a module, or Numba's function that took its place there."""
+    """Return the loop of this name in a module, or Numba's function that replaced it there."""
     return getattr(import_module(module), name)
 
 
 class Pointed(Loop):
-    """A loop that others call by its address: it is no part of theirs, and they need no variant for each such loop."""
+    """A loop that others call by its address, instead of having it compiled into each of them."""
 
     def __init__(self, function: Callable[..., Any], signature: str, **options: Any) -> None:
         super().__init__(function, **options)
@@ -107,7 +103,7 @@ class Pointed(Loop):
 
     @property
     def address(self) -> int:
-        """Where the machine's instructions are, as long as this lives."""
+        """Address of the machine code, valid as long as this object lives."""
         return int((self.made() if self._made is None else self._made).address)
 
     def made(self) -> Any:
@@ -122,7 +118,7 @@ class Pointed(Loop):
 
 
 class Emitted(Loop):
-    """What a loop calls and Numba cannot write by itself: a function that gives LLVM's instructions for it."""
+    """A helper of loops that Numba cannot write itself: a function that generates its LLVM instructions."""
 
     def made(self) -> Any:
         with _lock:
@@ -134,36 +130,36 @@ class Emitted(Loop):
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """A loop that is called from Python."""
+    """Make a loop that is called from Python."""
     return Loop(function, cache=True, **_FAST)
 
 
 def compiled_in_order(function: Callable[..., Any]) -> Any:
-    """A loop whose sums keep their order."""
+    """Make a loop whose sums keep their order."""
     return Loop(function, cache=True, nogil=True)
 
 
 def pointed(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """A loop of Numba's ``signature`` that others call by its `Pointed.address`."""
+    """Make a loop of Numba's ``signature`` that other loops call by its `Pointed.address`."""
     return lambda function: Pointed(function, signature, cache=True, **_FAST)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A helper of loops whose constant arguments must be known to the compiler where it is called.
+    """Make a helper of loops that is inlined, so that the compiler knows the constant arguments of each call.
 
-    Its code becomes part of the loop before that is compiled: compiled by itself and then taken in, it took twice as
+    Its code becomes part of the loop before that is compiled. Compiling it first and inlining it then took twice as
     long, for the same speed.
     """
     return Loop(function, inline="always", **_FAST)
 
 
 def emitted(function: Callable[..., Any]) -> Any:
-    """A helper of loops in LLVM's instructions, for what they can do with several numbers at once."""
+    """Make a helper of loops from LLVM instructions, for operations on several numbers at once."""
     return Emitted(function)
 
 
 def _listen_once() -> None:
-    """Say once in a process that a loop is compiled, not only loaded: in the log, and on a terminal."""
+    """Say once in a process that a loop is being compiled, not only loaded: in the log, and on a terminal."""
     from numba.core import event
 
     class Told(event.Listener):
@@ -174,7 +170,7 @@ def _listen_once() -> None:
                 _tell()
 
         def on_end(self, event: Any) -> None:
-            """Nothing."""
+            """Do nothing."""
 
     if not _listeners:
         _listeners.append(Told())
@@ -186,17 +182,17 @@ _listeners: list[Any] = []
 
 def _tell() -> None:
     logger.info(COMPILING)
-    # no event: listeners belong to the thread of a fit, and any thread may be the first to call a loop
+    # not by an event: listeners belong to the thread of a fit, and any thread may be the first to call a loop
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{COMPILING} …\n")
         sys.stderr.flush()
 
 
 def frozen(array: Array) -> Array:
-    """A read-only view, or the array if it is so already.
+    """Return a read-only view of ``array``, or the array itself if it is read-only already.
 
-    A loop is compiled once more, for seconds, for rows that may not be written, as memory maps and what came from
-    another process are. Where its rows are always frozen it is compiled once.
+    Numba compiles a loop once more, for seconds, for read-only rows, such as memory maps and arrays from another
+    process. A loop whose rows are always frozen is compiled once.
     """
     if not array.flags.writeable:
         return array

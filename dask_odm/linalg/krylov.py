@@ -1,8 +1,8 @@
-"""For solvers that have products with a positive definite matrix alone: conjugate gradients, the largest eigenvalue.
+"""Conjugate gradients and the largest eigenvalue, for solvers that only have products with a positive definite matrix.
 
-Sources: Nocedal and Wright, *Numerical Optimization*, algorithm 5.3, preconditioned; inexact Newton steps ask for a
-residual that is a fixed share of the first one (forcing, section 7.1). Golub and Van Loan, *Matrix Computations*,
-section 10.1: Lanczos's method.
+Sources: Nocedal and Wright, *Numerical Optimization*, algorithm 5.3 (preconditioned) and section 7.1 (forcing: inexact
+Newton steps ask for a residual that is a fixed share of the first one); Golub and Van Loan, *Matrix Computations*,
+section 10.1 (Lanczos's method).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-INVARIANT = 1e-12  # of an image: what is left of it where it is within the directions so far
+INVARIANT = 1e-12  # share of an image's norm outside the directions so far, below which these are complete
 
 
 def conjugate_gradients(
@@ -27,30 +27,25 @@ def conjugate_gradients(
     gain: float | None = None,
     on_step: Callable[[float], object] = lambda length: None,
 ) -> tuple[Array, int]:
-    """Solve ``A x = b`` from zero, until one of the rules says that it is enough.
+    """Solve ``A x = b`` (n,) from zero until one of the stopping rules holds; return x and the number of products.
 
     Parameters
     ----------
     apply : callable
-        ``A p`` of a direction p (n,).
+        Returns ``A p`` for a direction p (n,).
     b : ndarray of shape (n,)
     precondition : callable
-        An approximation of ``A⁻¹ r``, as a positive definite matrix.
+        Returns an approximation of ``A⁻¹ r``; it must act as a positive definite matrix.
     most : int
-        The most products.
+        Stop after this many products.
     forcing : float
-        Stop where ``rᵀM⁻¹r`` of the residual r is at most this share of its first value.
+        Stop when ``rᵀM⁻¹r`` of the residual r is at most this share of its first value.
     least : float, optional
-        Stop where ``rᵀr`` is at most that.
+        Stop when ``rᵀr`` is at most this.
     gain : float, optional
         Stop after a step that lowers ``½ xᵀAx − bᵀx`` by at most this share of the best step.
     on_step : callable
-        Told of the length of every step along the direction that was applied last.
-
-    Returns
-    -------
-    x : ndarray of shape (n,)
-    products : int
+        Called with the length of every step along the direction that was applied last.
     """
     x = np.zeros_like(b)
     r = b.copy()
@@ -78,18 +73,10 @@ def conjugate_gradients(
 
 
 def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: int) -> float:
-    """The largest eigenvalue of a positive semidefinite matrix, or somewhat less, by Lanczos's method.
+    """Return the largest eigenvalue of a positive semidefinite matrix, or slightly less, by Lanczos's method.
 
-    Directions are made orthogonal to all before them, twice: they are few.
-
-    Parameters
-    ----------
-    apply : callable
-        ``A v`` of a unit vector v (n,).
-    start : ndarray of shape (n,)
-        Not zero.
-    products : int
-        At most so many.
+    ``apply`` returns ``A v`` of a unit vector v (n,); ``start`` (n,) is not zero; at most ``products`` products are
+    taken. Each direction is made orthogonal to all before it, twice, which is cheap because they are few.
     """
     basis = np.empty((0, len(start)))
     images = np.empty((0, len(start)))

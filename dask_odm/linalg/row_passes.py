@@ -1,8 +1,8 @@
-"""Passes: the one way to sum over all rows, whoever has them and whatever is summed.
+"""Passes: the one way to sum over all rows, wherever they are and whatever is summed.
 
-A *query* is what is asked of rows at one point; its methods take blocks of rows and return their sum. `Passes` hands
-the blocks to it, group by group, and adds up the answers in the order of the rows, so that no bit depends on who added
-what where. `ThreadPasses` has rows in memory; `dask_odm.engine.passes.StorePasses` the chunks of a store.
+A *query* is a question about rows at one point. Its methods take blocks of rows and return their sum. `Passes` hands
+it the blocks, group by group, and adds the answers in the order of the rows. So no bit depends on which thread or
+worker added what. `ThreadPasses` has rows in memory; `dask_odm.engine.passes.StorePasses` has the chunks of a store.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ PASS = "pass"  # the phase that a pass over the rows reports
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some rows.
+    """A block of rows.
 
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (n, d), or Rows
-        As the query takes them.
+        In the form that the query takes.
     y : ndarray of shape (n,)
-        Targets: label codes of two classes, or whatever the loss is a function of.
-    weight : ndarray of shape (n,), or empty: all 1
+        Targets: codes of two classes, or whatever else the loss depends on.
+    weight : ndarray of shape (n,), or empty
+        Empty means that all weights are 1.
     first : int
-        The first one's number.
+        Number of the first row.
     values : ndarray of shape (n, r), optional
-        The rows' kernel values at landmarks, where these are kept.
+        The rows' kernel values at landmarks, if these are kept.
     """
 
     X: Any
@@ -48,13 +49,13 @@ class RowBlock:
 
 
 def rows_of(block: RowBlock) -> int:
-    """How many rows a block has."""
+    """Return the number of rows of a block."""
     return len(block.y)
 
 
 @dataclass(frozen=True)
 class PassBytes:
-    """What one task of a pass holds at its peak, besides the rows of a block.
+    """Bytes that one task of a pass holds at its peak, besides the rows of a block.
 
     Parameters
     ----------
@@ -76,17 +77,17 @@ class Passes(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         ...
 
     @property
     def groups(self) -> int:
-        """Groups of rows, whose sums are added up in order; the same for every pass over the same rows."""
+        """Number of groups of rows, the same for every pass over these rows. Their sums are added in order."""
         ...
 
     @property
     def streamed(self) -> bool:
-        """Whether a block is gone after it was summed: what a query needs of its rows later it has to take along."""
+        """Whether a block is gone after it was summed, so that a query must copy what it needs of its rows later."""
         ...
 
     def run(
@@ -97,25 +98,25 @@ class Passes(Protocol):
         of_groups: Sequence[Any] = (),
         nbytes: int = 0,
     ) -> Any:
-        """What ``method(query, blocks, *arguments)`` sums over all rows.
+        """Return the sum of ``method(query, blocks, *arguments)`` over all rows.
 
         Parameters
         ----------
         query : object
-            Sent to whoever has the rows. If it has an attribute ``piece_rows`` (int), it must sum a block run by run,
-            so many rows each from the first on, and may be given these runs as blocks.
+            Sent to the threads or workers that have the rows. If it has an attribute ``piece_rows`` (int), it must sum
+            a block in runs of that many rows from the first on, and may be given these runs as blocks.
         method : callable
-            Of the query's class; takes an iterable of `RowBlock` and returns what can be added.
+            A method of the query's class. It takes an iterable of `RowBlock` and returns a sum, which supports ``+``.
         of_groups : sequence
-            One more argument for every group, if there is one.
+            One more argument for each group; empty for none.
         nbytes : int
-            Bytes of the answer, where they are many.
+            Bytes of the answer, if it is large.
         """
         ...
 
 
 def rows_between(X: Any, start: int, stop: int) -> Any:
-    """Rows ``start:stop`` of an array or CSR array, which share the memory of all."""
+    """Return rows ``start:stop`` of an array or CSR array, sharing its memory."""
     if not issparse(X):
         return X[start:stop]
     bounds = X.indptr[start : stop + 1]
@@ -124,14 +125,7 @@ def rows_between(X: Any, start: int, stop: int) -> Any:
 
 
 class ThreadPasses:
-    """Passes over rows in memory, dense or CSR, by threads of this process.
-
-    Parameters
-    ----------
-    groups : sequence of sequences of RowBlock
-    threads : int
-        No bit depends on it.
-    """
+    """Passes over rows in memory, dense or CSR, by threads of this process; their number changes no bit."""
 
     streamed = False
 
@@ -143,7 +137,7 @@ class ThreadPasses:
 
     @classmethod
     def cut(cls, X: Any, y: Array, weight: Array, step: int, most: int, threads: int = 1) -> ThreadPasses:
-        """Blocks of ``step`` rows of ``X``, in up to ``most`` groups of about as many blocks."""
+        """Cut ``X`` into blocks of ``step`` rows, and these into up to ``most`` groups of about as many blocks each."""
         starts = range(0, X.shape[0], step)
         blocks = [RowBlock(rows_between(X, i, i + step), y[i : i + step], weight[i : i + step], i) for i in starts]
         count = min(len(blocks), most)

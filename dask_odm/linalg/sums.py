@@ -1,4 +1,4 @@
-"""Sums in a fixed tree: the bits do not depend on how the parts are distributed to threads, tasks or workers."""
+"""Sums in a fixed tree, whose bits do not depend on which thread, task or worker computes which part."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def tree_sum(parts: Iterable[Any]) -> Any:
-    """The sum of ``parts``, a power of two in number, pair by pair; of a generator only a few are held at a time.
+    """Add ``parts``, a power of two in number, pair by pair. Of a generator, only a few parts are held at a time.
 
-    If aligned runs of parts, each a power of two long, are summed first, a `tree_sum` of these sums has the same bits.
+    Aligned runs of parts, each a power of two long, may be summed first: a `tree_sum` of their sums has the same bits.
     """
     held: list[tuple[int, Any]] = []  # sums of 2**level parts, the level falling
     for part in parts:

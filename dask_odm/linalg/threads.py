@@ -1,4 +1,4 @@
-"""Threads of this package and of BLAS; work is split so that no bit of a result depends on their number."""
+"""Threads of this package and of BLAS. Work is split so that no bit of a result depends on their number."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 from dask_odm.events import Meter
 
 T = TypeVar("T")
-MOST_THREADS = 64
+MOST_THREADS = 64  # threads of the pool of this process
 
 
 class _SingleThreadedBlas:
-    """Limits BLAS to one thread while any ``with`` block is open; the limit is per process, so open blocks are counted.
+    """Context manager that limits BLAS to one thread while any ``with`` block is open.
 
-    The threads of this package split the work themselves, so that no bit depends on their number.
+    The limit is per process, so open blocks are counted. This package splits work over its own threads instead, so that
+    no bit depends on their number.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._libraries: Any = None  # found once: NumPy's and SciPy's are loaded, and looking takes milliseconds
+        self._libraries: Any = None  # NumPy's and SciPy's, looked for once, since looking takes milliseconds
         self._limits: Any = None
 
     def __enter__(self) -> None:
@@ -49,7 +50,7 @@ class _SingleThreadedBlas:
 
 
 def _blas_libraries() -> ThreadpoolController:
-    import scipy.linalg  # noqa: F401  (brings its own; here, since who only reads stores does without)
+    import scipy.linalg  # noqa: F401  (loads SciPy's BLAS; imported here, since reading a store does not need it)
 
     return ThreadpoolController().select(user_api="blas")
 
@@ -67,7 +68,7 @@ single_threaded_blas = _SingleThreadedBlas()
 # Threads wait here for work, since starting them anew takes as long as a pass over a few thousand rows.
 _pools: list[ThreadPoolExecutor] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads of its parent's
+    os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
 
 
 def _pool() -> ThreadPoolExecutor:
@@ -77,13 +78,13 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Stopped(BaseException):
-    """Raised in a thread that works for another one, when that one was interrupted."""
+    """Raised in a helper thread when the thread that it works for was interrupted."""
 
 
 class _Team:
-    """Threads that work for one caller, who can interrupt them as Ctrl-C interrupts itself: between two bytecodes.
+    """Threads that work for one caller. The caller can interrupt them between two bytecodes, as Ctrl-C interrupts it.
 
-    An item may be a gigabyte of rows, so it is not enough to look for the interrupt between two items.
+    Checking for an interrupt between two items is not enough, since an item may be a gigabyte of rows.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class _Team:
         self._stopped = False
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return ``function(*arguments)``, and let `stop` end it meanwhile."""
+        """Return ``function(*arguments)``; `stop` can end it."""
         thread = threading.get_ident()
         with self._lock:
             if self._stopped:
@@ -101,11 +102,11 @@ class _Team:
         try:
             return function(*arguments)
         finally:
-            with self._lock:  # whoever was told to stop is so within this block at the latest, and never after it
+            with self._lock:  # a thread that was told to stop is interrupted within this block at the latest
                 self._inside.discard(thread)
 
     def stop(self) -> None:
-        """Interrupt the threads that are at work. A compiled loop ends first."""
+        """Interrupt the threads that are at work. A thread in a compiled loop stops when the loop ends."""
         with self._lock:
             self._stopped = True
             for thread in self._inside:
@@ -114,7 +115,7 @@ class _Team:
 
 @contextmanager
 def _team() -> Iterator[_Team]:
-    """Yield a team, and stop it if the caller is interrupted; after an error its threads end their items."""
+    """Yield a team, and stop it if the caller is interrupted. After an error, its threads finish their items."""
     team = _Team()
     try:
         yield team
@@ -126,9 +127,9 @@ def _team() -> Iterator[_Team]:
 
 
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
-    """``[function(item) for item in items]`` on up to ``threads`` threads, including the caller's; results in order.
+    """Return ``[function(item) for item in items]``, computed on up to ``threads`` threads, including the caller's.
 
-    Of a ``phase`` with a name it is reported how many items are done.
+    If ``phase`` is given, the number of items done is reported under that name.
     """
     work: Sequence[Any] = list(items)
     if phase is not None:
@@ -143,14 +144,14 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
     if threads <= 1 or len(work) <= 1:
         return [function(item) for item in work]
     results: list[Any] = [None] * len(work)
-    numbers = iter(range(len(work)))  # which item is next, shared by all
+    numbers = iter(range(len(work)))  # number of the next item, shared by all threads
 
     def take() -> None:
         try:
             for i in numbers:
                 results[i] = function(work[i])
         except BaseException:
-            for _ in numbers:  # let the others end
+            for _ in numbers:  # use up the items, so that the other threads end
                 pass
             raise
 
@@ -169,13 +170,13 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
         team.stop()
         raise
     finally:
-        if helpers:  # after an error or an interrupt: nobody may be at work on what the caller gives up
+        if helpers:  # after an error or interrupt: no thread may still use arrays that the caller gives up
             wait(_begun(helpers))
     return results
 
 
 def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> Iterator[T]:
-    """As `run_threads`, as an iterator: at most ``threads`` results wait to be taken."""
+    """Yield the results of `run_threads` in order, with at most ``threads`` of them computed ahead."""
     if threads <= 1:
         yield from map(function, items)
         return
@@ -193,10 +194,13 @@ def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: 
 
 
 def _begun(futures: Iterable[Future[T]]) -> list[Future[T]]:
-    """Cancel those that have not begun: they are not waited for. Within a task of the same pool they might never."""
+    """Cancel futures that have not begun, and return the others.
+
+    A task of the same pool must not wait for one that has not begun, since it might never begin.
+    """
     return [future for future in futures if not future.cancel()]
 
 
 def _taken(function: Callable[[Any], T], item: Any, future: Future[T]) -> T:
-    """The result; computed in this thread if no other has begun with it, since none might ever."""
+    """Return the result of a future, computed in this thread if no other has begun it, since none might ever."""
     return function(item) if future.cancel() else future.result()

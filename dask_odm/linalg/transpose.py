@@ -1,5 +1,6 @@
-"""Rows turned into columns, eight by eight within the processor's registers: number by number it takes four times as
-long, as long as all else that is done with them in a pass over a store.
+"""Transpose rows into columns, in tiles of eight by eight within vector registers.
+
+Transposing number by number takes four times as long: as much as all else in a pass over a store.
 """
 
 from __future__ import annotations
@@ -9,23 +10,16 @@ from typing import Any
 from dask_odm.linalg.jit import compiled, emitted
 from dask_odm.typing import Array
 
-SIDE = 8  # of the tiles: a power of two
-AHEAD = 128  # rows that memory is asked for before their turn: the processor does not see by itself what comes next
+SIDE = 8  # rows and columns of a tile, a power of two
+AHEAD = 128  # rows that are prefetched ahead, since the processor does not foresee this order by itself
 
 
 @compiled
 def turn_rows(X: Array, rows: Array, start: int, n: int, origin: Array, out: Array) -> None:
-    """``X − origin`` of some rows as the first ``n`` columns of ``out``.
+    """Write ``X − origin`` of ``n`` rows into the first ``n`` columns of ``out``.
 
-    Parameters
-    ----------
-    X : C-contiguous ndarray of shape (m, d)
-    rows : int64 ndarray, or empty: all
-        Numbers of rows, of which those from ``start`` on are meant.
-    start, n : int
-    origin : ndarray of shape (d,)
-    out : C-contiguous ndarray of shape (d or more, n or more)
-        All three of one type.
+    The rows are ``rows[start:start + n]`` (int64) of ``X`` (m, d), or ``start`` to ``start + n`` if ``rows`` is empty.
+    ``X``, ``origin`` (d,) and ``out`` (at least d, at least n) are C-contiguous and of one type.
     """
     d = origin.size
     if n < SIDE or d < SIDE:
@@ -35,7 +29,7 @@ def turn_rows(X: Array, rows: Array, start: int, n: int, origin: Array, out: Arr
                 out[j, i] = X[r, j] - origin[j]
         return
     for i in range(0, n, SIDE):
-        first = min(i, n - SIDE)  # the last tiles overlap others, with the same numbers
+        first = min(i, n - SIDE)  # the last tiles overlap others, and write the same numbers
         eight = _eight_from(rows, start + first)
         for j in range(0, d, SIDE):
             turn_tile(X, eight, min(j, d - SIDE), origin, out, first)
@@ -52,7 +46,7 @@ def _eight_from(rows: Array, at: int) -> tuple[int, ...]:
 
 @emitted
 def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any, at: Any) -> Any:
-    """``out[column + j, at + i] = X[rows[i], column + j] − origin[column + j]`` for i and j below `SIDE`."""
+    """Set ``out[column + j, at + i] = X[rows[i], column + j] − origin[column + j]`` for i and j below `SIDE`."""
     from llvmlite import ir
     from numba import types
     from numba.core import cgutils
@@ -83,7 +77,7 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
 
 
 def _fetch(builder: Any, pointer: Any) -> None:
-    """Ask memory for what will be read soon; an address behind the last row does no harm."""
+    """Prefetch an address. One behind the last row does no harm."""
     from llvmlite import ir
 
     byte = ir.IntType(8).as_pointer()
@@ -94,7 +88,7 @@ def _fetch(builder: Any, pointer: Any) -> None:
 
 
 def _turned(builder: Any, tile: list[Any]) -> list[Any]:
-    """Columns of a square tile of vectors, by interleaving those that are half a tile apart again and again."""
+    """Transpose a square tile of vectors, by repeatedly interleaving those that are half a tile apart."""
     from llvmlite import ir
 
     n = len(tile)

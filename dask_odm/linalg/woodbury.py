@@ -1,6 +1,6 @@
-"""The preconditioner of Newton's systems over rows, of landmarks: ``(L_S L_Sᵀ + D_S)⁻¹`` by Woodbury.
+"""The Nyström preconditioner of Newton's systems over rows: ``(L_S L_Sᵀ + D_S)⁻¹`` by the Woodbury identity.
 
-``L Lᵀ ≈ K`` comes from r landmark rows (Nyström), S are the active rows and D = ρ by side.
+``L Lᵀ ≈ K`` comes from r landmark rows, S are the active rows, and D has ρ by side on its diagonal.
 """
 
 from __future__ import annotations
@@ -15,21 +15,15 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-FEATURE_ROWS = 1024  # whose features are computed or summed at a time
-GROUPS = 8  # of rows, whose sums are added in order
+FEATURE_ROWS = 1024  # rows whose features are computed or summed at a time
+GROUPS = 8  # groups of rows, whose sums are added in order
 
 
 class Woodbury:
-    """``(I + √c L Lᵀ √c)⁻¹`` on any active rows, exact in float64 for the float32 features L that it is made of.
+    """The operator ``(I + √c L Lᵀ √c)⁻¹`` on any active rows, for float32 features L (n, r) with ``L Lᵀ ≈ K``.
 
-    At a stiffness c of 10⁷ digits cancel that float32 does not have. The inner matrix ``I + Lᵀ diag(c) L`` follows c by
-    the rows whose c changed.
-
-    Parameters
-    ----------
-    features : float32 ndarray of shape (n, r)
-        L, with ``L Lᵀ ≈ K``.
-    threads : int
+    It computes in float64: for a stiffness c of 10⁷, more digits cancel than float32 has. When c changes, the inner
+    matrix ``I + Lᵀ diag(c) L`` is updated by the rows whose c changed.
     """
 
     def __init__(self, features: Array, threads: int) -> None:
@@ -39,12 +33,12 @@ class Woodbury:
         self.inner, self.stiffness = np.eye(r), np.zeros(n)
 
     def go_on(self, inner: Array, stiffness: Array) -> None:
-        """Take up the state of another one: ``inner`` (r, r), ``stiffness`` (n,)."""
+        """Take over the state of another operator: ``inner`` (r, r) and ``stiffness`` (n,)."""
         self.inner = inner
         self.stiffness = stiffness
 
     def follow(self, stiffness: Array) -> None:
-        """Make ``stiffness`` (n,) the c of the inner matrix."""
+        """Update the inner matrix to the c of ``stiffness`` (n,)."""
         change = stiffness - self.stiffness
         moved = np.flatnonzero(change)
         if 2 * len(moved) > np.count_nonzero(stiffness):
@@ -63,7 +57,7 @@ class Woodbury:
         self.stiffness = stiffness
 
     def on(self, face: Array) -> Callable[[Array], Array]:
-        """The preconditioner as a function of residuals on the rows ``face``."""
+        """Return the preconditioner on the active rows ``face`` as a function of residuals there."""
         factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[face])
         spans = [slice(len(face) * g // GROUPS, len(face) * (g + 1) // GROUPS) for g in range(GROUPS)]
 
@@ -84,7 +78,7 @@ class Woodbury:
 
 @compiled
 def gather_features(features: Array, index: Array, v: Array, out: Array) -> None:
-    """``out += features[index].T @ v`` in float64."""
+    """Compute ``out += features[index].T @ v`` in float64."""
     for i in range(index.size):
         row = features[index[i]]
         x = v[i]
@@ -94,7 +88,7 @@ def gather_features(features: Array, index: Array, v: Array, out: Array) -> None
 
 @compiled
 def spread_features(features: Array, index: Array, c: Array, out: Array) -> None:
-    """``out <- features[index] @ c`` in float64."""
+    """Compute ``out <- features[index] @ c`` in float64."""
     for i in range(index.size):
         row = features[index[i]]
         total = 0.0
@@ -104,7 +98,7 @@ def spread_features(features: Array, index: Array, c: Array, out: Array) -> None
 
 
 def nystrom_features(landmarks: Landmarks, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
-    """L of all n rows, float32 (n, r), with ``L Lᵀ`` the Nyström approximation of the Gram matrix."""
+    """Return L of all n rows, float32 (n, r), with ``L Lᵀ`` the Nyström approximation of the Gram matrix."""
     whitening = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).T
     right = landmarks.kernel.pack_right(landmarks.rows.astype(np.float32))
     whitening = whitening.astype(np.float32)

@@ -1,4 +1,4 @@
-"""The kernel model: coefficients of support rows, which may stay on disk, for every output."""
+"""The kernel model: coefficients for every output, and support rows, which may stay on disk."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dask_odm.models.base import require_finite_parts
 from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array
 
-TILE_ROWS = 1024
-SLAB_TILES = 16  # tiles of rows whose scores of all machines are held at a time, where classes make pairs
-SUPPORT_BYTES = 16 << 20  # of support rows that are scaled and packed at a time
-SUPPORT_ROWS = 4096  # and the most of them
-PAIR_SUPPORT = 256  # support rows of a tile where classes make pairs: mostly of one class, which few machines know
+TILE_ROWS = 1024  # rows to predict that a thread takes at a time
+SLAB_TILES = 16  # tiles of rows whose scores of all machines are held at a time, one against one
+SUPPORT_BYTES = 16 << 20  # bytes of support rows that are scaled and packed at a time
+SUPPORT_ROWS = 4096  # the most support rows that are scaled and packed at a time
+PAIR_SUPPORT = 256  # support rows of a tile, one against one: mostly of one class, which few machines know
 
 
 @dataclass(frozen=True, eq=False)
 class _SupportTile:
-    """Some support rows, packed for the right, and their coefficients for the machines that have any."""
+    """Some support rows, packed for the right, with their coefficients for the machines that use any of them."""
 
     packed: Any
     machines: Array | slice
@@ -37,7 +37,10 @@ class _SupportTile:
 
     @classmethod
     def of(cls, packed: Any, coefficients: Array, dtype: np.dtype[Any]) -> _SupportTile:
-        """Of coefficients of all machines: of pairs of classes, few have one in a class."""
+        """Keep only the machines with a nonzero coefficient (machines, rows), unless most have one.
+
+        One against one, few machines know the class of a tile's rows.
+        """
         used = np.flatnonzero(coefficients.any(axis=1))
         if 2 * len(used) > len(coefficients):
             return cls(packed, slice(None), coefficients.astype(dtype))
@@ -46,7 +49,7 @@ class _SupportTile:
 
 @dataclass(frozen=True, eq=False)
 class KernelModel:
-    """``f(x) = Σ_i coefficients_i κ(x_i, x) + intercept`` on raw rows; a `dask_odm.models.base.Model`.
+    """The model ``f(x) = Σ_i coefficients_i κ(x_i, x) + intercept`` on raw rows; a `dask_odm.models.base.Model`.
 
     Attributes
     ----------
@@ -55,15 +58,15 @@ class KernelModel:
     scaling : Scaling
         From raw rows to those that the kernel sees.
     support : rows of shape (n_support, d)
-        Raw, in memory (dense or sparse) or read from a file where they are sliced.
+        Raw rows, in memory (dense or sparse) or read from a file when they are sliced.
     coefficients : float64 ndarray of shape (machines, n_support)
     intercept : float64 ndarray of shape (machines,)
     pairs : int
-        Classes whose pairs the machines tell apart: an output is the score of a class, see `dask_odm.models.pairs`. 0:
-        an output is a machine's.
+        Number of classes if the machines are one against one; an output is then the score of a class, see
+        `dask_odm.models.pairs`. With 0, an output is the score of a machine.
     double_precision : bool
-        Compute kernel values and their sums in float64 whatever the rows' type: large coefficients of both signs make
-        too much of the rounding of float32.
+        Compute kernel values and their sums in float64 for rows of any dtype. Large coefficients of both signs would
+        magnify the rounding of float32 too much.
     """
 
     kernel: Kernel
@@ -89,29 +92,31 @@ class KernelModel:
         return n * (d * self.support.dtype.itemsize + 8 * len(self.coefficients))
 
     def values(self, X: Any, threads: int = 1) -> Array:
-        """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype.
+        """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype.
 
-        They are computed in the wider of the rows' dtype and the support's, or in float64. Sparse rows are made dense
-        a block at a time. Threads change no bit; rows beside others may have other last digits, where BLAS multiplies.
+        They are computed in the wider of the rows' dtype and the support's, or in float64. Sparse rows are made dense a
+        block at a time. The number of threads changes no bit. The last digits of a row may depend on the rows beside it
+        if BLAS multiplies.
         """
         if not self.pairs:
             return self.machine_scores(X, threads).T.astype(X.dtype)
         out = np.empty((X.shape[0], self.pairs), X.dtype)
-        step = SLAB_TILES * TILE_ROWS  # machines may be many more than classes
+        step = SLAB_TILES * TILE_ROWS  # slab by slab, since machines may be many more than classes
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
             out[rows] = class_scores(self.machine_scores(X[rows], threads), self.pairs).T
         return out
 
     def are_finite(self, X: Any) -> bool:
-        """Whether the scores of raw rows are finite.
+        """Return whether the scores of raw rows are finite.
 
-        It takes the loop that a fit used for tiles: the one of `values` would be compiled for this, in a first fit.
+        It uses the compiled loop that a fit used for tiles. For the loop of `values`, a first fit would wait for the
+        compiler.
         """
         return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
-        """Scores of the machines for raw rows ``X`` (n, d), float64 (machines, n), before they are those of classes."""
+        """Return the scores of all machines for raw rows ``X`` (n, d), float64 (machines, n)."""
         n = X.shape[0]
         dtype = np.result_type(X.dtype, self.support.dtype)
         values = np.empty((len(self.coefficients), n))
@@ -131,12 +136,12 @@ class KernelModel:
         return values
 
     def _widened(self, rows: Array) -> Array:
-        """Scaled rows in the dtype of kernel values: training scaled them in their own."""
+        """Cast scaled rows to the dtype of kernel values, after they were scaled in their own dtype as in training."""
         return rows.astype(np.float64, copy=False) if self.double_precision else rows
 
     def _scaled(self, X: Any, dtype: np.dtype[Any]) -> Callable[[slice], Array]:
-        """A function that gives some of the raw rows ``X``, scaled and dense."""
-        if not issparse(X) and X.size <= FEW:  # all at once: threads would wait for each other in NumPy
+        """Return a function that gives some of the raw rows ``X``, scaled and dense."""
+        if not issparse(X) and X.size <= FEW:  # scale all at once: threads would wait for each other in NumPy
             whole = self.scaling(X.astype(dtype, copy=False))
             return lambda rows: whole[rows]
 
@@ -152,12 +157,12 @@ class KernelModel:
             self.kernel.forward(left, some.packed, some.coefficients[0], values[0])
             return
         tile = tiles.tile_packed(left, some.packed)
-        if by_tiles and not np.isfinite(tile).all():  # nothing times an infinite value is no number either
+        if by_tiles and not np.isfinite(tile).all():  # a zero coefficient times infinity is NaN too
             values[:] = np.nan
         values[some.machines] += some.coefficients @ tile.T
 
     def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[_SupportTile]]]:
-        """Support rows tile by tile, a bounded number at a time, with what makes tiles of them."""
+        """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
         n, d = self.support.shape
         most = max(1, min(SUPPORT_ROWS, SUPPORT_BYTES // (d * dtype.itemsize)))
         step = min(PAIR_SUPPORT, most) if self.pairs else most
@@ -184,12 +189,12 @@ class KernelModel:
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
-        """The model of `arrays` and `description`; ValueError where they do not fit each other."""
+        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
         support = arrays["support_vectors"]
         coefficients = arrays["coefficients"]
         intercept = arrays["intercept"]
         held = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
-        require_finite_parts(held)  # support that is left on disk shows in the values, which are looked at
+        require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
         KERNEL(description.get("kernel"), "its kernel")
         scaling = Scaling(arrays["shift"], arrays["factor"])
         d = len(scaling.shift)

@@ -1,4 +1,4 @@
-"""The linear model: weights of raw features and an intercept, for every output."""
+"""The linear model: weights of raw features and an intercept for every output."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dask_odm.models.base import require_finite_parts
 from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array
 
-SLAB_ROWS = 16384  # whose scores of all machines are held at a time, where classes make pairs
+SLAB_ROWS = 16384  # rows whose scores of all machines are held at a time, one against one
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """``f(x) = weights x + intercept`` on raw rows; a `dask_odm.models.base.Model`.
+    """The model ``f(x) = weights x + intercept`` on raw rows; a `dask_odm.models.base.Model`.
 
     Attributes
     ----------
     weights : float64 ndarray of shape (machines, d)
     intercept : float64 ndarray of shape (machines,)
     pairs : int
-        Classes whose pairs the machines tell apart: an output is the score of a class, see `dask_odm.models.pairs`. 0:
-        an output is a machine's.
+        Number of classes if the machines are one against one; an output is then the score of a class, see
+        `dask_odm.models.pairs`. With 0, an output is the score of a machine.
     """
 
     weights: Array
@@ -45,8 +45,8 @@ class LinearModel:
         return int(self.weights.nbytes + self.intercept.nbytes)
 
     def values(self, X: Any, threads: int = 1) -> Array:
-        """Values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
-        if len(self.weights) == 1:  # a product with a vector, which BLAS and SciPy do faster than with a narrow matrix
+        """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
+        if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix
             return np.asarray(X @ self.weights[0] + self.intercept[0]).astype(X.dtype)[:, None]
         if self.pairs:
             slabs = (X[start : start + SLAB_ROWS] for start in range(0, max(1, X.shape[0]), SLAB_ROWS))
@@ -65,7 +65,7 @@ class LinearModel:
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
-        """The model of `arrays`; ValueError where they do not fit each other."""
+        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
         weights = arrays["weights"]
         intercept = arrays["intercept"]
         if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):

@@ -1,13 +1,13 @@
-"""From decision values to probabilities: log-odds that rise, piecewise linear, through zero at zero.
+"""Turn decision values into probabilities by log-odds that are piecewise linear, rising, and zero at zero.
 
-Platt's sigmoid (*Probabilistic outputs for support vector machines*, 1999) is linear log-odds ``A f + B``; a ``B``
-other than 0 lets the more probable class be another than the one on whose side of zero a row lies. Here the line passes
-through zero, and bends there and at quantiles of either side's decision values instead, with slopes that stay
-positive: more probable means further on, and above one half means predicted. The slopes minimise the cross-entropy of
-Platt's smoothed targets, by Newton's method within bounds, as Lin, Lin and Weng (*A note on Platt's probabilistic
-outputs*, 2007) do for his two numbers.
+Platt's sigmoid (*Probabilistic outputs for support vector machines*, 1999) has linear log-odds ``A f + B``. If ``B`` is
+not 0, the more probable class may differ from the predicted one, which is the side of zero that a row is on. Here the
+line passes through zero. It bends there and at quantiles of the decision values on either side, with positive slopes.
+So a larger decision value means more probable, and above one half means predicted. The slopes minimise the
+cross-entropy of Platt's smoothed targets by Newton's method within bounds, as Lin, Lin and Weng (*A note on Platt's
+probabilistic outputs*, 2007) do for his two numbers.
 
-A link is an array (2, p) of points: decision values that ascend, and the log-odds there. Beyond its ends the first and
+A link is an array (2, p) of points: ascending decision values, and the log-odds there. Beyond its ends the first and
 the last line go on.
 """
 
@@ -17,27 +17,28 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-PIECES = 4  # lines on either side of zero, at most
-ROWS_PER_PIECE = 100
-MOST_ROWS = 1 << 18  # that a link is fitted to, taken evenly
-LEAST_SLOPE = 1e-2  # of log-odds, where decision values have a mean square of 1
-LEAST_LENGTH = 1e-6  # of a line
-STEPS = 100
-ENOUGH = 1e-10  # the largest gradient that is left
-DECREASE = 1e-4  # share of what the gradient promises that a step must gain
+PIECES = 4  # the most lines on either side of zero
+ROWS_PER_PIECE = 100  # the least weight of rows per line
+MOST_ROWS = 1 << 18  # the most rows that a link is fitted to, taken at even distances
+LEAST_SLOPE = 1e-2  # the least slope of log-odds, for decision values of mean square 1
+LEAST_LENGTH = 1e-6  # the least length of a line, in the same unit
+STEPS = 100  # the most Newton steps
+ENOUGH = 1e-10  # stop once all free entries of the gradient are smaller
+DECREASE = 1e-4  # Armijo's constant: share of the gradient's prediction that a step must gain
 ABOVE_HALF = float(np.nextafter(0.5, 1.0))
 
 
 def fit_link(scores: Array, positive: Array, weight: Array) -> Array:
-    """The link (2, p) that suits decision values (n,) which rows of the ``positive`` class (n,), bool, had.
+    """Fit a link (2, p) to decision values of rows whose class is known.
 
     Parameters
     ----------
     scores : ndarray of shape (n,)
-        Of rows that the model did not learn from, or by leave-one-out.
+        Decision values of rows that the model did not learn from, or by leave-one-out.
     positive : bool ndarray of shape (n,)
+        Whether each row is of the positive class.
     weight : ndarray of shape (n,)
-        Positive; weight 2 equals a repeated row. Those of a mean below 1 are taken as shares of so many rows.
+        Positive; weight 2 equals a repeated row. Weights of a mean below 1 are scaled up to mean 1.
     """
     stride = -(-len(scores) // MOST_ROWS)
     scores = scores[::stride]
@@ -55,7 +56,7 @@ def fit_link(scores: Array, positive: Array, weight: Array) -> Array:
 
 
 def log_odds(link: Array, scores: Array) -> Array:
-    """The link's log-odds at ``scores``, of their shape, float64."""
+    """Return the link's log-odds at ``scores``, of their shape, float64."""
     x, z = link
     piece = np.clip(np.searchsorted(x, scores) - 1, 0, len(x) - 2)
     slopes = np.diff(z) / np.diff(x)
@@ -64,10 +65,10 @@ def log_odds(link: Array, scores: Array) -> Array:
 
 
 def probabilities(scores: Array, link: Array) -> Array:
-    """Probabilities of two classes, float64 (n, 2), of ``scores`` (n,); or of more, (n, classes), one score a class.
+    """Return the probabilities of two classes, float64 (n, 2), for ``scores`` (n,), or of more for (n, classes).
 
-    Of two classes that on whose side of zero a row is exceeds ½. Of more, each against the rest is as probable as the
-    link says, and the sum is made 1: the class of the largest score is the most probable.
+    Of two classes, that of the sign of the score has more than ½. Of more, the link gives the probability of each
+    against the rest, and the sum is normalised to 1. The class of the largest score is the most probable.
     """
     if scores.ndim == 2:
         return _normalised(scores, link)
@@ -78,7 +79,7 @@ def probabilities(scores: Array, link: Array) -> Array:
 
 
 def log_probabilities(scores: Array, link: Array) -> Array:
-    """Logarithms of `probabilities`, of their shape; of two classes exact for those next to 0."""
+    """Return logarithms of `probabilities`, of their shape. For two classes they are accurate near probability 0."""
     if scores.ndim == 2:
         return np.log(np.maximum(_normalised(scores, link), np.finfo(np.float64).tiny))
     far = -np.abs(log_odds(link, scores))
@@ -93,7 +94,7 @@ def _normalised(scores: Array, link: Array) -> Array:
     found /= np.maximum(found.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     rows = np.arange(len(found))
     winner = scores.argmax(axis=1)
-    lost = found.argmax(axis=1) != winner  # to a class that rounding made equal
+    lost = found.argmax(axis=1) != winner  # rows in which rounding made another class as probable
     found[rows[lost], winner[lost]] = np.nextafter(found[lost].max(axis=1), 1.0)
     return found
 
@@ -104,7 +105,7 @@ def _by_class(scores: Array, winning: Array, losing: Array) -> Array:
 
 
 def is_link(points: Array) -> bool:
-    """Whether an array is a link: finite, rising, through zero at zero."""
+    """Return whether an array is a link: finite, rising, and zero at zero."""
     if points.ndim != 2 or points.shape[0] != 2 or points.shape[1] < 3 or not np.isfinite(points).all():
         return False
     at = np.flatnonzero(points[0] == 0)
@@ -112,7 +113,7 @@ def is_link(points: Array) -> bool:
 
 
 def _knots(scores: Array, weight: Array) -> Array:
-    """Where the line bends among the positive ones of ``scores``: ascending quantiles."""
+    """Return the bends of the line on the positive side: ascending quantiles of the positive ``scores``."""
     order = np.argsort(scores, kind="stable")[np.count_nonzero(scores <= 0) :]
     above = scores[order]
     sums = np.cumsum(weight[order])
@@ -124,7 +125,7 @@ def _knots(scores: Array, weight: Array) -> Array:
 
 
 def _lengths(scores: Array, knots: Array) -> Array:
-    """How far each row goes along every line from zero to its score, (n, pieces): signed as the score is."""
+    """Return the stretch of each line between zero and each score, (n, pieces), with the sign of the score."""
     low = np.concatenate([[-np.inf], knots])
     high = np.concatenate([knots, [np.inf]])
     up = np.clip(scores[:, None], np.maximum(low, 0.0), np.maximum(high, 0.0)) - np.maximum(low, 0.0)
@@ -134,14 +135,14 @@ def _lengths(scores: Array, knots: Array) -> Array:
 
 
 def _smoothed(positive: Array, weight: Array) -> Array:
-    """Platt's targets: of n rows of a class, one more is taken to be wrong by half."""
+    """Return Platt's smoothed targets: to n rows of a class, one is added that is wrong by half."""
     above = float(weight[positive].sum())
     below = float(weight[~positive].sum())
     return np.where(positive, (above + 1.0) / (above + 2.0), 1.0 / (below + 2.0))
 
 
 def _fitted_slopes(lengths: Array, target: Array, weight: Array) -> Array:
-    """Slopes (p,) of least cross-entropy, none below `LEAST_SLOPE`: projected Newton (Bertsekas, 1982)."""
+    """Return the slopes (p,) of least cross-entropy, at least `LEAST_SLOPE`, by projected Newton (Bertsekas, 1982)."""
     shares, slopes = weight / weight.sum(), np.ones(lengths.shape[1])
 
     def value(at: Array) -> float:

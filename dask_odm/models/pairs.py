@@ -1,12 +1,12 @@
-"""One against one: from the scores of machines, one for every two of k classes, to a score a class.
+"""One against one: turn the scores of one machine per pair of classes into a score or a probability per class.
 
-Machine by machine in the order (0, 1), (0, 2), …, (k − 2, k − 1); the second class of a pair is the positive one. A
-class's score is the number of machines that vote for it, and at ties their confidence decides: the sum f of its scores
-is added as ``f/(3(|f| + 1))``, less than a vote, as in scikit-learn's `OneVsOneClassifier`.
+Machines come in the order (0, 1), (0, 2), …, (k − 2, k − 1); the second class of a pair is the positive one. A class's
+score is the number of machines that vote for it. Ties are broken by confidence: the sum f of its machines' scores is
+added as ``f/(3(|f| + 1))``, less than a vote, as in scikit-learn's `OneVsOneClassifier`.
 
-A class's probability p is such that ``Σ_{i<j} (r_ji p_i − r_ij p_j)²`` is least, with r_ij how probable class i is of
-rows of i and j alone, as their machine says (Wu, Lin and Weng, *Probability estimates for multi-class classification by
-pairwise coupling*, 2004, second method).
+The probabilities p of the classes minimise ``Σ_{i<j} (r_ji p_i − r_ij p_j)²``. Here r_ij is the probability of class i
+among rows of i and j alone, by their machine (Wu, Lin and Weng, *Probability estimates for multi-class classification
+by pairwise coupling*, 2004, second method).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 from dask_odm.models.log_odds import log_odds
 from dask_odm.typing import Array
 
-SYSTEM_BYTES = 8 << 20  # of systems that are solved at a time
+SYSTEM_BYTES = 8 << 20  # bytes of linear systems that are solved at a time
 
 
 def pair_count(classes: int) -> int:
-    """Machines that so many classes make, one for every two."""
+    """Return the number of machines, one for every pair of classes."""
     return classes * (classes - 1) // 2
 
 
 def class_scores(scores: Array, classes: int) -> Array:
-    """Scores of the classes (classes, n), float64, of machines' ``scores`` (machines, n)."""
+    """Return the scores of the classes (classes, n), float64, from machines' ``scores`` (machines, n)."""
     votes = np.zeros((classes, scores.shape[1]))
     total = np.zeros((classes, scores.shape[1]))
     for score, (negative, positive) in zip(scores, combinations(range(classes), 2), strict=True):
@@ -40,9 +40,9 @@ def class_scores(scores: Array, classes: int) -> Array:
 
 
 def coupled(scores: Array, link: Array, classes: int) -> Array:
-    """Probabilities of the classes (n, classes), float64, from machines' ``scores`` (n, machines).
+    """Return the probabilities of the classes (n, classes), float64, from machines' ``scores`` (n, machines).
 
-    ``link`` says how probable the positive class of any machine is, see `dask_odm.models.log_odds`.
+    ``link`` turns any machine's score into the log-odds of its positive class, see `dask_odm.models.log_odds`.
     """
     step = max(1, SYSTEM_BYTES // (8 * (classes + 1) ** 2))
     blocks = [scores[start : start + step] for start in range(0, max(1, len(scores)), step)]
@@ -50,12 +50,15 @@ def coupled(scores: Array, link: Array, classes: int) -> Array:
 
 
 def log_coupled(scores: Array, link: Array, classes: int) -> Array:
-    """Logarithms of `coupled`."""
+    """Return the logarithms of `coupled`."""
     return np.log(coupled(scores, link, classes))
 
 
 def _coupled(z: Array, classes: int) -> Array:
-    """As `coupled`, from log-odds: ``Q p + b = 0`` and ``Σ p = 1``, with Q_ii = Σ_j r_ji² and Q_ij = −r_ji r_ij."""
+    """Return probabilities (n, classes) from log-odds ``z`` (n, machines), by solving a linear system for each row.
+
+    It is ``Q p + b = 0`` and ``Σ p = 1``, with Q_ii = Σ_j r_ji² and Q_ij = −r_ji r_ij.
+    """
     n = len(z)
     tiny = np.finfo(np.float64).tiny
     shares = np.zeros((n, classes, classes))  # r_ij at i, j
@@ -69,12 +72,12 @@ def _coupled(z: Array, classes: int) -> Array:
     system[:, -1, -1] = 0.0
     right = np.zeros((n, classes + 1, 1))
     right[:, -1] = 1.0
-    found = np.maximum(np.linalg.solve(system, right)[:, :-1, 0], tiny)  # rounding takes those next to 0 below it
+    found = np.maximum(np.linalg.solve(system, right)[:, :-1, 0], tiny)  # rounding may make small ones negative
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
 def require_pairs(machines: int, classes: object) -> int:
-    """``classes`` of a model's description, which so many machines must be the pairs of; ValueError else."""
+    """Return ``classes`` of a model's description; raise ValueError unless the machines are as many as their pairs."""
     if not isinstance(classes, int) or isinstance(classes, bool) or (classes and pair_count(classes) != machines):
         raise ValueError(f"{machines} machines for the pairs of {classes!r:.20} classes")
     return classes

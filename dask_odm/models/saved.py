@@ -1,4 +1,4 @@
-"""Models in files: read back with the same bits, large support left on disk, and passed to tasks by path."""
+"""Models in files: read back with the same bits, large support rows left on disk, and passed to tasks by path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
-HELD_BYTES = 64 << 20  # support rows up to this are kept by a worker; more are read again for every block
+HELD_BYTES = 64 << 20  # support rows up to this size stay in memory; larger ones are read again for every block
 _LARGE = "support_vectors"
 _KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {each.kind: each for each in (KernelModel, LinearModel)}
 _ARRAYS = {
@@ -46,12 +46,9 @@ class RecordRows:
 
 
 def model_from(record: Record) -> Model:
-    """The model that a record holds; large support stays on disk.
+    """Build the model that a record holds; large support rows stay on disk.
 
-    Raises
-    ------
-    StoreError
-        The record lacks what a model has, is damaged, or is of a kind or a kernel that is not known here.
+    Raises StoreError if the record lacks a part of its model, is damaged, or names an unknown kind or kernel.
     """
     description = record.attributes.get("model")
     kind = description.get("kind") if isinstance(description, dict) else None
@@ -83,7 +80,7 @@ def _read_model(path: str, digest: str) -> Model:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A saved model, by path: what tasks carry instead of the model itself. ``digest`` is of its content."""
+    """A saved model, by its path and the ``digest`` of its content; tasks carry it instead of the model."""
 
     path: str
     digest: str
@@ -93,12 +90,12 @@ class ModelFile:
         return cls(record.path, hashlib.sha256(repr(sorted(record.entries.items())).encode()).hexdigest())
 
     def is_current(self) -> bool:
-        """Whether the file is still there, and the same."""
+        """Return whether the file still exists, with the same content."""
         try:
             return ModelFile.of(read_record(self.path, "model")) == self
         except StoreError:
             return False
 
     def load(self) -> Model:
-        """The model, read once a process."""
+        """Return the model, which is read once a process."""
         return _read_model(self.path, self.digest)

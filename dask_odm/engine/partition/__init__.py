@@ -1,1 +1,1 @@
-"""Which row goes to which partition: in strata, at random, in clusters."""
+"""Assign rows to partitions: in strata, at random, or in clusters."""

@@ -1,7 +1,7 @@
-"""What a partitioner is: it puts rows into groups, and deals groups of known sizes to partitions.
+"""The interface of a partitioner: it puts rows into groups, and deals groups of known sizes to partitions.
 
-A row is known by its group and its rank in it, counted in the order of the rows; so chunks of a store are grouped and
-dealt one by one, in any order and more than once, and no permutation is ever held in memory.
+A row is identified by its group and its rank in it, counted in the order of the rows. So chunks of a store are grouped
+and dealt one by one, in any order and more than once, and no permutation is ever held in memory.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from dask_odm.typing import Array
 
 
 class Groups(Protocol):
-    """Which group a row is in. Where there is but one, rows are not looked at."""
+    """A function that gives the group of each row. If there is only one group, rows are not looked at."""
 
     @property
     def count(self) -> int: ...
     def __call__(self, X: Array) -> NDArray[np.int32]:
-        """Group of every one of scaled rows X (n, d), int32 (n,)."""
+        """Return the group of each scaled row of X (n, d), int32 (n,)."""
 
     def arrays(self) -> dict[str, Array]:
-        """What `Partitioner.read_groups` makes them of again."""
+        """Return the arrays from which `Partitioner.read_groups` makes the groups again."""
 
 
 class Dealer(Protocol):
-    """Where rows of groups of known sizes go."""
+    """A rule that gives each row its partition and its place there, for groups of known sizes."""
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Rows in every partition."""
 
     def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Partition of every row, and its place there, from its group and its rank in it; (n,) each."""
+        """Return each row's partition and its place there, from its group and its rank in it; (n,) each."""
 
 
 class Partitioner(Protocol):
-    """Frozen settings, which pickle and hash: tasks carry them."""
+    """Frozen settings of a partitioning, which pickle and hash, since tasks carry them."""
 
     def __hash__(self) -> int: ...
     @property
@@ -47,13 +47,13 @@ class Partitioner(Protocol):
     @property
     def seed(self) -> int: ...
     def sample_rows(self, features: int, itemsize: int) -> int:
-        """Rows that groups are made from; 0 where they are made from none."""
+        """Return the number of rows that groups are made from; 0 if they need none."""
 
     def groups(self, sample: Array) -> Groups:
-        """Groups from a ``sample`` of scaled rows (m, d)."""
+        """Make groups from a ``sample`` of scaled rows (m, d)."""
 
     def read_groups(self, arrays: Mapping[str, Array]) -> Groups:
-        """Groups from what `Groups.arrays` gave."""
+        """Make groups from the arrays of `Groups.arrays`."""
 
     def dealer(self, sizes: tuple[int, ...]) -> Dealer:
-        """How groups of ``sizes`` rows are dealt."""
+        """Return the dealer of groups of ``sizes`` rows."""

@@ -1,12 +1,12 @@
-"""Clusters of rows: k-means in input space and in a kernel's, found on a sample; every other row goes to the nearest.
+"""Clusters of rows by k-means, in input space or a kernel's: found on a sample; every other row goes to the nearest.
 
 Sources: Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines* (ICML 2014; DC-SVM),
 section 4, whose clusters are the partitions; Singh, Roy and Mohan, *DiP-SVM: distribution preserving kernel support
-vector machine for big data* (IEEE Transactions on Big Data, 2017), whose clusters are each dealt to all partitions.
+vector machine for big data* (IEEE Transactions on Big Data, 2017), in which each cluster is dealt to all partitions.
 
-One algorithm serves both; it is written here, since a worker that looks rows up in clusters loads this module, and no
-worker loads scikit-learn. DC-SVM draws the sample of the levels above the leaves from the support rows of the level
-below; here it is drawn from all rows.
+One algorithm serves both. It is written here, since workers load this module to look rows up in clusters, and no worker
+loads scikit-learn. DC-SVM draws the sample of the levels above the leaves from the support rows of the level below;
+here it is drawn from all rows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-SAMPLE_ROWS = 2048  # that clusters are found on; their kernel matrix is held
-SAMPLE_BYTES = 64 << 20
-ROUNDS = 100  # of k-means at most
+SAMPLE_ROWS = 2048  # rows that clusters are found on; their kernel matrix is held
+SAMPLE_BYTES = 64 << 20  # the most bytes of these rows
+ROUNDS = 100  # the most rounds of k-means
 BLOCK_ROWS = 1024  # rows that are assigned at a time
 
 
@@ -35,24 +35,24 @@ class Space(Protocol):
 
     @property
     def diagonal(self) -> Array:
-        """⟨φ(x_i), φ(x_i)⟩, (m,)."""
+        """⟨φ(x_i), φ(x_i)⟩ of every row, (m,)."""
 
     def columns(self, pivots: Array) -> Array:
-        """⟨φ(x_i), φ(x_j)⟩ of all rows i and the ``pivots`` j, (m, len(pivots))."""
+        """Return ⟨φ(x_i), φ(x_j)⟩ of all rows i and the ``pivots`` j, (m, len(pivots))."""
 
     def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
-        """‖mean‖² of every cluster (count,), and ⟨φ(x_i), mean⟩ of every row and cluster (m, count)."""
+        """Return ‖mean‖² of every cluster (count,), and ⟨φ(x_i), mean⟩ of every row and cluster (m, count)."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSpace:
-    """That of a kernel, by its matrix (m, m) over the sample."""
+    """The space of a kernel, by its matrix (m, m) over the sample."""
 
     K: Array
 
     @classmethod
     def of(cls, kernel: Kernel, sample: Array) -> KernelSpace:
-        """Its entries are float64."""
+        """Compute the kernel matrix of a sample, in float64."""
         rows = sample.astype(np.float64)
         with single_threaded_blas:
             return cls(kernel.tile(rows, rows))
@@ -73,7 +73,7 @@ class KernelSpace:
 
 @dataclass(frozen=True, eq=False)
 class InputSpace:
-    """That of the features, (m, d) in float64: as `KernelSpace` of the linear kernel, without its matrix."""
+    """The space of the features, (m, d) in float64: that of the linear kernel, without its matrix."""
 
     X: Array
 
@@ -88,7 +88,7 @@ class InputSpace:
         return found
 
     def means(self, labels: Array) -> Array:
-        """Of every cluster, (count, d)."""
+        """Return the mean of every cluster, (count, d)."""
         with single_threaded_blas:
             found: Array = _shares(labels).T @ self.X
         return found
@@ -100,22 +100,10 @@ class InputSpace:
 
 
 def k_means(space: Space, count: int, seed: int) -> NDArray[np.int64]:
-    """Cluster of every row of a sample, by Lloyd's rounds from k-means++ with a few tries a seed.
+    """Cluster the rows of a sample by Lloyd's rounds, started by k-means++ with a few tries per seed.
 
-    Minimises ``Σ_i ‖φ(x_i) − mean of its cluster‖²``, which no round raises.
-
-    Parameters
-    ----------
-    space : Space
-        That of m rows.
-    count : int
-        Clusters at most; fewer where fewer rows differ.
-    seed : int
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        Clusters, numbered from 0 without a gap.
+    It minimises ``Σ_i ‖φ(x_i) − mean of its cluster‖²``, which no round raises. Returns each row's cluster (m,),
+    numbered from 0 without a gap. There are at most ``count`` clusters, fewer if fewer rows differ.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     labels = _first_clusters(space, count, rng)
@@ -129,7 +117,10 @@ def k_means(space: Space, count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _first_clusters(space: Space, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows by the nearest of ``count`` seeds: of a few drawn in proportion to their squared distance, the best each."""
+    """Assign rows to the nearest of up to ``count`` seeds, chosen by k-means++.
+
+    For every seed, a few rows are drawn in proportion to their squared distance, and the best of them is taken.
+    """
     diagonal = space.diagonal
     trials = 2 + int(np.log(count))
     first = int(rng.integers(len(diagonal)))
@@ -153,7 +144,7 @@ def _square_distances(space: Space, pivots: Array) -> Array:
 
 
 def _shares(labels: Array) -> Array:
-    """(m, count): 1 / the size of its cluster for a row and its cluster, else 0."""
+    """Return (m, count): 1 / (size of the cluster) for a row and its cluster, else 0."""
     members = np.zeros((len(labels), int(labels.max()) + 1))
     members[np.arange(len(labels)), labels] = 1.0
     shares: Array = members / members.sum(axis=0)
@@ -182,16 +173,16 @@ class Centres:
 
 @dataclass(frozen=True, eq=False)
 class KernelClusters:
-    """Clusters of a kernel's space by the sample rows (m, d) that are in them.
+    """Clusters of a kernel's space by the sample rows (m, d) in them.
 
     Attributes
     ----------
     kernel : Kernel
     rows : ndarray of shape (m, d)
     labels : ndarray of shape (m,)
-        Cluster of every one of them.
+        Cluster of each sample row.
     norms : ndarray of shape (count,)
-        ‖mean‖² of every cluster: it takes the sample's matrix, which who looks rows up need not hold.
+        ‖mean‖² of every cluster, stored because it takes the sample's kernel matrix to compute.
     """
 
     kernel: Kernel
@@ -223,13 +214,9 @@ def _blocks(X: Array) -> list[Array]:
 
 @dataclass(frozen=True)
 class WholeDealer:
-    """Every group is a partition; those without a row are left out.
+    """A partition for every group that is not empty, with its rows in random order.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Rows in every group.
-    seed : int
+    ``sizes`` has the number of rows in every group.
     """
 
     sizes: tuple[int, ...]
@@ -241,28 +228,20 @@ class WholeDealer:
         return tuple(size for size in self.sizes if size)
 
     def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Partition of every row, and its place there, at random, from its group and its rank in it; (n,) each."""
+        """Return each row's partition and its place there, at random, from its group and its rank in it; (n,) each."""
         group, place = GroupDealer(self.sizes, self.seed).assign(groups, ranks)
         number = np.cumsum(np.array(self.sizes) > 0) - 1
         return number[group].astype(np.int32), place
 
 
 def cluster_sample_rows(count: int, features: int, itemsize: int) -> int:
-    """Rows that ``count`` clusters are found on."""
+    """Return the number of rows that ``count`` clusters are found on."""
     return max(count, min(max(SAMPLE_ROWS, 8 * count), SAMPLE_BYTES // (features * itemsize)))
 
 
 @dataclass(frozen=True)
 class MeansPartitioner:
-    """k-means clusters of input space, each dealt evenly to all partitions, as DiP-SVM has them.
-
-    Parameters
-    ----------
-    n_clusters : int
-        At most.
-    n_partitions : int
-    seed : int
-    """
+    """At most ``n_clusters`` k-means clusters of input space, each dealt evenly to all partitions, as in DiP-SVM."""
 
     n_clusters: int
     n_partitions: int
@@ -284,14 +263,9 @@ class MeansPartitioner:
 
 @dataclass(frozen=True)
 class ClusterPartitioner:
-    """Clusters of a kernel's space that are the partitions themselves, as DC-SVM has them.
+    """At most ``n_partitions`` clusters of a kernel's space, each of which is a partition, as in DC-SVM.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    n_partitions : int
-        At most: fewer where fewer rows differ.
-    seed : int
+    There are fewer if fewer rows differ.
     """
 
     kernel: Kernel

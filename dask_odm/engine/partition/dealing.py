@@ -1,8 +1,8 @@
-"""Dealing groups of rows evenly: each is permuted at random and dealt to all partitions.
+"""Deal groups of rows evenly: each group is permuted at random and dealt to all partitions.
 
-Source: SODM, section on stratified partitions. The rank of a row in its group goes through a seeded bijection (a
-Feistel network with cycle walking), so no permutation is ever held in memory, and rows on disk go where the same rows
-in memory would.
+Source: SODM, section on stratified partitions. The rank of a row in its group goes through a seeded bijection, a
+Feistel network with cycle walking. So no permutation is ever held in memory, and rows on disk go where the same rows in
+memory would.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-_ROUNDS = 4
+_ROUNDS = 4  # of the Feistel network
+# multipliers and shifts of SplitMix64's finaliser
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(27), np.uint64(31)
-_NARROW = 1 << 16  # groups up to which their numbers fit two bytes
+_NARROW = 1 << 16  # with up to this many groups, their numbers fit two bytes
 
 
 def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
-    """Image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, the shape of ``ranks``."""
+    """Return the image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, of their shape."""
     half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
     keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
     out = np.array(ranks, np.uint64)
@@ -36,7 +37,7 @@ def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
 
 @compiled
 def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
-    """Send every number through the network until it is below ``n``; all are uint64, and wrapping products meant."""
+    """Send every number through the network until it is below ``n``. All are uint64, and products are meant to wrap."""
     for i in range(x.size):
         image = x[i]
         while True:
@@ -55,7 +56,7 @@ def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
 
 @dataclass(frozen=True)
 class EvenDealer:
-    """Deals groups of known sizes to ``n_partitions``; sizes of partitions differ by at most one.
+    """The even deal of groups of known sizes to ``n_partitions``, whose sizes differ by at most one.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class EvenDealer:
     n_partitions : int
     seed : int
     shuffled : bool
-        Else rows are dealt in their order, round-robin, as SODM's published code does.
+        If False, rows are dealt in their order, round-robin, as in SODM's published code.
     """
 
     sizes: tuple[int, ...]
@@ -74,7 +75,7 @@ class EvenDealer:
 
     @cached_property
     def _first(self) -> Array:
-        """Deals made before each group: a rotating start."""
+        """Number of rows dealt before each group, so that each group starts at the next partition."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
     @cached_property
@@ -85,10 +86,10 @@ class EvenDealer:
         return tuple((rows - k + parts - 1) // parts for k in range(parts))
 
     def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Partition of every row, and its place there, from its group and its rank in it; (n,) each.
+        """Return each row's partition and its place there, from its group and its rank in it; (n,) each.
 
-        Places are random too: a solver visits rows block by block, and blocks of one class or one group,
-        as rows often come, would mislead it.
+        Places are random too. Rows often come sorted by class or group, and a solver visits them block by block; blocks
+        of one class or group would mislead it.
         """
         partition = np.empty(len(groups), np.int32)
         place = np.empty(len(groups), np.int64)
@@ -102,7 +103,7 @@ class EvenDealer:
         return partition, place
 
     def partition_of(self, ranks: Array, group: int = 0) -> NDArray[np.int32]:
-        """The partition, as `assign` has it, of rows of one group by their ranks (n,) alone; their places cost more."""
+        """Return the partitions, as by `assign`, of rows of one group by their ranks (n,); places would cost more."""
         return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
 
     def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
@@ -113,20 +114,16 @@ class EvenDealer:
 
 @dataclass(frozen=True)
 class GroupDealer:
-    """Makes a partition of every group, its rows in random order.
+    """A partition for every group, with its rows in random order.
 
-    Parameters
-    ----------
-    counts : tuple of int
-        Rows in every group, and so in every partition.
-    seed : int
+    ``counts`` has the number of rows in every group, and so in every partition.
     """
 
     counts: tuple[int, ...]
     seed: int
 
     def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """As `EvenDealer.assign`."""
+        """Return each row's partition, which is its group, and its place there, at random; (n,) each."""
         place = np.empty(len(groups), np.int64)
         order = rows_by_group(groups)
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
@@ -137,7 +134,7 @@ class GroupDealer:
         return groups.astype(np.int32), place
 
     def order(self, groups: Array, threads: int = 1) -> NDArray[np.int64]:
-        """Numbers of all rows, group by group in the order of their places, as `assign` has them; int64 (n,)."""
+        """Return the numbers of all rows, group by group in the order of their places, as by `assign`; int64 (n,)."""
         rows, order = rows_by_group(groups), np.empty(len(groups), np.int64)
         bounds = np.concatenate([[0], np.cumsum(self.counts)])
 
@@ -154,14 +151,14 @@ def _key(seed: int, *use: int) -> int:
 
 
 def rows_by_group(groups: Array) -> NDArray[np.int64]:
-    """Row numbers, group by group, in the rows' order within each; int64 (n,)."""
+    """Return row numbers, group by group, in the rows' order within each; int64 (n,)."""
     if len(groups) and groups.min() >= 0 and groups.max() < _NARROW:
-        groups = groups.astype(np.uint16)  # NumPy sorts two bytes by their digits, several times as fast
+        groups = groups.astype(np.uint16)  # NumPy sorts two-byte numbers by radix, several times as fast
     return np.argsort(groups, kind="stable")
 
 
 def ranks_within(groups: Array, before: Array) -> NDArray[np.int64]:
-    """Rank of every row in its group, counted on from ``before`` (n_groups,), rows seen earlier; int64 (n,)."""
+    """Return each row's rank in its group, counted on from the ``before`` (n_groups,) earlier rows; int64 (n,)."""
     order = rows_by_group(groups)
     counts = np.bincount(groups, minlength=len(before))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])

@@ -1,4 +1,4 @@
-"""Random partitions: every row goes to any of them, whatever it looks like."""
+"""Random partitions: every row goes to any of them, regardless of its features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True)
 class OneGroup:
-    """All rows together."""
+    """All rows in one group."""
 
     count: int = 1
 

@@ -17,13 +17,13 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
 from dask_odm.typing import Array
 
-SAMPLE_ROWS = 4096
-SAMPLE_BYTES = 64 << 20
+SAMPLE_ROWS = 4096  # rows that landmarks are chosen from, or four per landmark if that is more
+SAMPLE_BYTES = 64 << 20  # the most bytes of these rows
 
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Rows by their nearest landmark."""
+    """Groups of rows by their nearest landmark."""
 
     landmarks: Landmarks
 
@@ -40,17 +40,9 @@ class Strata:
 
 @dataclass(frozen=True)
 class StratifiedPartitioner:
-    """Strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
+    """At most ``n_landmarks`` strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    n_landmarks : int
-        Strata at most.
-    n_partitions : int
-    seed : int
-    shuffled : bool
-        As of `dask_odm.engine.partition.dealing.EvenDealer`.
+    With ``shuffled=False``, rows are dealt in their order, see `dask_odm.engine.partition.dealing.EvenDealer`.
     """
 
     kernel: Kernel
