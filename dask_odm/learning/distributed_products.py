@@ -83,7 +83,7 @@ class _Kept:
 
     @contextmanager
     def part(self, face: Face, part: int) -> Iterator[Gram]:
-        """Yield one part of the matrix: the kept one if the active set is the same, else a new one in the old memory."""
+        """Yield one part of the matrix: the kept one, or a new one in the old memory if the active set changed."""
         with self._lock:
             if self._folder != face.folder:
                 self._folder = face.folder
