@@ -61,7 +61,7 @@ class PrimalSums:
 
 
 def hessian_stride(n: int, k: int) -> int:
-    """Return m such that one row in m suffices for the Hessian of ``k`` weights; its error is about √(k / rows taken)."""
+    """Return m if one row in m suffices for the Hessian of ``k`` weights; its error is about √(k / rows taken)."""
     return max(1, min(MOST_STRIDE, n // max(SAMPLED_ROWS, 10_000 * k)))
 
 
@@ -248,7 +248,7 @@ class PrimalProblem:
     def over_rows(
         cls, features: FeatureMap, loss: Loss, X: Any, y: Array, weight: Array, threads: int = 1
     ) -> PrimalProblem:
-        """Build the problem over rows in memory: ``X`` (n, d) dense or CSR, targets (n,), weights (n,) or empty for 1."""
+        """Build the problem over rows in memory: ``X`` (n, d) dense or CSR, targets (n,), weights (n,) or empty."""
         passes = ThreadPasses.cut(X, y, weight, block_rows(features.d, X), group_count(features.k), threads)
         return cls(features, loss, passes)
 

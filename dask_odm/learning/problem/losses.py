@@ -39,7 +39,7 @@ class Loss(Protocol):
         ...
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
-        """Return the sum of the rows' losses at ``scores`` (n,), and minus first and second derivatives of each, (n,)."""
+        """Return the summed losses at ``scores`` (n,), and minus the first and the second derivative of each, (n,)."""
         ...
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
@@ -157,7 +157,7 @@ class BandLoss(FusedLoss):
         )
 
     def slope(self, scores: Array, change: Array, y: Array, weight: Array, step: float) -> tuple[float, float]:
-        """Return the summed first and second derivative of the rows' losses by the step, at ``scores + step · change``."""
+        """Return the first and second derivative by the step of the summed losses at ``scores + step · change``."""
         first, second = band_slope(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, step)
         return float(first), float(second)
 

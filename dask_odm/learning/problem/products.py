@@ -122,7 +122,7 @@ def cross_blocks(n: int) -> int:
 
 
 def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
-    """Return ``κ(targets, sources) @ v`` for the targets of ``blocks``; products in the dtype of both, sums in float64."""
+    """Return ``κ(targets, sources) @ v`` for the targets of ``blocks``: products in their dtype, sums in float64."""
     weights = v.astype(sources.dtype)
     parts = []
     step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
