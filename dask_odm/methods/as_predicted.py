@@ -210,9 +210,7 @@ class _Rounding:
             square = TOGETHER * error * float(merged**2 @ once) + SUMS * UNIT * whole
         stiffness = fit.odm.lam / fit.odm.low**2
         slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
-        slopes += math.sqrt(
-            2.0 * stiffness * claim.gap * claim.primal
-        )  # losses' slopes may differ from s so much
+        slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # losses' slopes may be so far from s
         moved = error * math.sqrt(largest) * float(np.abs(a) @ np.sqrt(own))
         return cls(moved * slopes + 0.5 * stiffness * moved**2, square)
 

@@ -74,9 +74,7 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
         share = float(np.average((scores[known] > 0) == positive[known], weights=weight[known]))
     else:
         known = ~np.isnan(scores).any(axis=1)
-        own = weight[
-            np.arange(len(weight)), positive.argmax(axis=1)
-        ]  # its weight in the machine of its own class
+        own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # in the machine of its own class
         right = scores[known].argmax(axis=1) == positive[known].argmax(axis=1)
         share = float(np.average(right, weights=own[known]))
     flat = (each[known].ravel() for each in (scores, positive > 0, weight))

@@ -21,7 +21,7 @@ from dask_odm.methods.exact.preconditioners import FacePreconditioner
 from dask_odm.typing import Array
 
 SLOW = 16  # products of a system after which landmarks alone are too weak a preconditioner
-CLOSE = 0.01  # residual reduction with a block or component preconditioner: it costs few products and saves steps
+CLOSE = 0.01  # factor of the residual to reach with block preconditioners: it costs few products and saves steps
 ROWS_PER_PRODUCT = 64  # rows of a system per product, after which Cholesky would have been as fast
 
 

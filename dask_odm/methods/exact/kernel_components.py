@@ -31,7 +31,7 @@ READ_ROWS = 4096  # rows read at a time
 SLOTS = 8  # histogram slots of a feature per distance at which rows are apart
 PIECES = 256  # most boxes that rows are cut into
 WORTH = 0.5  # largest share of the matrix within components that is worth the route
-FEW = 64  # boxes of fewer rows are not cut again
+FEW = 64  # boxes of so few rows are not cut again
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ from dask_odm.methods.exact.kernel_components import set_apart, share_of
 from dask_odm.methods.exact.preconditioners import FacePreconditioner, drawn_landmarks, landmark_count
 from dask_odm.typing import Array
 
-FORCING = 0.003  # times min(0.1, √gap) · gap, the gap that an inexact step may leave: it makes rows change sides
+FORCING = 0.003  # an inexact step may leave a gap of this times min(0.1, √gap) · gap; more makes rows change sides
 LITTLE = 0.01  # a step that gains a smaller share of the gap is poor
 EXACTEST = 1e-8  # least exactness: no system is solved further than this times what the gap requires
 TRIED = 2  # steps after which a large gap calls for smaller λ first

@@ -194,9 +194,7 @@ def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[A
         double_precision=True,
         on_step=report_step,
     )
-    return replace(
-        found, x=span.weights(found.x), sums=None, converged=False
-    )  # until the rows show it
+    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows show it
 
 
 def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:

@@ -1,8 +1,8 @@
 """Semismooth Newton on the primal of a linear model: one pass over the rows per step.
 
 step   ``(I + Σ c_i φ_i φ_iᵀ) Δ = −∇P(w)``, by Cholesky up to `EXACT_FEATURES` weights, and beyond by conjugate
-       gradients with a diagonal preconditioner. With very many rows the Hessian is that of a sample, while value and gradient are
-       of all rows (subsampled Newton: Roosta-Khorasani and Mahoney, 2019)
+       gradients with a diagonal preconditioner. With very many rows the Hessian is that of a sample, while value and
+       gradient are of all rows (subsampled Newton: Roosta-Khorasani and Mahoney, 2019)
 stall  if steps cease to help, the Hessian is summed over all rows; if they cease again, all sums are in float64
 stop   by a gap that is summed in float64
 """
