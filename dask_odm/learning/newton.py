@@ -80,9 +80,7 @@ class PrimalSolution(Generic[S]):
     sums: S | None = None
 
     def after(self, ahead: PrimalSolution[Any] | None) -> PrimalSolution[S]:
-        """Return this solution with the history and steps of the run ``ahead``, from which it went on, put before its
-        own.
-        """
+        """Return this solution with the history and steps of the run ``ahead``, from which it went on, included."""
         if ahead is None:
             return self
         history = [*ahead.history, *(record_after(ahead.history, record) for record in self.history)]

@@ -73,9 +73,7 @@ def load_state(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Record | None:
-    """Return the record of a checkpoint, or None. One that a killed process had not yet renamed into place is found
-    too.
-    """
+    """Return the record of a checkpoint, even of one that a killed process had not yet renamed; else None."""
     target = location_of(path)
     if storage_of(target).exists():
         return read_record(target, "checkpoint")

@@ -11,9 +11,7 @@ OnStep = Callable[[Record], object]
 
 
 def step_record(iteration: int, gap: float, objective: float, passes: float, seconds: float, **more: Any) -> Record:
-    """Return the record of a step as a dict: its number, relative duality gap, P, passes over the rows and seconds so
-    far.
-    """
+    """Return the record of a step: its number, relative duality gap, P, passes over the rows and seconds so far."""
     return {"iteration": iteration, "gap": gap, "objective": objective, "passes": passes, "seconds": seconds} | more
 
 
@@ -43,9 +41,7 @@ class StepLog:
         self.began = time.perf_counter() if began is None else began
 
     def take_up(self, history: Sequence[Record]) -> Record:
-        """Resume from the ``history`` of a lost run without its last record, and return that record; it will be made
-        again.
-        """
+        """Resume from the ``history`` of a lost run, without its last record, which is returned to be made again."""
         *before, last = history
         self.history, self._told = list(before), len(before)
         self.began -= last["seconds"]

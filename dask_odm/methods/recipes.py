@@ -91,9 +91,7 @@ EXACT_WORK = 1 << 33  # most multiplications of a pass over the whole kernel for
 
 
 def is_linear(solver: str, kernel: Any) -> bool:
-    """Return whether ``solver`` learns weights of features; raise InputError for a linear solver with another
-    kernel.
-    """
+    """Return whether ``solver`` learns feature weights; raise InputError if it is linear and the kernel is not."""
     if solver == "auto":
         return bool(kernel == "linear")
     linear = RECIPES[solver].linear

@@ -134,9 +134,7 @@ class Query:
         return PrimalSums(value, self.features.weighted_sum(X, dual), second)
 
     def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
-        """Return the curvature c of every row at w, in the pieces that `product` uses; a list of one, so that groups
-        add up.
-        """
+        """Return the curvature c of every row at w, in the pieces of `product`; in a list, so that groups add up."""
         return [
             [self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2] for X, y, weight in self._pieces(blocks)]
         ]
@@ -272,9 +270,7 @@ class PrimalProblem:
 
     @property
     def nbytes(self) -> int:
-        """Approximate bytes that Newton holds besides rows in memory: sums of groups, the Hessian, its factor and
-        vectors.
-        """
+        """Approximate bytes that Newton holds besides rows in memory: sums, the Hessian, its factor and vectors."""
         k = self.k
         return 8 * ((self._passes.groups + 4) * (k * k if k <= EXACT_FEATURES else 4 * k) + self._passes.rows)
 
@@ -298,8 +294,7 @@ class PrimalProblem:
         return total
 
     def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
-        """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n), in row
-        order.
+        """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n).
 
         To find the side of rows under leave-one-out, ``decisive`` rows suffice: leaving out a row that pulls against
         its score only drives it further to the side where it is.

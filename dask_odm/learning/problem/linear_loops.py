@@ -290,8 +290,7 @@ def small_sums(
     curvature: Array,
     hessian_stride: int,
 ) -> float:
-    """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` (d + 1,) and ``curvature`` (d + 1, d +
-    1).
+    """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
 
     Last entries belong to a constant feature 1. The curvature is summed over one block of rows in ``hessian_stride``
     and scaled up to all rows.
@@ -363,9 +362,7 @@ def double_sums(
     X: Array, codes: Array, weight: Array, w: Array, intercept: float, positive: int, stiffness: Array, band: Array,
     dual_image: Array,
 ) -> float:  # fmt: skip
-    """Return the loss of `small_sums` without the curvature, in float64 for rows of any dtype and any number of
-    features.
-    """
+    """Return the loss of `small_sums`, without the curvature, in float64 and for any number of features."""
     n, d = X.shape
     values = X.reshape(-1)
     work = np.zeros((3, _ROWS))

@@ -43,9 +43,7 @@ class Loss(Protocol):
         ...
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        """Return the summed derivatives of the rows' losses by the step, at ``scores + step · change`` for each of
-        ``steps``.
-        """
+        """Return the derivatives by the step of the summed losses at ``scores + step · change``, for all ``steps``."""
         here = scores.astype(np.float64)
         ahead = change.astype(np.float64)
         return np.array([-float(self.evaluate(here + step * ahead, y, weight)[1] @ ahead) for step in steps])
@@ -78,8 +76,7 @@ class FusedLoss(Loss, Protocol):
         curvature: Array | None,
         hessian_stride: int,
     ) -> float:
-        """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` (d + 1,) and ``curvature`` (d + 1, d
-        + 1).
+        """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
 
         Last entries belong to a constant feature 1. The curvature is summed over one block of rows in
         ``hessian_stride`` and scaled up to all rows. Without ``curvature`` all is computed in float64.
@@ -89,9 +86,7 @@ class FusedLoss(Loss, Protocol):
     def span_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
-        """Return ``total`` plus the loss of rows with scores ``K a``; add to ``dual_image`` (r,), set ``curvature``
-        (n,).
-        """
+        """Return ``total`` plus the loss of scores ``K a``; add to ``dual_image`` (r,), set ``curvature`` (n,)."""
         ...
 
 

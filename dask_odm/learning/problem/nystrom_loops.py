@@ -23,8 +23,7 @@ def span_sums(
     curvature: Array,
     loss: float,
 ) -> float:
-    """Return ``loss`` plus that of rows with scores ``K a``; add ``Kᵀ (y s)`` to ``dual_image``, set ``curvature``
-    (n,).
+    """Return ``loss`` plus that of scores ``K a``; add ``Kᵀ (y s)`` to ``dual_image``, set ``curvature`` (n,).
 
     An empty ``weight`` means 1 for all. A row with a negative code is dropped.
     """

@@ -39,8 +39,7 @@ class Products(Protocol):
         ...
 
     def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
-        """Return the operator ``K[index, index]`` with entries in float32, in float64 if ``double_precision``, or in
-        the rows' dtype if it is None.
+        """Return the operator ``K[index, index]`` in float32 or ``double_precision``; None takes the rows' dtype.
 
         It is valid until the next one is asked for, which may keep its tiles in the same memory.
         """

@@ -215,9 +215,7 @@ def open_steps(
 
 
 def require_state(fit: Fit, sound: bool) -> None:
-    """Raise StoreError unless the state that a fit resumes from is ``sound``: of the fit's shapes and within its
-    bounds.
-    """
+    """Raise StoreError unless the state to resume from is ``sound``: of the fit's shapes and bounds."""
     if not sound:
         raise _lies(fit.run.checkpoint, "its arrays or figures are not those of a state of this fit")
 

@@ -119,8 +119,7 @@ class TrainingRows:
         return TrainingRows(X, y, weight, pair, kept)
 
     def merged(self) -> TrainingRows:
-        """Return the rows with equal rows of equal label merged and their weights summed: the same problem with fewer
-        rows.
+        """Return the same problem with equal rows of equal label merged and their weights summed.
 
         Sparse rows are returned as they are, and so are rows with few equal ones.
         """

@@ -136,9 +136,7 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
 
 
 def warn_of_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> None:
-    """Log a warning if the last objective is close to λ/2, that of the zero model, whose margins are all 1 − θ
-    short.
-    """
+    """Log a warning if the last objective is close to λ/2, which is that of the zero model."""
     last = history[-1].get("objective") if history else None
     if last is not None and last > (1.0 - NOTHING) * 0.5 * lam:
         logger.warning(

@@ -42,9 +42,7 @@ def scratch_folder(scratch: str | None) -> Iterator[str]:
 
 
 def lasting_folder(scratch: str | None) -> str:
-    """Return a scratch folder that stays until the process ends, for tasks that nobody waits for may still read from
-    it.
-    """
+    """Return a scratch folder that stays until the process ends, for tasks that outlive their fit."""
     parent, folder = _named(scratch)
     try:
         with _explained(folder):

@@ -162,8 +162,7 @@ class TrainingData(Protocol):
         ...
 
     def passes(self, weights: int, *, full: bool = False) -> Passes:
-        """Return passes over all raw rows for a problem with so many weights. More weights mean fewer sums held at a
-        time.
+        """Return passes over all raw rows; for more ``weights`` fewer sums are held at a time.
 
         ``full`` sums have the square of that many entries, however many there are.
         """
@@ -198,9 +197,7 @@ class KernelData(Protocol):
     def scaling(self) -> Scaling: ...
 
     def pivots(self, count: int, method: str) -> PivotRows:
-        """Return the rows from which landmarks are chosen; raise MemoryLimitError if choosing ``count`` does not
-        fit.
-        """
+        """Return the candidate rows of landmarks; raise MemoryLimitError if choosing ``count`` does not fit."""
         ...
 
     def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:

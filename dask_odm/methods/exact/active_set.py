@@ -21,8 +21,7 @@ MAX_STEPS = 100
 
 
 def solve_dense(losses: RowLosses, K: Array, a: Array) -> tuple[Array, int]:
-    """Minimise P by Newton with Cholesky on the active rows, from coefficients ``a`` (n,) and a float64 Gram matrix (n,
-    n).
+    """Minimise P by Newton with Cholesky from coefficients ``a`` (n,), for a float64 Gram matrix (n, n).
 
     The step has a closed form: coefficients are zero on rows within the band, and ``(K_SS + D_S) a_S = t_S`` on the
     active rows S, with ``t_i = y_i (1 ∓ θ)``. Returns coefficients and the number of steps.

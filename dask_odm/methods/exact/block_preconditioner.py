@@ -151,9 +151,7 @@ class CellBlocks:
         return apply
 
     def _factored(self, cells: list[Array], stiffness: Array) -> list[_Factored]:
-        """Factor the blocks, every eighth in one group. Rows of as many blocks as memory allows are gathered at a
-        time.
-        """
+        """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows."""
         groups = [_Factored(self._features.shape[1]) for _ in range(GROUPS)]
         each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
         most = self._products.n * ROW_BYTES // (each * max(map(len, cells)))
@@ -184,9 +182,7 @@ class CellBlocks:
 
 
 class _Factored:
-    """The blocks of a group with the Cholesky factors of ``I + √c E √c``, and their share of the inner matrix (r,
-    r).
-    """
+    """The blocks of a group with Cholesky factors of ``I + √c E √c``, and their share of the inner matrix."""
 
     def __init__(self, r: int) -> None:
         self.found: list[tuple[Array, Array]] = []

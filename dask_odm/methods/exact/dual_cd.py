@@ -19,9 +19,7 @@ from dask_odm.typing import Array
 def descend(
     K: Array, a: Array, f: Array, y: Array, inv_low: Array, inv_high: Array, low: float, high: float, order: Array
 ) -> None:
-    """Visit the rows in ``order`` (visits, rows), and update ``a`` and ``f`` in place; stop once a visit changes
-    nothing.
-    """
+    """Update ``a`` and ``f`` in place, visiting rows in ``order`` (visits, rows) until a visit changes nothing."""
     for visit in range(order.shape[0]):
         largest = 0.0
         for t in range(order.shape[1]):

@@ -78,9 +78,7 @@ class GramSpan:
         return a
 
     def preconditioner(self, stiffness: Array) -> Callable[[Array], Array]:
-        """Return the Nyström approximation of ``(1 + √c K √c)⁻¹`` for c = ``stiffness`` (n,), as a function of
-        residuals (n,).
-        """
+        """Return the Nyström ``(1 + √c K √c)⁻¹`` for c = ``stiffness`` (n,), as a function of residuals (n,)."""
         factor, root = self._inner(stiffness), np.sqrt(stiffness)
 
         def apply(v: Array) -> Array:

@@ -367,9 +367,7 @@ class _GramRun:
         return falls
 
     def iterated(self, stiffness: Array, face: Array, residual: Array) -> Array | None:
-        """Return ``(K_SS + D_S)⁻¹ residual`` as exactly as the gap requires, or None if conjugate gradients are
-        slow.
-        """
+        """Return ``(K_SS + D_S)⁻¹ residual`` by conjugate gradients, or None if they are slow."""
         if self.span is None:
             return None
         # dropped unless this solve is fast
@@ -409,9 +407,7 @@ class _GramRun:
         return True
 
     def correction(self, stiffness: Array, residual: Array) -> Array:
-        """Return ``(K_SS + D_S)⁻¹ residual``. Scaling by √stiffness on both sides keeps the system well-conditioned
-        for any λ.
-        """
+        """Return ``(K_SS + D_S)⁻¹ residual``, scaled by √stiffness on both sides, which suits any λ."""
         root = np.sqrt(stiffness)
         solve = lapack.spotrs if self.factor.dtype == np.float32 else lapack.dpotrs
         found: Array = root * solve(self.factor.T, root * residual, lower=0)[0]

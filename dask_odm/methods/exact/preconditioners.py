@@ -72,9 +72,7 @@ class FacePreconditioner:
         return _cell_blocks(self._products, self._woodbury.features, self._seed, self._threads)
 
     def by_landmarks(self, face: Array, stiffness: Array) -> Solved:
-        """Return the landmarks' approximation of ``(I + √c K √c)⁻¹`` on the active rows ``face``; ``stiffness`` (n,)
-        is c.
-        """
+        """Return the landmarks' ``(I + √c K √c)⁻¹`` on the active rows ``face``; ``stiffness`` (n,) is c."""
         self._woodbury.follow(stiffness)
         return self._woodbury.on(face)
 

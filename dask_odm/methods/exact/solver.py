@@ -136,9 +136,7 @@ def solver_bytes(n: int, d: int, itemsize: int) -> int:
 
 
 def part_room(n: int) -> int:
-    """Return the bytes that factors of components may take: those of landmarks, blocks and Cholesky, which are not
-    made then.
-    """
+    """Return the bytes for factors of components: those of landmarks, blocks and Cholesky, which are not made then."""
     return n * (4 * landmark_count(n) + 8 * CELL_ROWS) + 8 * min(n, LIMITS.direct_rows) ** 2
 
 
@@ -257,9 +255,7 @@ class _ExactRun:
         return enough or (self._stalled(state) and (state.double or not self.certify))
 
     def _stalled(self, state: ExactState) -> bool:
-        """Return whether the gap has not shrunk for `patience` steps, or float32 steps were poor in spite of exact
-        systems.
-        """
+        """Return whether the gap has stopped shrinking, or float32 steps were poor in spite of exact systems."""
         if not state.double and state.exactness <= EXACTEST:
             return True
         patience = self.limits.patience
@@ -338,9 +334,7 @@ class _ExactRun:
         )
 
     def _led_up(self, state: ExactState) -> ExactState:
-        """Return the state reached by solving for growing λ. Each solution is near the next, so few rows change
-        sides.
-        """
+        """Return the state reached by solving for growing λ, with few rows changing sides each time."""
         led = replace(state, exactness=NEAR)
         for share in EASED:
             odm = self.losses.settings
@@ -356,9 +350,7 @@ class _ExactRun:
         return self._recorded(replace(led, bound=state.bound, exactness=NEAR, history=state.history))
 
     def _newton(self, state: ExactState) -> tuple[Array, float, bool]:
-        """Return coefficients and scores of the Newton step (2, n), the passes it took, and whether its system was
-        slow.
-        """
+        """Return coefficients and scores of the Newton step (2, n), its passes, and whether its system was slow."""
         losses = self.losses
         products = self.products
         a = state.coefficients

@@ -29,8 +29,7 @@ def is_cheap(n: int, r: int) -> bool:
 def certified(
     losses: RowLosses, products: Products, landmarks: Landmarks, places: Array, a: Array, *, exact: bool, threads: int
 ) -> Claim | None:
-    """Return P of the model with landmark coefficients ``a`` (r,) and a lower bound of P*; None if the bound says
-    nothing.
+    """Return P of landmark coefficients ``a`` (r,) and a lower bound of P*, or None if the bound says nothing.
 
     Parameters
     ----------

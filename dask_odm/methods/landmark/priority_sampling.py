@@ -57,9 +57,7 @@ class PrioritySample:
     def draw(
         cls, weight: Array, y: Array, first: int, read: Callable[[Array], Array], size: int, seed: int
     ) -> PrioritySample:
-        """Draw among rows numbered from ``first`` by their ``weight`` (n,); ``read`` returns rows at ascending
-        positions.
-        """
+        """Draw rows, numbered from ``first``, by ``weight`` (n,); ``read`` returns rows at ascending positions."""
         at = np.flatnonzero(weight)
         priority = weight[at]
         for start in range(0, len(at), AT_ONCE):  # all at once take several times the memory

@@ -129,9 +129,7 @@ class SpanProblem:
         return total
 
     def rounding(self, a: Array) -> SpanRounding:
-        """Return how sums at ``a`` change with kernel values in float64, for rows that were drawn by their
-        curvature.
-        """
+        """Return how sums at ``a`` change with float64 kernel values, for rows drawn by their curvature."""
         total: SpanRounding = self.passes.run(self.query, SpanQuery.rounding, a)
         return total
 
@@ -146,9 +144,7 @@ class SpanProblem:
         return total
 
     def leverages(self, a: Array, inverse: Array) -> Array:
-        """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of those with a curvature: float64 (2, n), in
-        row order.
-        """
+        """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of active ones, in order: float64 (2, n)."""
         return np.concatenate(self.passes.run(self.query, SpanQuery.leverages, a, inverse), axis=1)
 
     def support(self, a: Array, draw: Draw) -> PrioritySample:

@@ -182,9 +182,7 @@ class SpanQuery:
         return out
 
     def rounding(self, blocks: Iterable[RowBlock], a: Array) -> SpanRounding:
-        """Return how sums at ``a`` change with kernel values in float64, for rows drawn by their curvature and
-        weighted so.
-        """
+        """Return how sums at ``a`` change with float64 kernel values, for rows drawn by their curvature."""
         total = SpanRounding(np.zeros(self.r), 0.0, 0.0)
         buffer = np.empty((self.tile_rows, self.r))
         for block in blocks:
@@ -241,8 +239,7 @@ class SpanQuery:
     def leverages(
         self, blocks: Iterable[RowBlock], a: Array, inverse: Array, so_far: list[Array] | None = None
     ) -> list[Array]:
-        """Return scores of the rows at ``a``, and ``‖inverse · k‖²`` of those with a curvature: a list of (2, n)
-        arrays.
+        """Return scores of the rows at ``a``, and ``‖inverse · k‖²`` of active ones: a list of (2, n) arrays.
 
         ``inverse`` (r, r) is lower triangular.
         """
@@ -306,9 +303,7 @@ class SpanQuery:
             span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
 
     def _add_tiles(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
-        """Add a block to a product in the tiles that would be kept with more memory, since BLAS rounds by place in a
-        tile.
-        """
+        """Add a block to a product in the tiles that could be kept, since BLAS rounds by place in a tile."""
         buffer = self._buffer()
         step = self.tile_rows
         for start in range(0, len(block.y), step):
@@ -350,9 +345,7 @@ class SpanQuery:
         return self.kernel.tile_packed(left, self._right, out[: len(X)])
 
     def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values of a block, some rows at a time in the same memory; kept ones all at once if
-        ``whole``.
-        """
+        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``."""
         n = len(block.y)
         kept = block.values
         if whole and kept is not None:
@@ -442,7 +435,5 @@ def active_bytes(r: int) -> int:
 
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
-    """Return the bytes of a thread for ``n`` rows of ``d`` features in memory: rows read and packed, and kernel
-    values.
-    """
+    """Return the bytes that a thread computes in, for ``n`` rows of ``d`` features in memory."""
     return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize

@@ -206,9 +206,7 @@ def _by_support(fit: ODMFit, count: int, n: int) -> bool:
 
 
 def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
-    """Return about what Newton over ``r`` landmarks of ``d`` features holds beside ``n`` rows and their vectors, in
-    bytes.
-    """
+    """Return about the bytes that Newton over ``r`` landmarks holds beside ``n`` rows of ``d`` features."""
     start = start_rows(n, r)
     sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it is drawn, and as it is joined
     few = r // FEW + 1
@@ -276,9 +274,7 @@ def _fits(state: LandmarkState, r: int) -> bool:
 
 
 def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
-    """Return the certificate for the kernel itself if it was asked for, or if it is cheap for rows in memory; else
-    None.
-    """
+    """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
     if not fit.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
         return None

@@ -82,9 +82,7 @@ class SketchedHessian:
         run_threads(whiten, range(0, len(values), ROWS), self.threads, PHASE)
 
     def _factored(self, values: Array, gram: Array | None) -> bool:
-        """Factor ``gram``, or the identity, plus the sum of the values' squares; return whether digits are left in
-        it.
-        """
+        """Factor ``gram``, or the identity, plus the sum of the values' squares; return whether it kept any digits."""
         r = len(self._landmarks)
 
         def square(start: int) -> None:

@@ -77,8 +77,7 @@ def solve_landmark(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[LandmarkState], object] = lambda state: None,
 ) -> PrimalSolution[SpanSums]:
-    """Minimise P over the landmarks from coefficients ``a`` (r,), until the gap of the Nyström problem is at most
-    ``tol``.
+    """Minimise P over the landmarks from ``a`` (r,), until the Nyström problem's gap is at most ``tol``.
 
     Parameters
     ----------

@@ -61,9 +61,7 @@ class RowSpan:
 
 
 def _gram(features: FeatureMap, block: Any) -> Array:
-    """Return ``Φ Φᵀ``, constant feature included. Sparse rows stay sparse: the shift is subtracted from the
-    products.
-    """
+    """Return ``Φ Φᵀ``, constant feature included; sparse rows stay sparse, with the shift subtracted afterwards."""
     if not issparse(block):
         exact = np.asarray(block, dtype=np.float64)
         return np.asarray(exact @ exact.T) + features.bias

@@ -65,8 +65,7 @@ class ChangesQuery(Query):
 
 
 class UpdatedProblem(PrimalProblem):
-    """A `PrimalProblem` with an updated Hessian, in the rows' own type whatever is asked for: for gaps that are not
-    small.
+    """A `PrimalProblem` with an updated Hessian, always in the rows' own type: for gaps that are not small.
 
     Parameters
     ----------

@@ -30,9 +30,7 @@ from dask_odm.methods.settings import ODMFit
 
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Return whether machines are learned this way: from unscaled sparse rows, without start, path, checkpoint or
-    loo.
-    """
+    """Return whether the rows are unscaled and sparse, and no start, path, checkpoint or loo is asked for."""
     if scheme != "ovr" or not isinstance(data, MemoryData) or not issparse(data.held.X):
         return False
     plain = fit.kernel.scale is None and not fit.loo and fit.run.checkpoint is None

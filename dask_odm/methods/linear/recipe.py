@@ -176,9 +176,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
 
 
 def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
-    """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,), with the
-    steps to it.
-    """
+    """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,)."""
     assert isinstance(data, MemoryData)
     rows = span.coordinates
     held = data.held

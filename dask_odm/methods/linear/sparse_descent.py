@@ -140,9 +140,7 @@ def sweep_machines(
     data: Array, indices: Array, indptr: Array, constant: float, codes: Array, machines: Array, stiffness: Array,
     band: Array, norms: Array, order: Array, W: Array, S: Array,
 ) -> None:  # fmt: skip
-    """Visit every row once, in ``order``; update weights ``W`` (d + 1, machines) and dual variables ``S`` (n,
-    machines).
-    """
+    """Visit every row once, in ``order``; update weights ``W`` (d + 1, machines) and variables ``S`` (n, machines)."""
     low = band[0]
     high = band[1]
     upsilon = band[2]

@@ -41,9 +41,7 @@ def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
 
 
 def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
-    """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None for other rows: the solver
-    decides.
-    """
+    """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None leaves it to the solver."""
     if fit.loo or not _are_thin(data):
         return None
     entries = data.held.X.nnz  # type: ignore[attr-defined]

@@ -197,9 +197,7 @@ def _add_row(step: float, near: Array, far: Array, to_near: Array, to_far: Array
 
 @compiled
 def _add_rows(K: Array, used: Array, a: Array, out: Array) -> None:
-    """Add ``K.T a`` of the rows ``used`` to ``out``, four rows at a time, which needs a quarter of the memory
-    traffic.
-    """
+    """Add ``K.T a`` of the rows ``used`` to ``out``, four rows at a time for a quarter of the memory traffic."""
     for at in range(0, used.size - 3, 4):
         i0 = used[at]
         i1 = used[at + 1]
@@ -269,9 +267,7 @@ def _change(a: float, score: float, terms: Array, i: int, low: float, high: floa
 def _near(
     order: Array, terms: Array, low: float, high: float, least: float, b: float, a: Array, scores: Array, rows: Array
 ) -> int:
-    """Write the rows whose margins would move by ``least`` or more to the front of ``rows``, in ``order``; return
-    their number.
-    """
+    """Write the rows whose margins would move by ``least`` or more into ``rows``, in ``order``; return their number."""
     moves = np.empty(a.size, a.dtype)
     count = 0
     for i in range(a.size):

@@ -51,8 +51,7 @@ PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Return whether all pairs are learned at once: from rows in memory, no pair of which is large, without a
-    checkpoint.
+    """Return whether all pairs are learned at once: small pairs, rows in memory, and no checkpoint.
 
     Sparse rows are made dense for it if that takes little memory.
     """
@@ -98,9 +97,7 @@ SUITED = Together(train_pairs, suits)
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
-    """Return the dtype of kernel values. Polynomials take float64: their values are unbounded, so no sample bounds
-    rounding.
-    """
+    """Return the dtype of kernel values: float64 for polynomials, whose rounding no sample bounds."""
     return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
 
 
@@ -242,9 +239,7 @@ def _finish(
 
 
 def _placed(rows: list[Array], found: list[PairSolution]) -> Iterator[tuple[int, slice, Array]]:
-    """Yield, for every machine and each of its classes, its number, places of the class's rows, and their
-    coefficients.
-    """
+    """Yield the number, places and coefficients of each of a machine's two classes, machine by machine."""
     starts = np.cumsum([0, *map(len, rows)])
     for i, (solution, pair) in enumerate(zip(found, combinations(range(len(rows)), 2), strict=True)):
         cut = len(rows[pair[0]])
