@@ -155,17 +155,10 @@ class ClusterFace:
 
 @dataclass(eq=False)
 class ClusterProducts:
-    """`Products` computed by the workers of a cluster.
+    """`Products` computed by the workers of a cluster, which must have a client.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    folder : str
-        Folder that holds the rows in a file `ROWS`; all workers must see it.
-    cluster : Cluster
-        Must have a client.
-    spare : int
-        Bytes of tiles that this process may keep for the products that it computes itself.
+    ``folder`` holds the rows in a file `ROWS`; all workers must see it. ``spare`` bounds the bytes of tiles that this
+    process keeps for the products that it computes itself.
     """
 
     kernel: Kernel

@@ -36,12 +36,8 @@ LEAST = 1e-9  # lower bound of 1 − h c, which rounding may push below 0
 class LeftOut:
     """Result of leave-one-out.
 
-    Attributes
-    ----------
-    scores : float64 ndarray of shape (n,)
-        Decision value of every row by the model without it.
-    parameters : float
-        The effective number of parameters, ``Σ h_i c_i``.
+    ``scores`` (n,), float64, are decision values of the rows by the model without each. ``parameters`` is the effective
+    number of parameters, ``Σ h_i c_i``.
     """
 
     scores: Array

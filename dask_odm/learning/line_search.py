@@ -17,12 +17,8 @@ HALVINGS = 40
 def least_step(slopes: Callable[[Array], Array], first: float) -> float:
     """Return the step in [0, 1] of least P, exact but for rounding.
 
-    Parameters
-    ----------
-    slopes : callable
-        Derivatives of P by the step, at given steps (m,): one pass over the rows. Called up to `REFINEMENTS` times.
-    first : float
-        The derivative at step 0, negative.
+    ``slopes`` returns the derivatives of P by the step at given steps (m,), by one pass over the rows. It is called up
+    to `REFINEMENTS` times. ``first`` is the derivative at step 0, negative.
     """
     low = (0.0, first)
     high = (1.0, np.inf)

@@ -61,17 +61,9 @@ def train_machines(
 ) -> Trained:
     """Train a machine for every class or pair of classes, and join them into one model.
 
-    Parameters
-    ----------
-    choice : Choice
-        How a machine learns.
-    data : TrainingData
-        Has more than two classes.
-    fit : object
-        The family's settings. ``fit.of_machine(i, count, run)`` returns those of machine i of ``count``.
-    scheme : {"ovr", "ovo"}
-    joined : callable
-        Combines the fitted attributes of all machines, as `joined_attributes` does, without the support.
+    ``choice`` says how a machine learns. ``fit`` are the family's settings; ``fit.of_machine(i, count, run)`` returns
+    those of machine i. ``joined`` combines the fitted attributes of all machines, as `joined_attributes` does, without
+    the support.
     """
     machines = machines_of(data.class_weights, scheme)
     if choice.recipe.together is not None and choice.recipe.together.suits(data, fit, scheme):
@@ -122,12 +114,8 @@ class _MachinePart:
 class Joined:
     """Collects trained machines in order and joins them into one model. Rows that support several are kept once.
 
-    Parameters
-    ----------
-    pairs : int
-        Number of classes for one-against-one machines; 0 for one against the rest.
-    joined : callable
-        Combines the machines' fitted attributes.
+    ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest. ``joined`` combines
+    the machines' fitted attributes.
     """
 
     def __init__(self, pairs: int, joined: Callable[[Sequence[Attributes]], Attributes]) -> None:

@@ -88,13 +88,9 @@ class PrimalSolution(Generic[S]):
 
 
 class Newton(ABC, Generic[S]):
-    """One run of Newton's method; subclasses supply sums over the rows and the solution of the system.
+    """One run of Newton's method, to the relative duality gap ``tol``.
 
-    Parameters
-    ----------
-    tol : float
-        Relative duality gap to reach.
-    log : StepLog
+    Subclasses supply sums over the rows and the solution of the system.
     """
 
     def __init__(self, tol: float, log: StepLog) -> None:

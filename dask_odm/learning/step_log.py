@@ -26,12 +26,8 @@ def record_after(ahead: Sequence[Record], record: Record) -> Record:
 class StepLog:
     """Records of a run in order. Each is reported once it is certain.
 
-    Parameters
-    ----------
-    on_step : callable
-        Called with every record when the next one is added, unless that one is held; `settle` reports all at once.
-    began : float, optional
-        `time.perf_counter` when the seconds of the records began; now by default.
+    ``on_step`` is called with every record when the next one is added, unless that one is held; `settle` reports all at
+    once. ``began`` is `time.perf_counter` when the seconds of the records began; now by default.
     """
 
     def __init__(self, on_step: OnStep, began: float | None = None) -> None:

@@ -50,16 +50,10 @@ TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """What a solver knows of its model: P, D and figures to recompute them.
+    """What a solver knows of its model: P by its scores, and the lower bound D of every model's P.
 
-    Attributes
-    ----------
-    primal, bound : float
-        P by the solver's scores, and the lower bound D of every model's P.
-    half_norm : float or None
-        ½‖w‖²; None if it is to be computed from kernel values among the support when needed.
-    dual : ndarray of shape (n,) or None
-        Dual variables of D; None if they are the model's own coefficients.
+    ``half_norm`` is ½‖w‖², or None to compute it from kernel values among the support when needed. ``dual`` (n,) are
+    the dual variables of D, or None if they are the model's own coefficients.
     """
 
     primal: float
@@ -82,17 +76,9 @@ def held_as_predicted(
 ) -> Trained:
     """Return the model with gap and objective as it predicts ``data``.
 
-    Parameters
-    ----------
-    trained : Trained
-        Result of one machine. Its warning stays, unless rounding is what keeps it from its gap.
-    claim : Claim
-    kernel : Kernel
-        The kernel of the training, with its bias.
-    data : TrainingData
-    fit : ODMFit
-    figures : collection of str
-        Which of "gap" and "objective" in the last record of the history are those of the model.
+    ``trained`` is the result of one machine; its warning stays, unless rounding is what keeps it from its gap.
+    ``kernel`` is that of the training, with its bias. ``figures`` says which of "gap" and "objective" in the last
+    record are the model's.
     """
     if not math.isfinite(claim.primal):
         return trained

@@ -27,15 +27,7 @@ def attributes_of(
 ) -> dict[str, Any]:
     """Return the fitted attributes of leave-one-out for the rows of ``given`` data.
 
-    Parameters
-    ----------
-    fit : ODMFit
-    given, solved : TrainingData
-        The data as given, and with equal rows merged.
-    loss : BandLoss
-        The loss of either.
-    found : ndarray of shape (2, n)
-        Scores and leverages of the rows of ``solved``.
+    ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows.
     """
     y, weight = given.columns()
     found = found if solved.copies is None else found[:, solved.copies]

@@ -24,17 +24,9 @@ def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
 def certified_gap(losses: RowLosses, margins: Array, square_norm: float, products: Products) -> Point:
     """Return P of a model, a lower bound of every model's P, and their relative gap, for the kernel itself in float64.
 
-    The dual variables are those that the optimality conditions give at the margins.
-
-    Parameters
-    ----------
-    losses : RowLosses
-    margins : ndarray of shape (n,)
-        ``y f(x)`` of the model on all rows, from kernel values in float64.
-    square_norm : float
-        ``‖w‖²`` of the model.
-    products : Products
-        Products of the rows. One product in double precision is taken, over the rows outside the band.
+    ``margins`` (n,) are ``y f(x)`` on all rows, from kernel values in float64; ``square_norm`` is ``‖w‖²``. The dual
+    variables are those that the optimality conditions give at the margins. Takes one product in double precision, over
+    the rows outside the band.
     """
     s = losses.dual_candidate(margins)
     support = np.flatnonzero(s)
@@ -62,15 +54,8 @@ def span_gap(
     r_j)`` of its diagonal r: ``sᵀQs ≤ ‖L⁻¹v‖² + (Σ |s_i| √r_i)²``. The bound is rigorous, and loose unless the residual
     is tiny.
 
-    Parameters
-    ----------
-    losses, margins, square_norm
-        As `certified_gap` takes them.
-    dual_image : ndarray of shape (r,)
-        ``v = K_rn (y s)`` with s the dual variables that the optimality conditions give at the margins.
-    landmarks : Landmarks
-    residual : ndarray of shape (n,)
-        Their `Landmarks.residual`.
+    ``dual_image`` (r,) is ``v = K_rn (y s)`` with s the dual variables at the margins; ``residual`` (n,) is the
+    landmarks' `Landmarks.residual`.
     """
     s = losses.dual_candidate(margins)
     white = solve_triangular(landmarks.factor, dual_image, lower=True)

@@ -37,15 +37,9 @@ PARTIAL_BYTES = 256 << 20  # most bytes of the Hessians of all groups together
 
 @dataclass(frozen=True, eq=False)
 class PrimalSums:
-    """Sums over rows at one w.
+    """Sums over rows at one w: the loss, v = Σ u φ (k,), which is minus its gradient, and the curvature.
 
-    Attributes
-    ----------
-    loss : float
-    dual_image : float64 ndarray of shape (k,)
-        v = Σ u φ, minus the gradient of the loss.
-    curvature : float64 ndarray of shape (k, k), (k,) or (0,)
-        Σ c φφᵀ with c the second derivative of the loss, its diagonal, or nothing.
+    ``curvature`` is Σ c φφᵀ (k, k) with c the second derivative of the loss, its diagonal (k,), or empty.
     """
 
     loss: float
@@ -91,15 +85,9 @@ def groups_of_sums(nbytes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """Sums over blocks of rows at one w. Tasks carry it.
+    """Sums over blocks of rows at one ``w`` (k,). Tasks carry it.
 
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : Loss
-    w : float64 ndarray of shape (k,)
-    double_precision : bool
-        Compute in float64 for rows of any dtype: slower, for what float32 cannot resolve.
+    ``double_precision`` computes in float64 for rows of any dtype: slower, for what float32 cannot resolve.
     """
 
     features: FeatureMap
@@ -225,14 +213,8 @@ class Query:
 
 
 class PrimalProblem:
-    """A linear problem over all rows, for Newton's method; `sums`, `product` and `slopes` take one pass each.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : Loss
-    passes : Passes
-        Passes over blocks of raw rows.
+    """A linear problem over all rows, for Newton's method; `sums`, `product` and `slopes` take one pass of raw rows
+    each.
     """
 
     def __init__(self, features: FeatureMap, loss: Loss, passes: Passes) -> None:

@@ -25,15 +25,8 @@ from dask_odm.typing import Array
 class KernelFeatures(FeatureMap):
     """Map from raw dense rows to their Nyström features, computed whenever they are asked for; see `FeatureMap`.
 
-    Parameters
-    ----------
-    d : int
-        Number of landmarks.
-    bias : float
-    scaling : None
-    landmarks : Landmarks
-    row_scaling : Affine
-        Scaling from raw rows to those that the kernel sees.
+    ``d`` is the number of landmarks, and ``scaling`` is None. ``row_scaling`` takes raw rows to those that the kernel
+    sees.
     """
 
     landmarks: Landmarks | None = None

@@ -45,13 +45,8 @@ class ODMSettings:
 class RowLosses:
     """The losses of the rows of one partition, as functions of their margins.
 
-    Parameters
-    ----------
-    settings : ODMSettings
-    y : ndarray of shape (n,)
-        Labels, −1.0 or 1.0.
-    weight : ndarray of shape (n,)
-        Row weights c_i > 0. Their sum is the M (or m_k) that scales the loss.
+    Labels ``y`` (n,) are −1.0 or 1.0. The sum of the row weights c_i > 0, ``weight`` (n,), is the M (or m_k) that
+    scales the loss.
     """
 
     settings: ODMSettings

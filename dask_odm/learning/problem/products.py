@@ -171,15 +171,9 @@ class PassingFace:
 
 @dataclass(frozen=True, eq=False)
 class RowProducts:
-    """`Products` by threads of this process.
+    """`Products` of ``source`` (n, d), an array or `SparseRows`, by threads of this process.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    source : ndarray or SparseRows of shape (n, d)
-    budget : int
-        Bytes that kept tiles of the active rows may take; tiles beyond are recomputed in every product.
-    threads : int
+    Kept tiles of the active rows take up to ``budget`` bytes; tiles beyond are recomputed in every product.
     """
 
     kernel: Kernel

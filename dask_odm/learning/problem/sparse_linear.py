@@ -65,16 +65,8 @@ def as_sparse(X: Any, threads: int = 1) -> Any:
 class SparsePrimal:
     """The primal P over sparse rows, evaluated by weights w (k,) or by scores (n,).
 
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : BandLoss
-    X : csr_array of shape (n, d)
-    y : ndarray of shape (n,)
-        Label codes.
-    weight : ndarray of shape (n,), or empty for 1
-    threads : int
-        They never change a result.
+    ``X`` (n, d) is CSR, ``y`` (n,) are label codes, ``weight`` is (n,), or empty for 1. ``threads`` never change a
+    result.
     """
 
     features: FeatureMap

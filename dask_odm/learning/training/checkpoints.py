@@ -55,15 +55,8 @@ class Fit(Protocol):
 class TreeCheckpoint:
     """The checkpoint to which a tree's fit writes its levels, and the level from which it resumes.
 
-    Attributes
-    ----------
-    path : str
-    fit : dict
-        Digest and seed that identify the fit, see `_find`.
-    start : (level number, solutions) or None
-        Level from which the fit resumes.
-    history : list of dict
-        History up to that level.
+    ``fit`` holds the digest and seed that identify the fit, see `_find`. ``start`` is the number and the solutions of
+    the level from which it resumes, ``history`` the history up to that level.
     """
 
     path: str
@@ -72,16 +65,10 @@ class TreeCheckpoint:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def require(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool = True) -> None:
-        """Raise StoreError unless ``start`` is a level of this fit's tree.
+        """Raise StoreError unless ``start`` is a level of this fit's tree of ``levels`` levels.
 
-        Parameters
-        ----------
-        levels : int
-            Levels of the tree.
-        sizes : callable
-            ``sizes(number)``: rows of every node of a level.
-        all_rows : bool
-            Whether nodes solve all of their rows; else lower levels may have dropped some.
+        ``sizes(number)`` returns the rows of every node of a level. Without ``all_rows``, lower levels may have dropped
+        some.
         """
         if self.start is None:
             return

@@ -21,17 +21,7 @@ from dask_odm.typing import Array
 class KernelChoice:
     """A kernel by name or the user's own function, with the scaling of its rows.
 
-    Parameters
-    ----------
-    kernel : str or callable
-    gamma : float, "scale" or "auto"
-        The latter two depend on the data.
-    degree : int
-    coef0 : float
-    bias : float
-        Constant added to every kernel value.
-    scale : str or None
-        How features are scaled.
+    ``gamma`` "scale" and "auto" depend on the data. ``bias`` is added to every kernel value.
     """
 
     kernel: str | Callable[[Array, Array], Array]

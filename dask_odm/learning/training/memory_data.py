@@ -51,15 +51,9 @@ CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
 class MemoryData:
     """`dask_odm.learning.training.training_data.TrainingData` of rows in memory.
 
-    Attributes
-    ----------
-    run : FitRun
-    held : TrainingRows
-        The rows that take part.
-    given : ndarray or csr_array of shape (n, d)
-        All rows as they were given; a precomputed kernel reads its values from it.
-    whole : TrainingData or None
-        Data of all machines if this is the data of one: their statistics scale the rows of every machine.
+    ``held`` are the rows that take part, ``given`` (n, d) all rows as they were given, from which a precomputed kernel
+    reads its values. If this is the data of one of several machines, ``whole`` is that of all: their statistics scale
+    the rows.
     """
 
     run: FitRun

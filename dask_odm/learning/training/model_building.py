@@ -32,16 +32,9 @@ def finish_kernel(
 ) -> Trained:
     """Build the model ``f = Σ coefficients_i κ(x_i, ·)`` from the rows with a coefficient.
 
-    Parameters
-    ----------
-    kernel, scaling
-        Kernel and scaling of the training.
-    coefficients, rows : ndarrays of shape (n,)
-        Coefficients, and the row identifiers that ``chosen`` takes.
-    chosen : callable
-        Returns raw rows and their numbers in the given data for ascending ``rows``.
-    attributes : dict
-        Further fitted attributes.
+    ``kernel`` and ``scaling`` are those of the training. ``rows`` (n,) identify rows for ``chosen``, which takes
+    ascending ones and returns raw rows and their numbers in the given data. ``attributes`` are further fitted
+    attributes.
     """
     a, support = with_coefficients(coefficients, rows)
     intercept = np.array([kernel.bias * float(coefficients.sum())])

@@ -12,14 +12,8 @@ from dask_odm.typing import Array
 class Schema:
     """Description of the rows and targets that a model was fitted on.
 
-    Attributes
-    ----------
-    n_features : int
-    feature_names : ndarray of shape (n_features,) or None
-    feature_dimension : str or None
-        Name of the feature dimension of an xarray X in `fit`.
-    classes : ndarray of shape (n_classes,) or None
-        Sorted labels; None for real targets.
+    ``feature_dimension`` is the name of the feature dimension of an xarray X. ``classes`` are sorted labels, and None
+    for real targets.
     """
 
     n_features: int

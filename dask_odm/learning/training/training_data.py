@@ -36,14 +36,8 @@ from dask_odm.typing import Array
 class Purpose:
     """What kernel products are for, and what their user needs beside them.
 
-    Parameters
-    ----------
-    what : str
-        A few words for messages.
-    nbytes : callable
-        Takes n, d and the bytes of an entry; returns the bytes that the user of the products holds in this process.
-    advice : str
-        What to do if memory does not suffice.
+    ``what`` is a few words for messages. ``nbytes`` takes n, d and the bytes of an entry, and returns the bytes that
+    the user of the products holds in this process. ``advice`` says what to do if memory does not suffice.
     """
 
     what: str
@@ -203,12 +197,7 @@ class KernelData(Protocol):
     def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
         """Return the Nyström problem of ``landmarks`` over all rows.
 
-        Parameters
-        ----------
-        budget : int
-            Bytes of kernel values that may be kept in this process.
-        draws : int
-            Most rows that a pass draws.
+        This process may keep ``budget`` bytes of kernel values. A pass draws at most ``draws`` rows.
         """
         ...
 

@@ -28,20 +28,8 @@ ROWS_PER_PRODUCT = 64  # rows of a system per product, after which Cholesky woul
 class FaceSystem:
     """The system ``(I + √c K √c) x = b``. It also keeps ``K √c x``, without products of its own.
 
-    Parameters
-    ----------
-    gram : Operator
-        K of the m active rows.
-    root : ndarray of shape (m,)
-        √c, the square roots of their stiffness.
-    b : ndarray of shape (m,)
-
-    Attributes
-    ----------
-    x, Kx : ndarrays of shape (m,)
-        The solution so far, and ``K √c x``.
-    products : int
-        Products with K so far.
+    ``gram`` is K of the m active rows, ``root`` (m,) is √c. ``x`` and ``Kx`` (m,) are the solution so far and ``K √c
+    x``; ``products`` counts the products with K.
     """
 
     def __init__(self, gram: Operator, root: Array, b: Array) -> None:
@@ -74,14 +62,7 @@ class FaceSystem:
 class FaceSolver:
     """Solver of the systems ``(K_SS + D_S) x = r`` of a run.
 
-    Parameters
-    ----------
-    products : Products
-    preconditioner : FacePreconditioner
-    direct_rows : int
-        Most active rows for which Cholesky may take over.
-    most : int
-        Most products of one system.
+    Cholesky may take over for up to ``direct_rows`` active rows. A system takes up to ``most`` products.
     """
 
     def __init__(self, products: Products, preconditioner: FacePreconditioner, direct_rows: int, most: int) -> None:

@@ -98,16 +98,9 @@ class _Block:
 
 
 class CellBlocks:
-    """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64, from float32 features L.
+    """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64, from float32 ``features`` L (n, r).
 
-    Parameters
-    ----------
-    products : Products
-    features : float32 ndarray of shape (n, r)
-        L.
-    cells : list of ndarray
-        Ascending rows of every block.
-    threads : int
+    ``cells`` are the ascending rows of every block.
     """
 
     def __init__(self, products: Products, features: Array, cells: list[Array], threads: int) -> None:

@@ -23,18 +23,9 @@ STEPS = 8  # most steps of the Nyström solve
 
 
 class GramSpan:
-    """The Nyström problem of landmark rows of a Gram matrix, in the matrix's dtype.
+    """The Nyström problem of the landmark rows ``index`` (r,) of a Gram matrix ``K`` (n, n), in its dtype.
 
-    Parameters
-    ----------
-    K : float32 or float64 ndarray of shape (n, n)
-    index : ndarray of shape (r,)
-        Rows that are landmarks.
-
-    Raises
-    ------
-    LinAlgError
-        Their part of the matrix is not positive definite.
+    Raises LinAlgError if their part of the matrix is not positive definite.
     """
 
     def __init__(self, K: Array, index: Array) -> None:

@@ -42,20 +42,8 @@ def _cell_blocks(products: Products, features: Array, seed: int, threads: int) -
 class FacePreconditioner:
     """Preconditioners of the systems of a solve: by landmarks, and by blocks, which are made when first needed.
 
-    Parameters
-    ----------
-    products : Products
-    index : ndarray of shape (r,)
-        Ascending rows that are the landmarks.
-    seed : int
-    threads : int
-    room : int
-        Bytes that factors of kernel components may take.
-
-    Attributes
-    ----------
-    parts : PartBlocks or None
-        The preconditioner to use instead if rows split into kernel components; landmarks are not made then.
+    ``index`` (r,) are the landmarks' rows, ascending. Factors of kernel components may take ``room`` bytes. If rows
+    split into components, ``parts`` is the preconditioner to use instead, and landmarks are not made; else it is None.
     """
 
     def __init__(self, products: Products, index: Array, seed: int, threads: int, *, room: int) -> None:
@@ -93,16 +81,9 @@ class FacePreconditioner:
 class PartBlocks:
     """``(I + √c K √c)⁻¹`` for rows in kernel components, without the kernel values between these.
 
-    Small components have one Cholesky factor each, large ones have landmarks and blocks of their own. The bias, which
-    all components share, is of rank one. See `dask_odm.methods.exact.kernel_components`.
-
-    Parameters
-    ----------
-    products : Products
-    seed : int
-    threads : int
-    room : int
-        Bytes that factors may take.
+    Small components have one Cholesky factor each, large ones have landmarks and blocks of their own. Factors may take
+    ``room`` bytes. The bias, which all components share, is of rank one. See
+    `dask_odm.methods.exact.kernel_components`.
     """
 
     def __init__(self, products: Products, seed: int, threads: int, *, room: int) -> None:

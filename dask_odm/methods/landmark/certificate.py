@@ -31,16 +31,8 @@ def certified(
 ) -> Claim | None:
     """Return P of landmark coefficients ``a`` (r,) and a lower bound of P*, or None if the bound says nothing.
 
-    Parameters
-    ----------
-    losses : RowLosses
-    products : Products
-        Products of the n training rows.
-    landmarks : Landmarks
-        Training rows at ``places`` (r,).
-    exact : bool
-        Take a pass over the kernel of all active rows; else use the landmarks' Nyström residual.
-    threads : int
+    The landmarks are the training rows at ``places`` (r,). ``exact`` takes a pass over the kernel of all active rows;
+    otherwise the landmarks' Nyström residual gives the bound.
     """
     everyone = np.arange(products.n)
     square_norm = float(a @ (landmarks.gram @ a))

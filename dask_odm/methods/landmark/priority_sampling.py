@@ -31,19 +31,10 @@ def uniform_numbers(numbers: Array, seed: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class PrioritySample:
-    """The rows of largest priority, one more than the sample's size, since the last sets the threshold.
+    """The rows of largest priority (m, d), m ≤ size + 1: one more than the sample's size, since the last sets the
+    threshold.
 
-    Attributes
-    ----------
-    size : int
-    rows : ndarray of shape (m, d), m ≤ size + 1
-    y : ndarray of shape (m,)
-        Targets of the rows.
-    weight : float64 ndarray of shape (m,)
-    priority : float64 ndarray of shape (m,)
-        Descending.
-    numbers : int64 ndarray of shape (m,)
-        Numbers of the rows.
+    ``priority`` (m,) descends; ``y``, ``weight`` and ``numbers`` (m,) are the rows' targets, weights and numbers.
     """
 
     size: int

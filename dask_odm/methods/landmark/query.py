@@ -32,17 +32,10 @@ UNSUPPORTED = 1e-3  # share of its stiffness by which a row without a dual varia
 
 @dataclass(frozen=True, eq=False)
 class SpanSums:
-    """Sums over rows at one α.
+    """Sums over rows at one α: the loss, ``Kᵀu`` (r,), which is minus its gradient, and the curvatures.
 
-    Attributes
-    ----------
-    loss : float
-    dual_image : float64 ndarray of shape (r,)
-        ``Kᵀu``, minus the gradient of the loss.
-    curvatures : tuple
-        Second derivatives of the losses, by groups of rows in order, and block by block within a group.
-    sample : PrioritySample or None
-        Rows drawn by their curvature.
+    ``curvatures`` are second derivatives of the losses, by groups of rows in order, and block by block within a group.
+    ``sample`` are rows drawn by their curvature, or None.
     """
 
     loss: float
@@ -358,14 +351,7 @@ class SpanQuery:
 
 
 class RunningSums:
-    """A sum of `SpanQuery.sums` in progress, added block by block and tile by tile.
-
-    Parameters
-    ----------
-    query : SpanQuery
-    a : ndarray of shape (r,)
-    draw : Draw or None
-    """
+    """A sum of `SpanQuery.sums` in progress, added block by block and tile by tile."""
 
     def __init__(self, query: SpanQuery, a: Array, draw: Draw | None) -> None:
         self.query = query

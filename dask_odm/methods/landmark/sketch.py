@@ -30,16 +30,8 @@ DROWNED = 1.0  # times the rounding of the trace: a smaller pivot has no digits 
 class SketchedHessian:
     """``G + Σ w k kᵀ`` over sampled rows with kernel values k at the landmarks, as a preconditioner.
 
-    Parameters
-    ----------
-    landmarks : Landmarks
-    threads : int
-        Their number never changes the result.
-
-    Attributes
-    ----------
-    whitened : bool
-        Whether it is that of the coordinates ``Lᵀα``: ``1 + Σ w L⁻¹k (L⁻¹k)ᵀ``.
+    ``whitened`` says whether it is that of the coordinates ``Lᵀα``: ``1 + Σ w L⁻¹k (L⁻¹k)ᵀ``. ``threads`` never change
+    it.
     """
 
     def __init__(self, landmarks: Landmarks, threads: int) -> None:

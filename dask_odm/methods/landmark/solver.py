@@ -43,15 +43,8 @@ SpanIterate = Iterate[SpanSums]
 class LandmarkState:
     """State of a run after a step, from which it can resume.
 
-    Attributes
-    ----------
-    a : ndarray of shape (r,)
-    sketched : ndarray of shape (r,), or empty
-        Coefficients at which the preconditioner was made, from rows drawn in pass ``drawn``.
-    double_precision : bool
-        Whether passes are in float64 by now.
-    drawn, steps : int
-    history : list of dict
+    ``sketched`` (r,), or empty, are the coefficients at which the preconditioner was made, from rows drawn in pass
+    ``drawn``. ``double_precision`` says whether passes are in float64 by now.
     """
 
     a: Array
@@ -265,16 +258,8 @@ def rough_solution(
 ) -> Array:
     """Return coefficients (r,) that are nearly optimal for a sample of the rows, or for all rows if these are few.
 
-    Parameters
-    ----------
-    span : SpanProblem
-        The problem over ``n`` rows; if a sample is drawn it takes one pass.
-    landmarks : Landmarks
-    n, size, seed : int
-        Number of rows, size of the sample, and its seed.
-    memory : int
-        Bytes of kernel values of the sample that may be kept.
-    threads : int
+    ``span`` is the problem over ``n`` rows. It takes one pass if a sample of ``size`` rows is drawn. ``memory`` bounds
+    the bytes of kernel values of the sample that are kept.
     """
     zero = np.zeros(len(landmarks))
     some = span

@@ -23,17 +23,8 @@ from dask_odm.typing import Array
 class RowSpan:
     """Coordinates of the rows in the span of the rows, and the map back to weights.
 
-    Attributes
-    ----------
-    features : FeatureMap
-    block : ndarray or CSR matrix of shape (n, d)
-        All rows as `FeatureMap.block` returns them.
-    chosen : ndarray of shape (r,)
-        Rows that span all rows.
-    factor : ndarray of shape (r, r)
-        Lower Cholesky factor of their Gram matrix.
-    coordinates : ndarray of shape (n, r)
-        C.
+    ``block`` (n, d) are all rows as `FeatureMap.block` returns them. The rows ``chosen`` (r,) span all; ``factor`` (r,
+    r) is the lower Cholesky factor of their Gram matrix. ``coordinates`` (n, r) are C.
     """
 
     features: FeatureMap

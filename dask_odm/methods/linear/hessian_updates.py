@@ -65,14 +65,7 @@ class ChangesQuery(Query):
 
 
 class UpdatedProblem(PrimalProblem):
-    """A `PrimalProblem` with an updated Hessian, always in the rows' own type: for gaps that are not small.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : BandLoss
-    passes : Passes
-    """
+    """A `PrimalProblem` with an updated Hessian, always in the rows' own type: for gaps that are not small."""
 
     def __init__(self, features: FeatureMap, loss: BandLoss, passes: Passes) -> None:
         super().__init__(features, loss, passes)

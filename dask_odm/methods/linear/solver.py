@@ -34,15 +34,8 @@ State = Iterate[PrimalSums]
 class NewtonState:
     """State of a run after a step, from which it can resume.
 
-    Attributes
-    ----------
-    w : ndarray of shape (k,)
-    double_precision : bool
-        Whether passes are in float64 by now.
-    hessian_stride : int
-        The Hessian is summed over one row in so many.
-    steps : int
-    history : list of dict
+    ``double_precision`` says whether passes are in float64 by now. The Hessian is summed over one row in
+    ``hessian_stride``.
     """
 
     w: Array

@@ -111,16 +111,8 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     """Minimise P over the rows of two classes, the negative ones first, until the gap is at most ``tol`` of P.
 
     It may stop earlier. The gap is the largest that kernel values within ``values.error`` of the true ones allow.
-
-    Parameters
-    ----------
-    losses : RowLosses
-        Losses of all rows.
-    values : PairValues
-        Descent computes in their dtype; the gap is summed in float64.
-    tol : float
-    seed : int
-        Seed of the order of the rows.
+    Descent computes in the dtype of ``values``; the gap is summed in float64. ``seed`` determines the order of the
+    rows.
     """
     began = time.perf_counter()
     dtype = values.across.dtype

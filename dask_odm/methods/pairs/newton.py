@@ -24,17 +24,9 @@ from dask_odm.typing import Array
 
 
 def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: PairSolution) -> PairSolution:
-    """Minimise P over rows with the kernel matrix ``K`` (n, n).
+    """Minimise P over rows with the float64 kernel matrix ``K`` (n, n), from where descent ended.
 
-    Parameters
-    ----------
-    losses : RowLosses
-        Losses of the n rows.
-    K : float64 ndarray of shape (n, n)
-    settings : SolverSettings
-        ``max_iter`` bounds Newton's steps.
-    start : PairSolution
-        Result of descent; its records come first.
+    ``settings.max_iter`` bounds Newton's steps. The records of ``start`` come first.
     """
     began = time.perf_counter()
     history = list(start.history)
