@@ -19,7 +19,7 @@ from dask_odm.typing import Array
 LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file
 LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
-MOST_SHARE = 0.5  # share of effective parameters per row above which the closed form is too optimistic
+MOST_SHARE = 0.5  # effective parameters per row above which the closed form is too optimistic
 
 
 def attributes_of(

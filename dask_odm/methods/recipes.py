@@ -118,7 +118,7 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
 
 
 def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, scheme: Scheme) -> Choice[ODMFit]:
-    """Choose exact machines of pairs instead of landmarks if "auto" finds them quick, else keep ``choice``.
+    """Choose, for "auto" and many classes, exact pairs instead of landmarks if they are quick; else keep ``choice``.
 
     A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
     """
