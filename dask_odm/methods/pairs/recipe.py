@@ -87,7 +87,7 @@ def _dense(data: MemoryData) -> MemoryData:
 
 
 def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
-    """Return the scaling of the rows. For RBF, a least or largest value that most rows have becomes 0 (sparse tiles)."""
+    """Return the scaling of the rows. For RBF, a least or largest value that most rows have becomes 0."""
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
     return scaling.at_rest(data.held.X, statistics) if fit.kernel.kernel == "rbf" else scaling
