@@ -1,1 +1,1 @@
-"""What all methods share: the problem, Newton's method, leave-one-out, the data of a fit, checkpoints."""
+"""Everything that several methods share: problems, Newton's method, leave-one-out, training data, checkpoints."""

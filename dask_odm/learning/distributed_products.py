@@ -1,9 +1,9 @@
-"""Kernel products by Dask: what the exact solver and certificates ask of all rows, spread over the workers.
+"""Kernel products over a Dask cluster, for the exact solver and for certificates.
 
-The rows are written once, scaled, to a file in the fit's scratch folder, which workers map into memory; what travels
-is a vector and its product. A face is cut into parts of `Gram`'s fixed groups, a task each, which prefers the same
-worker in every product and keeps its tiles there until another face or another fit begins. A worker that is lost
-costs its tiles: whoever takes its task computes them again, to the same bits.
+The rows are scaled and written once to a file in the fit's scratch folder, and workers map it into memory. Only vectors
+and their products travel. The kernel matrix of the active rows is cut into parts along `Gram`'s fixed groups, one task
+each. A task prefers the same worker in every product, and the worker keeps the tiles until the active set changes or
+another fit begins. If a worker is lost, another one computes its tiles again, to the same bits.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from dask_odm.typing import Array
 
 ROWS = "rows.npy"
 ADVICE = "Use fewer threads a worker or more memory."
-CROSS_TASKS = 4  # a slot: targets' blocks cost the same, workers may not be as fast
+CROSS_TASKS = 4  # tasks per slot: blocks cost the same, but workers may differ in speed
 
 
 @dataclass(frozen=True)
 class Face:
-    """The symmetric matrix of some rows among themselves: what its tasks are told.
+    """Description of the kernel matrix of the active rows, as it is sent to tasks.
 
     Parameters
     ----------
     kernel : Kernel
     folder, name : str
-        Where the rows are, and the file of the numbers of those that are meant.
+        Folder of the rows, and the file in it that holds the numbers of the active rows.
     double_precision : bool
-        Entries in float64, never kept.
+        Compute entries in float64 and keep none of them.
     of : int
-        Parts it is cut into, a power of two.
+        Number of parts that the matrix is cut into, a power of two.
     budget, threads : int
         Bytes of tiles that a part may keep, and threads that it runs on.
     """
@@ -60,17 +60,17 @@ class Face:
     threads: int
 
     def gram(self, part: int, room: Room | None = None) -> Gram:
-        """One part of the matrix; its tiles are computed if they are to be kept, in ``room``."""
+        """Return one part of the matrix. Tiles that fit the budget are computed now and kept in ``room``."""
         chosen = load_array(os.path.join(self.folder, self.name))
         rows = ChosenRows(read_rows(self.folder), chosen, self.double_precision)
         return Gram(self.kernel, rows, 0 if self.double_precision else self.budget, self.threads, (part, self.of), room)
 
 
 class _Kept:
-    """Parts that were asked for last in this process, with their tiles.
+    """The parts that this process used last, with their tiles.
 
-    Whoever computes with a part takes it out meanwhile, and its memory too: a task that runs twice, or of an earlier
-    face that outlives its fit's interest in it, then finds nothing, and writes to memory of its own.
+    A task takes its part and the part's memory out while it computes. If a task runs twice, or belongs to an earlier
+    active set, it finds nothing here and writes to memory of its own.
     """
 
     def __init__(self) -> None:
@@ -83,14 +83,14 @@ class _Kept:
 
     @contextmanager
     def part(self, face: Face, part: int) -> Iterator[Gram]:
-        """One part of a face: as it was left, or computed in the memory of the last face's."""
+        """Yield one part of the matrix: the kept one, or a new one in the old memory if the active set changed."""
         with self._lock:
             if self._folder != face.folder:
                 self._folder = face.folder
                 self._parts = {}
             last, gram, room = self._parts.pop(part, (None, None, Room()))
         if gram is None or last != face:
-            gram = None  # its tiles are in the room
+            gram = None  # free the old matrix first; the room still holds its memory
             gram = face.gram(part, room)
         yield gram
         with self._lock:
@@ -108,12 +108,12 @@ _KEPT = _Kept()
 
 
 def read_rows(folder: str) -> Array:
-    """The rows of a fit, mapped into memory."""
+    """Return the rows of a fit, mapped into memory."""
     return map_array(os.path.join(folder, ROWS))
 
 
 def face_part(face: Face, part: int, v: Array) -> Array:
-    """One part's share of a face's product with ``v``: a task."""
+    """Return one part's share of the product of the active rows' kernel matrix with ``v``. Runs as a task."""
     with single_threaded_blas:
         if face.double_precision:
             return face.gram(part).partial(v)
@@ -124,7 +124,7 @@ def face_part(face: Face, part: int, v: Array) -> Array:
 def cross_task(
     kernel: Kernel, folder: str, targets: Array, sources: Array, v: Array, blocks: range, double_precision: bool
 ) -> Array:
-    """Products from ``sources`` to the targets of ``blocks``: a task."""
+    """Return the products from ``sources`` to the targets of ``blocks``. Runs as a task."""
     X = read_rows(folder)
     there = ChosenRows(X, targets, double_precision)
     here = ChosenRows(X, sources, double_precision)
@@ -133,14 +133,14 @@ def cross_task(
 
 
 def forget(folder: str) -> None:
-    """Drop the tiles of a fit in the process this runs in."""
+    """Drop the tiles of a fit in the process that runs this."""
     _KEPT.drop(folder)
     return_free_memory()
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterFace:
-    """`Operator` of one face."""
+    """`Operator` that multiplies with the kernel matrix of the active rows."""
 
     face: Face
     cluster: Cluster
@@ -155,17 +155,10 @@ class ClusterFace:
 
 @dataclass(eq=False)
 class ClusterProducts:
-    """`Products` by the workers of a cluster.
+    """`Products` computed by the workers of a cluster, which must have a client.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    folder : str
-        Holds the rows in a file `ROWS`; all workers see it.
-    cluster : Cluster
-        With a client.
-    spare : int
-        Bytes of this process that tiles may take where it computes products by itself.
+    ``folder`` holds the rows in a file `ROWS`; all workers must see it. ``spare`` bounds the bytes of tiles that this
+    process keeps for the products that it computes itself.
     """
 
     kernel: Kernel
@@ -230,13 +223,13 @@ class ClusterProducts:
 
 
 def task_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
-    """Peak bytes of a task, tiles that are kept aside: the rows it reads, buffers and vectors."""
+    """Return the peak bytes of a task without the tiles it keeps: the rows it reads, buffers and vectors."""
     return n * d * itemsize + Tiling(n, d, itemsize).scratch_bytes(threads, kernel) + 2 * CROSS_BYTES + 6 * 8 * n
 
 
 @contextmanager
 def cluster_products(kernel: Kernel, folder: str, cluster: Cluster, spare: int = 0) -> Iterator[ClusterProducts]:
-    """Products over the rows in ``folder``, and nothing of them left on the workers afterwards."""
+    """Yield products over the rows in ``folder``, and remove everything of them from the workers afterwards."""
     try:
         yield ClusterProducts(kernel, folder, cluster, spare)
     finally:
@@ -244,12 +237,9 @@ def cluster_products(kernel: Kernel, folder: str, cluster: Cluster, spare: int =
 
 
 def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: Callable[[Array], None]) -> None:
-    """Write the rows of a fit: ``fill`` is given the array to write to, of ``shape``.
+    """Write the rows of a fit: ``fill`` writes into the array of ``shape`` that it is given.
 
-    Raises
-    ------
-    OSError
-        The disk has no room for them, found before anything is filled in. No file is left, as after any other error.
+    Raises OSError before anything is filled in if the disk has no room. No file is left after an error.
     """
     path = os.path.join(folder, ROWS)
     try:

@@ -1,15 +1,15 @@
-"""Leave-one-out in closed form: what every row's decision value would be, had the model not learned from the row.
+"""Leave-one-out in closed form: the decision value that every row would have if the model had not learned from it.
 
-For a minimiser of ``½ aᵀG a + Σ_i loss_i(f_i)``, f = K a, with a piecewise quadratic loss, let u be minus the losses'
-derivatives at f and c their second derivatives, and ``h_i = k_iᵀ (G + Kᵀ diag(c) K)⁻¹ k_i`` the leverages. Without row
-i its own decision value is, by one step of Newton from the solution::
+The model minimises ``½ aᵀG a + Σ_i loss_i(f_i)``, f = K a, with a piecewise quadratic loss. Let u be minus the losses'
+derivatives at f, c their second derivatives, and ``h_i = k_iᵀ (G + Kᵀ diag(c) K)⁻¹ k_i`` the leverages. One Newton step
+from the solution gives the decision value of row i without it::
 
     f_i − h_i u_i / (1 − h_i c_i)
 
-This is exact where no other row changes its side of the band, and landmarks stay. ``Σ h_i c_i`` is the effective number
-of parameters. Of equal rows that were made one, u and c are those of one of them, h is of all. Rows without u stay as
-they are. (Cook and Weisberg, *Residuals and influence in regression*, 1982, for squares; Opper and Winther, *Gaussian
-processes and SVM: mean field and leave-one-out*, 2000, for kernels.)
+This is exact if no other row changes its side of the band and the landmarks stay. ``Σ h_i c_i`` is the effective number
+of parameters. If equal rows were merged, u and c are those of one of them and h is that of all. Rows with u = 0 keep
+their value. (Cook and Weisberg, *Residuals and influence in regression*, 1982, for squares; Opper and Winther,
+*Gaussian processes and SVM: mean field and leave-one-out*, 2000, for kernels.)
 """
 
 from __future__ import annotations
@@ -28,20 +28,16 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.typing import Array
 
-RIDGE = 1e-12  # of the trace: what is below is rounding, and takes its part of no leverage
-LEAST = 1e-9  # of 1 − h c, which rounding may push below 0
+RIDGE = 1e-12  # of the trace, added to the diagonal: eigenvalues below it are rounding errors
+LEAST = 1e-9  # lower bound of 1 − h c, which rounding may push below 0
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """What leaving out gives.
+    """Result of leave-one-out.
 
-    Attributes
-    ----------
-    scores : float64 ndarray of shape (n,)
-        Decision value of every row by the model without it.
-    parameters : float
-        The effective number of parameters, ``Σ h_i c_i``.
+    ``scores`` (n,), float64, are decision values of the rows by the model without each. ``parameters`` is the effective
+    number of parameters, ``Σ h_i c_i``.
     """
 
     scores: Array
@@ -49,10 +45,10 @@ class LeftOut:
 
 
 def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array) -> LeftOut:
-    """Decision values of rows by the models without them, from their ``scores`` and ``leverages``, each (n,).
+    """Return leave-one-out decision values of rows from their ``scores`` and ``leverages``, each (n,).
 
-    ``y`` and ``weight`` (n,), or empty, as the loss takes them, of the rows that are left out one by one. A weight
-    above 1 is that of several rows, of which one is left out.
+    ``y`` and ``weight`` are (n,), or empty if the loss needs none. A weight above 1 stands for several equal rows, and
+    one of them is left out.
     """
     _, dual, curvature = loss.evaluate(scores, y, weight)
     one = 1.0 / np.maximum(weight, 1.0) if weight.size else 1.0
@@ -62,25 +58,25 @@ def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Arra
 
 
 def linear_leverages(problem: PrimalProblem, w: Array) -> Array:
-    """Scores and leverages (2, n) of all rows at the solution ``w`` (k,) of a linear model: two passes."""
+    """Return scores and leverages (2, n) of all rows at the solution ``w`` (k,) of a linear model. Takes two passes."""
     hessian = problem.sums(w, "full", double_precision=True).curvature
     return problem.leverages(w, inverse_factor(hessian + np.eye(len(w))))
 
 
 def span_leverages(span: SpanProblem, gram: Array, a: Array) -> Array:
-    """Scores and leverages (2, n) of all rows at the solution ``a`` (r,) over landmarks of Gram matrix ``gram``.
+    """Return scores and leverages (2, n) of all rows at the solution ``a`` (r,) over landmarks of Gram matrix ``gram``.
 
-    Two passes. The rows' kernel values are multiplied in the landmarks' own type; the Hessian is summed in float64.
+    Takes two passes. Kernel values of rows are multiplied in the landmarks' own type; the Hessian is summed in float64.
     """
     inverse = inverse_factor(gram + span.hessian(a))
     return span.leverages(a, inverse.astype(span.query.dtype))
 
 
 def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Array:
-    """Scores and leverages (2, n) of all rows of an exact kernel model, from its ``scores`` (n,).
+    """Return scores and leverages (2, n) of all rows of an exact kernel model from its ``scores`` (n,).
 
-    With A the rows that have a curvature and ``b`` the diagonal of ``(I + √c K_AA √c)⁻¹``, ``h = (1 − b)/c``:
-    O(|A|³) time, 2 |A|² numbers.
+    Let A be the rows with a curvature and ``b`` the diagonal of ``(I + √c K_AA √c)⁻¹``; then ``h = (1 − b)/c``. Takes
+    O(|A|³) time and memory for 2 |A|² numbers.
     """
     curvature = losses.curvature(losses.y * scores)
     active = np.flatnonzero(curvature)
@@ -98,7 +94,10 @@ def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Ar
 
 
 def inverse_factor(matrix: Array) -> Array:
-    """Lower ``L⁻¹`` with ``L Lᵀ`` = ``matrix`` (r, r), symmetric and at least `RIDGE` of its trace positive."""
+    """Return the lower triangular ``L⁻¹`` with ``L Lᵀ`` = ``matrix`` (r, r), which is symmetric.
+
+    A ridge of `RIDGE` times the trace is added first, and more if the matrix is still not positive definite.
+    """
     ridge = RIDGE * float(np.trace(matrix))
 
     def attempt(more: float) -> Array | None:

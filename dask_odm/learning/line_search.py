@@ -1,4 +1,4 @@
-"""Where P is least along a direction: its slope is piecewise linear and grows, so a few looks close in on the root."""
+"""Line search: the step of least P along a direction. Its slope is piecewise linear and increasing in the step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ HALVINGS = 40
 
 
 def least_step(slopes: Callable[[Array], Array], first: float) -> float:
-    """The step in [0, 1] of least P, exact but for rounding.
+    """Return the step in [0, 1] of least P, exact but for rounding.
 
-    Parameters
-    ----------
-    slopes : callable
-        Derivatives of P by step at each of given steps (m,): one pass over the rows. Called up to `REFINEMENTS` times.
-    first : float
-        The derivative at step 0, negative.
+    ``slopes`` returns the derivatives of P by the step at given steps (m,), by one pass over the rows. It is called up
+    to `REFINEMENTS` times. ``first`` is the derivative at step 0, negative.
     """
     low = (0.0, first)
     high = (1.0, np.inf)
@@ -39,10 +35,7 @@ def least_step(slopes: Callable[[Array], Array], first: float) -> float:
 
 
 def bracket(goes_on: Callable[[float], bool], halvings: int) -> tuple[float, float]:
-    """Steps in [0, 1] between which a direction ceases to be one of descent, by as many ``halvings``.
-
-    ``goes_on`` tells whether it still is one at a step.
-    """
+    """Bisect [0, 1] for the step at which ``goes_on`` turns false, and return the two ends of the last interval."""
     low = 0.0
     high = 1.0
     for _ in range(halvings):
@@ -52,9 +45,9 @@ def bracket(goes_on: Callable[[float], bool], halvings: int) -> tuple[float, flo
 
 
 def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
-    """As `least_step`, of rows in memory, along a direction of scores ``change`` (n,).
+    """Return the step in [0, 1] of least P for rows in memory, by bisection.
 
-    ``inner`` is ⟨w, d⟩ and ``norm`` ⟨d, d⟩.
+    ``change`` (n,) is how scores change by a whole step along d, ``inner`` is ⟨w, d⟩ and ``norm`` ⟨d, d⟩.
     """
 
     def slope(step: float) -> float:
@@ -65,7 +58,7 @@ def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float
 
 
 def few_rows_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
-    """As `least_row_step`, by `least_step`: of up to a few thousand rows a few looks at many steps take less time."""
+    """Return the step of `least_row_step` by `least_step`, which is faster for up to a few thousand rows."""
     moving = losses.y * change
 
     def slopes(steps: Array) -> Array:

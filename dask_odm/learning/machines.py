@@ -1,9 +1,9 @@
-"""Many classes by machines of two: one against the rest, or one against one.
+"""Many classes by two-class machines: one against the rest, or one against one.
 
-Any solver of two classes learns many in this way: machine after machine, on the same training data. A solver that can
-learn all machines in the same passes says so in its recipe (`Recipe.together`). Either way the machines' models become
-one, with as many rows of coefficients as machines; see `dask_odm.models.pairs` for what one-against-one machines say
-of a class.
+Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
+learn all machines in shared passes says so in its recipe (`Recipe.together`). Either way the machines' models become
+one model with a row of coefficients per machine. `dask_odm.models.pairs` combines the votes of one-against-one
+machines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Attributes = dict[str, Any]
 
 
 def machines_of(class_weights: Sequence[float], scheme: Scheme) -> list[OneOfMany]:
-    """What every machine learns: class by class against the rest, or pair by pair with the second class positive."""
+    """Return the targets of every machine: each class against the rest, or each pair with its second class positive."""
     weights = tuple(class_weights)
     codes = range(len(weights))
     if scheme == "ovr":
@@ -48,7 +48,7 @@ def machines_of(class_weights: Sequence[float], scheme: Scheme) -> list[OneOfMan
 
 
 def machine_count(classes: int, scheme: Scheme) -> int:
-    """Machines of so many classes."""
+    """Return how many machines so many classes need."""
     return classes if scheme == "ovr" else pair_count(classes)
 
 
@@ -59,20 +59,11 @@ def train_machines(
     scheme: Scheme,
     joined: Callable[[Sequence[Attributes]], Attributes],
 ) -> Trained:
-    """Train a machine for every class or pair of classes, and make them one model.
+    """Train a machine for every class or pair of classes, and join them into one model.
 
-    Parameters
-    ----------
-    choice : Choice
-        How a machine learns.
-    data : TrainingData
-        Of more than two classes.
-    fit : object
-        The family's settings; ``fit.of_machine(i, count, run)`` are those of machine i of so many, that runs as ``run``
-        says.
-    scheme : {"ovr", "ovo"}
-    joined : callable
-        Makes the fitted attributes of all machines those of the whole, as `joined_attributes` does; support apart.
+    ``choice`` says how a machine learns. ``fit`` are the family's settings; ``fit.of_machine(i, count, run)`` returns
+    those of machine i. ``joined`` combines the fitted attributes of all machines, as `joined_attributes` does, without
+    the support.
     """
     machines = machines_of(data.class_weights, scheme)
     if choice.recipe.together is not None and choice.recipe.together.suits(data, fit, scheme):
@@ -90,7 +81,7 @@ def trained_machines(
     machines: Sequence[OneOfMany],
     most: int,
 ) -> Iterator[Trained]:
-    """What ``train`` makes of every machine's data and settings; up to ``most`` at once share passes over a store."""
+    """Yield the result of ``train`` for every machine. Up to ``most`` machines at once share passes over a store."""
     runs = runs_of(fit.run, len(machines))
     works = (
         partial(train, data.of_machine(targets), fit.of_machine(i, len(machines), run))
@@ -100,19 +91,19 @@ def trained_machines(
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:
-    """How every machine runs: the first writes the checkpoint, the others one beside it each."""
+    """Return the run of every machine: the first uses the given checkpoint path, the others each a path beside it."""
     if run.checkpoint is None:
         return [run] * count
     paths = [run.checkpoint, *(f"{run.checkpoint}.{i}" for i in range(1, count))]
     if not run.resume:
-        for path in paths[1:]:  # of another seed perhaps, which a fit that goes on from this one could not tell
+        for path in paths[1:]:  # they may be of another seed, which a fit that resumes from this one could not tell
             forget_checkpoint(path)
     return [replace(run, checkpoint=path) for path in paths]
 
 
 @dataclass(frozen=True, eq=False)
 class _MachinePart:
-    """What is kept of a machine: its weights or coefficients, intercept, numbers of its support, attributes."""
+    """The parts of a trained machine that the joined model needs: coefficients or weights, intercept and attributes."""
 
     coefficients: Array
     intercept: Array
@@ -121,14 +112,10 @@ class _MachinePart:
 
 
 class Joined:
-    """Machines in order, as they become one model; rows that support several are kept once.
+    """Collects trained machines in order and joins them into one model. Rows that support several are kept once.
 
-    Parameters
-    ----------
-    pairs : int
-        Classes whose pairs they tell apart; 0: each is one class against the rest.
-    joined : callable
-        Makes their fitted attributes those of the whole.
+    ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest. ``joined`` combines
+    the machines' fitted attributes.
     """
 
     def __init__(self, pairs: int, joined: Callable[[Sequence[Attributes]], Attributes]) -> None:
@@ -139,7 +126,7 @@ class Joined:
         self._paths: list[Joined] = []
 
     def add(self, trained: Trained) -> None:
-        """The next machine's."""
+        """Add the next machine."""
         if trained.path and not self._paths:
             self._paths = [Joined(self._pairs, self._joined) for _ in trained.path]
         for joined, each in zip(self._paths, trained.path, strict=True):
@@ -159,7 +146,7 @@ class Joined:
         self._parts.append(_MachinePart(coefficients, model.intercept, attributes, trained.warning))
 
     def trained(self) -> Trained:
-        """All machines as one."""
+        """Return all machines as one trained model."""
         if self._paths:
             path = tuple(joined.trained() for joined in self._paths)
             return replace(path[-1], path=path)
@@ -182,7 +169,7 @@ class Joined:
         return Trained(model, attributes, joined_warning([part.warning for part in self._parts]))
 
     def _spread(self, coefficients: Iterable[Any]) -> Array:
-        """Coefficients of all machines' support (machines, n_support), from those of each machine's own (1, ·)."""
+        """Return coefficients (machines, n_support) over the joint support, from each machine's own (1, ·)."""
         numbers = self._support.sorted_numbers
         out = np.zeros((len(self._parts), len(numbers)))
         for i, (part, own) in enumerate(zip(self._parts, coefficients, strict=True)):
@@ -191,7 +178,7 @@ class Joined:
 
 
 class _Support:
-    """Rows that support any machine, by their numbers."""
+    """Support rows of all machines, without repetition, by their numbers."""
 
     def __init__(self) -> None:
         self.numbers: Array | None = None
@@ -222,9 +209,9 @@ class _Support:
 
 
 def joined_attributes(machines: Sequence[Attributes]) -> Attributes:
-    """Fitted attributes of all machines: the worst gap, the longest run, histories one after the other.
+    """Combine the fitted attributes of all machines: the largest gap, the longest run, histories one after the other.
 
-    Other figures become an array with one entry a machine, and all else a list of one; support is joined elsewhere.
+    Other scalars become an array with one entry per machine, and everything else a list. Support is joined elsewhere.
     """
     found: Attributes = {}
     for name, first in machines[0].items():
@@ -232,14 +219,14 @@ def joined_attributes(machines: Sequence[Attributes]) -> Attributes:
         if name == "history_":
             found[name] = [{"machine": i} | record for i, history in enumerate(values) for record in history]
         elif name in ("n_iter_", "dual_gap_"):
-            found[name] = type(first)(np.max(values))  # nan where one is not known
+            found[name] = type(first)(np.max(values))  # nan if one is not known
         elif name not in ("support_", "dual_coef_"):
             found[name] = np.array(values) if np.isscalar(first) else values
     return found
 
 
 def joined_warning(warnings: Sequence[str | None]) -> str | None:
-    """What to warn of, where machines stopped short."""
+    """Return a warning that says how many machines stopped short, and why the first did; None if none did."""
     short = [(i, warning) for i, warning in enumerate(warnings) if warning is not None]
     if not short:
         return None

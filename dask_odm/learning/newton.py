@@ -1,14 +1,14 @@
-"""Newton's method on the primal, one loop for linear models and for spans of landmarks: rows it never sees.
+"""Newton's method on the primal: one loop for linear models and for landmarks. It never sees the rows, only sums.
 
 minimise    ``P(x) = ½ xᵀGx + Σ_i loss_i(x)``, G the identity or the landmarks' Gram matrix; convex losses
 step        ``(G + Σ c_i k_i k_iᵀ) Δ = −∇P(x)`` with c the curvature of the rows' losses
-line search where the full step does not lower P: exact but for rounding, from a few passes
-stop        ``½ ∇Pᵀ G⁻¹ ∇P ≤ tol · P``, which is the duality gap; from zero not before the first step, since a loss
-            that weighs little leaves a gap of little of P there, and zero classifies nothing
+line search if the full step does not lower P: exact but for rounding, in a few passes
+stop        if ``½ ∇Pᵀ G⁻¹ ∇P ≤ tol · P``, which is the duality gap. A start at zero takes at least one step:
+            with a loss of little weight the gap at zero is a small share of P, but zero classifies nothing
 
-What a run shares is here: the loop, its records, the trial of a step, stopping, and going on from a state. What
-differs is in `dask_odm.methods.linear.solver` and `dask_odm.methods.landmark.solver`: how the system is solved, which
-arithmetic is left to fall back on where steps cease to help, and what a state holds.
+This module holds what both share: the loop, its records, the trial of a step, stopping, and resuming. The subclasses in
+`dask_odm.methods.linear.solver` and `dask_odm.methods.landmark.solver` solve the system, choose the arithmetic to fall
+back on when steps cease to help, and save their state.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dask_odm.learning.step_log import Record, StepLog, record_after
 from dask_odm.typing import Array
 
 S = TypeVar("S")
-DESCENT = 1e-4  # share of the decrease that the slope promises, which a full step must reach (Armijo's condition)
+DESCENT = 1e-4  # share of the decrease promised by the slope that a full step must reach (Armijo's condition)
 
 
 @dataclass(frozen=True, eq=False)
 class Iterate(Generic[S]):
-    """Where a solver is.
+    """A point of the iteration with its primal value, gap, gradient and sums.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Iterate(Generic[S]):
     sums : object
         Sums over the rows at x.
     number : int
-        Of the pass, counted as records are.
+        Number of the pass, counted like records.
     """
 
     x: Array
@@ -59,7 +59,7 @@ class Iterate(Generic[S]):
     def of(
         cls, x: Array, Gx: Array, sums: Any, number: int = 0, whiten: Callable[[Array], Array] = lambda g: g
     ) -> Iterate[S]:
-        """At ``x`` with ``sums``; ``whiten(g)`` has the squared norm ``gᵀ G⁻¹ g``."""
+        """Build the iterate at ``x`` from its ``sums``; ``whiten(g)`` has the squared norm ``gᵀ G⁻¹ g``."""
         primal = 0.5 * float(x @ Gx) + sums.loss
         gradient = Gx - sums.dual_image
         white = whiten(gradient)
@@ -69,7 +69,7 @@ class Iterate(Generic[S]):
 
 @dataclass(frozen=True, eq=False)
 class PrimalSolution(Generic[S]):
-    """x (k,), P(x), its relative gap, one record a pass of value and gradient, steps taken; sums at x, if kept."""
+    """Result of a run: x (k,), P(x), its relative gap, one record per pass, the steps taken, and sums at x if kept."""
 
     x: Array
     primal: float
@@ -80,7 +80,7 @@ class PrimalSolution(Generic[S]):
     sums: S | None = None
 
     def after(self, ahead: PrimalSolution[Any] | None) -> PrimalSolution[S]:
-        """The same, found by a run that went on from the solution ``ahead``."""
+        """Return this solution with the history and steps of the run ``ahead``, from which it went on, included."""
         if ahead is None:
             return self
         history = [*ahead.history, *(record_after(ahead.history, record) for record in self.history)]
@@ -88,13 +88,9 @@ class PrimalSolution(Generic[S]):
 
 
 class Newton(ABC, Generic[S]):
-    """One run of Newton's method.
+    """One run of Newton's method, to the relative duality gap ``tol``.
 
-    Parameters
-    ----------
-    tol : float
-        Relative duality gap to reach.
-    log : StepLog
+    Subclasses supply sums over the rows and the solution of the system.
     """
 
     def __init__(self, tol: float, log: StepLog) -> None:
@@ -102,15 +98,15 @@ class Newton(ABC, Generic[S]):
         self.log = log
         self.steps = 0
         self.passes = 0
-        self.stuck = False  # no digits are left to gain
+        self.stuck = False  # set when rounding leaves nothing to gain
 
     def take_up(self, history: list[Record], steps: int) -> None:
-        """Go on where another run was lost; its last pass is done again."""
+        """Resume a lost run from its ``history``. Its last pass is repeated."""
         self.passes = self.log.take_up(history)["passes"] - 1
         self.steps = steps
 
     def run(self, x: Array, max_iter: int, known: S | None = None) -> PrimalSolution[S]:
-        """Minimise P from ``x`` by up to ``max_iter`` steps; ``known`` sums at ``x`` spare the first pass."""
+        """Minimise P from ``x`` in up to ``max_iter`` steps; ``known`` sums at ``x`` save the first pass."""
         at = self.at(x, known)
         if not self.steps:
             self.save(at)
@@ -130,7 +126,10 @@ class Newton(ABC, Generic[S]):
         return PrimalSolution(at.x, at.primal, at.gap, at.gap <= self.tol, self.log.history, self.steps, at.sums)
 
     def at(self, x: Array, known: S | None = None) -> Iterate[S]:
-        """One pass at ``x``, unless its sums are known; it is recorded, and told once what follows it is saved."""
+        """Return the iterate at ``x`` after one pass, or none if its sums are known.
+
+        Its record is added, and reported once the state that follows it is saved.
+        """
         if known is None:
             self.passes += 1
         at = self.look(x, len(self.log.history), known)
@@ -138,7 +137,7 @@ class Newton(ABC, Generic[S]):
         return at
 
     def tried(self, at: Iterate[S]) -> Iterate[S]:
-        """A full step, or as much of it as P falls for."""
+        """Return the iterate after a full step, or after the step of least P if the full step does not lower P."""
         direction = self.direction(at)
         after = self.at(at.x + direction)
         slope = float(at.gradient @ direction)
@@ -147,7 +146,7 @@ class Newton(ABC, Generic[S]):
         return after
 
     def _length(self, at: Iterate[S], direction: Array, slope: float) -> float:
-        """Where P is least along ``direction``."""
+        """Return the step of least P along ``direction``."""
         inner, norm = float(at.Gx @ direction), float(direction @ self.gram_times(direction))
 
         def slopes(steps: Array) -> Array:
@@ -158,32 +157,32 @@ class Newton(ABC, Generic[S]):
 
     @abstractmethod
     def look(self, x: Array, number: int, known: S | None) -> Iterate[S]:
-        """The pass of that ``number``, counted as records are."""
+        """Evaluate P and its gradient at ``x`` in one pass; ``number`` counts passes like records."""
 
     @abstractmethod
     def direction(self, at: Iterate[S]) -> Array:
-        """The Newton step, as exactly as the gap asks for."""
+        """Return the Newton step, as exactly as the gap requires."""
 
     @abstractmethod
     def gram_times(self, v: Array) -> Array:
-        """``G v``."""
+        """Return ``G v``."""
 
     @abstractmethod
     def loss_slopes(self, at: Iterate[S], direction: Array, steps: Array) -> Array:
-        """Derivatives by step of the losses: one pass."""
+        """Return the derivatives of the losses by the step, at each of ``steps``, in one pass."""
 
     @abstractmethod
     def rounds(self, at: Iterate[S], after: Iterate[S], slope: float) -> bool:
-        """Whether a step that does not lower P is as good as one, P being rounded."""
+        """Return whether a step that does not lower P differs from one that does only by the rounding of P."""
 
     @abstractmethod
     def accepted(self, at: Iterate[S], after: Iterate[S]) -> Iterate[S]:
-        """Which of the two to go on from; sets ``stuck`` where there is no point in it."""
+        """Return the iterate to go on from; set ``stuck`` if there is nothing left to gain."""
 
     @abstractmethod
     def save(self, at: Iterate[S]) -> None:
-        """Hand on the state after a step."""
+        """Save the state after a step."""
 
     def confirmed(self, at: Iterate[S]) -> Iterate[S]:
-        """The same x with a gap that is certain."""
+        """Return the same x with a gap that is certain."""
         return at

@@ -1,7 +1,7 @@
-"""Passes over a store that several problems over spans of landmarks share: machines of many classes.
+"""Shared passes: several Nyström problems over one store, as machines of many classes need, read it together.
 
-A chunk is read once for all of them, and kernel values at landmarks that they share are computed once for all that sum
-over all rows. Every machine's sums are added up in the order in which a pass of its own adds them: the same bits.
+A chunk is read once for all of them. Kernel values at shared landmarks are computed once for all problems that sum over
+all rows. The sums of every machine are added in the order of a pass of its own, to the same bits.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ T = TypeVar("T")
 
 
 def run_jointly(works: Iterable[Callable[[], T]], most: int) -> Iterator[T]:
-    """``work()`` of every one: up to ``most`` take turns, so that the passes over a store that they ask for become one.
+    """Yield the result of every work in order. Up to ``most`` run in lockstep, so that their passes become shared ones.
 
-    Where ``most`` is 1 they are done one after the other, each as its result is asked for.
+    If ``most`` is 1, each runs alone when its result is asked for.
     """
     yield from take_turns(works, _answers, most) if most > 1 else (work() for work in works)
 
 
 def _answers(asked: list[AskedPass]) -> list[Any]:
-    """What passes give: those over spans in one."""
+    """Run the passes that were asked for, those of Nyström problems as one shared pass, and return their results."""
     joint = [i for i, each in enumerate(asked) if isinstance(each.query, SpanQuery)]
     found: dict[int, Any] = {}
     if len(joint) > 1:
@@ -38,7 +38,7 @@ def _answers(asked: list[AskedPass]) -> list[Any]:
 
 
 def _joint_answers(asked: list[AskedPass]) -> Sequence[Any]:
-    """What queries of spans give in one pass over their store."""
+    """Run Nyström queries in one shared pass over their store, and return their results."""
     passes = asked[0].passes
     query = JointQuery(tuple(Part(each.query, each.method, each.arguments, each.passes.columns) for each in asked))
     of_groups = [tuple(each.of_groups[g] if each.of_groups else None for each in asked) for g in range(passes.groups)]
@@ -51,7 +51,7 @@ def _joint_answers(asked: list[AskedPass]) -> Sequence[Any]:
 
 @dataclass(frozen=True, eq=False)
 class JointSum:
-    """Sums of several queries."""
+    """Sums of several queries, added query by query."""
 
     parts: tuple[Any, ...]
 
@@ -61,7 +61,7 @@ class JointSum:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One of several queries: what it sums, and the targets and weights that it sees of a block."""
+    """One query of a shared pass: what it sums, and which targets and weights of a block it uses."""
 
     query: SpanQuery
     method: Callable[..., Any]
@@ -69,7 +69,7 @@ class Part:
     columns: Columns
 
     def block(self, given: RowBlock) -> RowBlock:
-        """The block as this query sees it."""
+        """Return the block with this query's targets and weights."""
         weight: Any = given.weight if given.weight.size else None
         y, weight = self.columns(StoreBlock(given.X, given.y, weight, given.first))
         return RowBlock(given.X, y, weight, given.first)
@@ -77,12 +77,12 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class JointQuery:
-    """Several queries about the same blocks."""
+    """Several queries that read the same blocks."""
 
     parts: tuple[Part, ...]
 
     def sums(self, blocks: Iterable[RowBlock], of_group: Sequence[Any]) -> JointSum:
-        """What every query sums over the blocks; ``of_group`` is each one's own argument of the group, or None."""
+        """Sum every query over the blocks; ``of_group`` holds each query's own argument for the group, or None."""
         found: list[Any] = [None] * len(self.parts)
         sets = self._sets()
         for j, part in enumerate(self.parts):
@@ -99,7 +99,7 @@ class JointQuery:
         return JointSum(tuple(each.result() if isinstance(each, RunningSums) else each for each in found))
 
     def _sets(self) -> list[list[int]]:
-        """Numbers of the queries that sum over all rows, by those that share landmarks."""
+        """Return the numbers of the queries that sum over all rows, grouped by the landmarks they share."""
         sets: dict[tuple[Any, ...], list[int]] = {}
         for j, part in enumerate(self.parts):
             if part.method is SpanQuery.sums:

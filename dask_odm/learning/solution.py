@@ -1,4 +1,4 @@
-"""What every solver is told, and what it hands back."""
+"""Settings that every solver takes, and the solution that it returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_odm.typing import Array
 class SolverSettings:
     """When to stop, and the seed of every random choice.
 
-    ``tol`` bounds the relative duality gap (P − D)/P; ``max_iter`` the rounds of a solver.
+    ``tol`` bounds the relative duality gap (P − D)/P; ``max_iter`` bounds the rounds of a solver.
     """
 
     tol: float = 1e-3
@@ -24,22 +24,22 @@ class SolverSettings:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The dual variables of one partition: result, warm start of the parent and checkpoint in one record.
+    """Dual variables of one partition: result, warm start of the parent and checkpoint in one record.
 
     Attributes
     ----------
     dual : ndarray of shape (n_machines, n)
         Signed dual variables s, float64; one machine for two classes.
     weight : float
-        Sum of the partition's row weights, the m_k that s was solved for.
+        Sum of the partition's row weights, the m_k for which s was solved.
     rows : int
         Rows of the partition.
     start : Point
-        Primal, lower bound of it and their gap before solving, at the warm start.
+        Primal, its lower bound and their gap at the warm start, before solving.
     point : Point
-        Primal of this solution, the best lower bound found, by the dual, and their gap.
+        Primal of this solution, the best lower bound found by the dual, and their gap.
     sweeps, steps : int
-        Steps of Newton to a gap of ``tol``, and of Newton to rounding.
+        Newton steps to a gap of ``tol``, and Newton steps until rounding stops them.
     converged : bool
         Whether ``point.gap`` reached the tolerance.
     seconds : float
@@ -57,13 +57,13 @@ class Solution:
     seconds: float = 0.0
 
     def rescaled(self, weight: float) -> Array:
-        """``dual`` as a start for a problem of total ``weight``: s ∝ 1/m by the optimality conditions.
+        """Return ``dual`` as a start for a problem of total ``weight``: s ∝ 1/m by the optimality conditions.
 
-        Both papers start from the plain concatenation of the children; each was solved with ρ ∝ m_k, so
-        that start is too large by the fan-in and worse than none.
+        Both papers start from the plain concatenation of the children's dual variables. Each child was solved with ρ ∝
+        m_k, so that start is too large by the fan-in, and worse than zeros.
         """
         return self.dual * (self.weight / weight)
 
     def without_dual(self) -> Solution:
-        """The figures alone, cheap to send."""
+        """Return the solution without its dual variables, which is cheap to send."""
         return replace(self, dual=np.empty((len(self.dual), 0)))

@@ -1,4 +1,4 @@
-"""Solutions and checkpoints to and from zarr, as records (`dask_odm.data.store.records`)."""
+"""Write and read solutions and checkpoints as zarr records (`dask_odm.data.store.records`)."""
 
 from __future__ import annotations
 
@@ -24,37 +24,29 @@ from dask_odm.typing import Array
 
 
 def save_checkpoint(path: str | os.PathLike[str], solutions: Sequence[Solution], attributes: Mapping[str, Any]) -> None:
-    """Write the solutions of a tree level, replacing the checkpoint of an earlier level.
+    """Write the solutions of a tree level in place of the checkpoint of an earlier level.
 
-    Parameters
-    ----------
-    path : folder, or address; the checkpoint there stays valid until the new one is in place
-    solutions : of all partitions, in their order; ``dual`` of shape (n_machines, n_k) each
-    attributes : JSON that tells whether a fit may resume from it
-
-    Raises
-    ------
-    InputError, StoreError
-        As `write_record`.
+    The old checkpoint at ``path`` (a folder or an address) stays valid until the new one is in place. ``attributes``
+    are JSON that tells whether a fit may resume from it. Raises as `write_record` does.
     """
     save_state(path, _stack(solutions), attributes)
 
 
 def save_state(path: str | os.PathLike[str], arrays: Mapping[str, Array], attributes: Mapping[str, Any]) -> None:
-    """Write any arrays as a checkpoint; else as `save_checkpoint`."""
+    """Write any arrays as a checkpoint, in place of the one before."""
     write_record(path, "checkpoint", arrays, attributes, overwrite=True)
     remove_left_aside(path)
 
 
 def remove_left_aside(path: str | os.PathLike[str]) -> None:
-    """Remove what killed processes left beside a checkpoint, having put it in its place if they did not.
+    """Remove what killed processes left beside a checkpoint; first put it in its place if nothing is there.
 
-    Only who may write the checkpoint does so. Where nothing there is one, nothing is removed.
+    Only a process that may write the checkpoint calls this. If no checkpoint was found, nothing is removed.
     """
     target = location_of(path)
     if is_address(target):
-        return  # a writer's own objects are removed by those that come after it
-    with suppress(OSError, StoreError):  # of a folder that cannot be listed just now: the next fit removes it
+        return  # objects that a writer left there are removed by the next writer
+    with suppress(OSError, StoreError):  # a folder that cannot be listed now is cleaned by the next fit
         if not os.path.lexists(target):
             found = _interrupted(target)
             if found is None:
@@ -66,25 +58,22 @@ def remove_left_aside(path: str | os.PathLike[str]) -> None:
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[list[Solution], dict[str, Any]] | None:
-    """Read what `save_checkpoint` wrote: solutions with the same bits, and attributes. None if there is none.
+    """Return the solutions of `save_checkpoint`, to the same bits, and its attributes; None if there is no checkpoint.
 
-    Raises
-    ------
-    StoreError
-        Something is there, but no sound checkpoint.
+    Raises StoreError if something is there that is not a sound checkpoint.
     """
     found = load_state(path)
     return None if found is None else (solutions_of(found[0], path), found[1])
 
 
 def load_state(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]] | None:
-    """Read what `save_state` wrote; else as `load_checkpoint`."""
+    """Return what `save_state` wrote, or None if there is no checkpoint. Raises as `load_checkpoint` does."""
     record = open_checkpoint(path)
     return None if record is None else (arrays_of(record), record.attributes)
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Record | None:
-    """The record of a checkpoint, that of a process that was killed as it was put in place included; else None."""
+    """Return the record of a checkpoint, even of one that a killed process had not yet renamed; else None."""
     target = location_of(path)
     if storage_of(target).exists():
         return read_record(target, "checkpoint")
@@ -93,17 +82,17 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Record | None:
 
 
 def is_checkpoint_there(path: str | os.PathLike[str]) -> bool:
-    """Whether anything is where a checkpoint would be."""
+    """Return whether anything is at the path of a checkpoint."""
     return storage_of(location_of(path)).exists()
 
 
 def arrays_of(record: Record) -> dict[str, Array]:
-    """All arrays of a record, read."""
+    """Read all arrays of a record."""
     return {name: record.array(name) for name in record.arrays}
 
 
 def solutions_of(arrays: Mapping[str, Array], path: str | os.PathLike[str]) -> list[Solution]:
-    """Solutions of a checkpoint's arrays; StoreError if they are none."""
+    """Return the solutions in a checkpoint's arrays; raise StoreError if there are none."""
     try:
         return _unstack(arrays)
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -112,7 +101,7 @@ def solutions_of(arrays: Mapping[str, Array], path: str | os.PathLike[str]) -> l
 
 
 def _interrupted(target: str) -> str | None:
-    """The checkpoint of a process that was killed between the two renames of `replace_folder`."""
+    """Return the path of the checkpoint of a process killed between the two renames of `replace_folder`, or None."""
     if is_address(target) or not os.path.isdir(os.path.dirname(target)):
         return None
     try:
@@ -125,7 +114,7 @@ def _interrupted(target: str) -> str | None:
     return None
 
 
-# Solutions as arrays: arrays flat, one after the other, with their shapes; figures as columns. ---------------
+# Solutions as arrays: dual variables are flat, one after the other, with their shapes; figures are columns. ---
 
 
 def _stack(solutions: Sequence[Solution]) -> dict[str, Array]:

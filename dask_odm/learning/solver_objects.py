@@ -103,12 +103,9 @@ def _moved_to(parameter: str, first: str, *others: str) -> str:
 
 
 def with_object(params: dict[str, Any], current: Any, classes: SolverClasses) -> dict[str, Any]:
-    """Return ``params`` of `set_params`, where ``solver__…`` finds the object that a word names.
+    """Return ``params`` for `set_params`; if ``solver`` is a word and ``solver__…`` is set, replace it by its object.
 
-    Raises
-    ------
-    InputError
-        ``solver__…`` for "auto", which has no parameters.
+    Raises InputError for ``solver__…`` with "auto", which has no parameters.
     """
     nested = [name for name in params if name.startswith("solver__")]
     solver = params.get("solver", current)

@@ -1,4 +1,4 @@
-"""The record of a step, one for all solvers, and the history it goes to: listeners hear what the history keeps."""
+"""Records of steps, the same for all solvers, and the log that keeps them and reports them to listeners."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ OnStep = Callable[[Record], object]
 
 
 def step_record(iteration: int, gap: float, objective: float, passes: float, seconds: float, **more: Any) -> Record:
-    """A step's number, relative duality gap, P, and the passes over the rows and seconds so far, as plain figures."""
+    """Return the record of a step: its number, relative duality gap, P, passes over the rows and seconds so far."""
     return {"iteration": iteration, "gap": gap, "objective": objective, "passes": passes, "seconds": seconds} | more
 
 
 def record_after(ahead: Sequence[Record], record: Record) -> Record:
-    """A record of a run that follows the one of the records ``ahead``, if there are any."""
+    """Return ``record`` with its counts continued from the last of the records ``ahead``, if there are any."""
     if not ahead:
         return record
     figures = {name: ahead[-1][name] + record[name] for name in ("passes", "seconds")}
@@ -24,14 +24,10 @@ def record_after(ahead: Sequence[Record], record: Record) -> Record:
 
 
 class StepLog:
-    """Records of a run in order, each reported once it is certain.
+    """Records of a run in order. Each is reported once it is certain.
 
-    Parameters
-    ----------
-    on_step : callable
-        Told of every record: of those before where the next is added, unless they are held, or `settle` is called.
-    began : float, optional
-        What `time.perf_counter` said when the seconds of the records began; now without.
+    ``on_step`` is called with every record when the next one is added, unless that one is held; `settle` reports all at
+    once. ``began`` is `time.perf_counter` when the seconds of the records began; now by default.
     """
 
     def __init__(self, on_step: OnStep, began: float | None = None) -> None:
@@ -41,25 +37,25 @@ class StepLog:
         self.began = time.perf_counter() if began is None else began
 
     def take_up(self, history: Sequence[Record]) -> Record:
-        """Go on from the ``history`` of a lost run, but for its last record, which is returned: it is made again."""
+        """Resume from the ``history`` of a lost run, without its last record, which is returned to be made again."""
         *before, last = history
         self.history, self._told = list(before), len(before)
         self.began -= last["seconds"]
         return last
 
     def add(self, gap: float, objective: float, passes: float, *, hold: bool = False, **more: Any) -> None:
-        """A record more; those before are reported, if they were not, unless ``hold`` leaves them to `settle`."""
+        """Add a record. Earlier ones are reported first, unless ``hold`` leaves them to `settle`."""
         if not hold:
             self.settle()
         seconds = time.perf_counter() - self.began
         self.history.append(step_record(len(self.history), gap, objective, passes, seconds, **more))
 
     def amend(self, **figures: Any) -> None:
-        """Correct figures of the last record, which was not reported yet."""
+        """Change figures of the last record, which was not reported yet."""
         self.history[-1] = self.history[-1] | figures
 
     def settle(self) -> None:
-        """Report the last record: nothing will change in it."""
+        """Report all records that were not yet reported. They will not change."""
         for record in self.history[self._told :]:
             self._told += 1
             self._on_step(record)

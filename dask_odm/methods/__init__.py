@@ -1,1 +1,1 @@
-"""The methods of learning, a folder each: problem, solver, how Dask runs it, and the recipe that joins them."""
+"""The methods of learning, one folder each: problem, solver, its run on Dask, and the recipe that joins them."""

@@ -1,14 +1,14 @@
-"""The gap of a model as it predicts: with the decision values of `predict`, not with those that its solver had.
+"""The gap of a model with the decision values of `predict`, instead of those that its solver had.
 
-P of a model is ``½‖w‖² + Σ loss_i(f(x_i))``. The solver's f and the model's differ by rounding, of float32 where the
-rows are, and coefficients that are large for what they add up to make much of it. The lower bound D of every model's P
-does not depend on f. So the training rows are predicted once more, unless a bound of the rounding shows that it is
-nothing; where rounding of float32 keeps the model from its gap, it predicts in float64 from then on.
+P of a model is ``½‖w‖² + Σ loss_i(f(x_i))``. The solver's f and the model's differ by rounding, of float32 if the rows
+are float32. Large coefficients that nearly cancel amplify it. The lower bound D of every model's P does not depend on
+f. So the training rows are predicted once more, unless a bound shows that rounding is negligible. If float32 rounding
+keeps the model from its gap, the model predicts in float64 from then on.
 
 The bound: a kernel value in float64, and a sum of such, is within ``ε √(κ(x, x) κ(z, z))`` of the true one. So f(x) is
-within ``δ = ε √κ(x, x) Σ|a_j| √κ(x_j, x_j)``, and as the losses are smooth, P is at most ``δ Σ|s| + ½ Λ δ²`` more, with
-Λ the sum of the largest second derivatives. The errors of ``sᵀQs``, which D has, do not know of each other: together
-they are some ``ε Σ s² κ(x, x)``, and D is taken to be what the most of that leaves of it.
+within ``δ = ε √κ(x, x) Σ|a_j| √κ(x_j, x_j)``. As the losses are smooth, P is larger by at most ``δ Σ|s| + ½ Λ δ²``,
+with Λ the sum of the largest second derivatives. The errors of ``sᵀQs`` in D are independent: together they are about
+``ε Σ s² κ(x, x)``. D is reduced by as much as errors of that size may explain.
 """
 
 from __future__ import annotations
@@ -38,28 +38,22 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
-NEGLIGIBLE = 1e-8  # share of P that rounding may move it by without a look
-SMALL = 0.01  # share of the tolerance that rounding may move P of weights by without another pass over a store
-SUM_ERROR = 100.0  # units of float64 that a kernel value, or a sum of them, is off besides what features add
+NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check
+SMALL = 0.01  # share of the tolerance by which rounding may move P of weights without another pass over a store
+SUM_ERROR = 100.0  # float64 units by which a kernel value, or a sum of them, is off without the effect of features
 FIGURES = ("gap", "objective")
-TOGETHER = 0.2  # share of ε that errors which do not know of each other add up to, by 170 random problems
-SUMS = 4.0  # units that sums of coefficients which cancel are off
+TOGETHER = 0.2  # share of ε that independent errors add up to, measured on 170 random problems
+SUMS = 4.0  # units by which sums of cancelling coefficients are off
 UNIT = 0.5 * float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """What a solver knows of its model.
+    """What a solver knows of its model: P by its scores, and the lower bound D of every model's P.
 
-    Attributes
-    ----------
-    primal, bound : float
-        P by the solver's scores, and the lower bound D of every model's.
-    half_norm : float or None
-        ½‖w‖²; None: it is found, from kernel values among the support, if it is needed.
-    dual : ndarray of shape (n,) or None
-        Dual variables that D is of; None: the model's own coefficients.
+    ``half_norm`` is ½‖w‖², or None to compute it from kernel values among the support when needed. ``dual`` (n,) are
+    the dual variables of D, or None if they are the model's own coefficients.
     """
 
     primal: float
@@ -80,19 +74,11 @@ def held_as_predicted(
     fit: ODMFit,
     figures: Collection[str] = FIGURES,
 ) -> Trained:
-    """The model with the gap and the objective that it has as it predicts ``data``.
+    """Return the model with gap and objective as it predicts ``data``.
 
-    Parameters
-    ----------
-    trained : Trained
-        Of one machine. Its warning stays, unless rounding is what keeps it from its gap.
-    claim : Claim
-    kernel : Kernel
-        As training had it, with its bias.
-    data : TrainingData
-    fit : ODMFit
-    figures : collection of str
-        Which of "gap" and "objective" the last record of the history has of the model.
+    ``trained`` is the result of one machine; its warning stays, unless rounding is what keeps it from its gap.
+    ``kernel`` is that of the training, with its bias. ``figures`` says which of "gap" and "objective" in the last
+    record are the model's.
     """
     if not math.isfinite(claim.primal):
         return trained
@@ -119,9 +105,9 @@ def held_as_predicted(
 def weights_as_predicted(
     trained: Trained, solution: PrimalSolution[Any], features: FeatureMap, data: TrainingData, fit: ODMFit
 ) -> Trained:
-    """As `held_as_predicted`, of weights (k,) of features, which the model has as weights of raw ones.
+    """Return the model of feature weights (k,) with gap and objective as it predicts by weights of raw features.
 
-    Rows of a store are read once more only where a bound of the rounding is not small beside ``tol``.
+    Rows of a store are read again only if a bound of the rounding is not small beside ``tol``.
     """
     claim = Claim(solution.primal, solution.primal * (1.0 - solution.gap), 0.5 * float(solution.x @ solution.x))
     tol = fit.solver.tol
@@ -134,7 +120,7 @@ def weights_as_predicted(
 
 
 def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: TrainingData, fit: ODMFit) -> float:
-    """How far rounding may move P: of sums in float64, and of scaled rows and scores in their own type."""
+    """Return how far rounding may move P: of sums in float64, and of scaled rows and scores in their own type."""
     statistics = data.statistics()
     scaling = features.scaling
     shift = np.zeros(data.features) if scaling is None else scaling.shift
@@ -144,7 +130,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
     moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
     moved += unit * (0.0 if scaling is None else float(weights @ far))
     stiffness = fit.odm.lam / fit.odm.low**2
-    written = 4.0 * unit * claim.primal + 4.0 * unit**2 * stiffness  # the scores themselves, some 1 ± θ
+    written = 4.0 * unit * claim.primal + 4.0 * unit**2 * stiffness  # of the scores themselves, which are about 1 ± θ
     return moved * math.sqrt(2.0 * stiffness * claim.primal) + 0.5 * stiffness * moved**2 + written
 
 
@@ -156,7 +142,7 @@ def _settled(
     tol: float,
     figures: Collection[str] = FIGURES,
 ) -> Trained:
-    """What was trained, with what was ``found`` of it; unchanged where that is next to what was ``solved``."""
+    """Return the trained model with the ``found`` figures, or unchanged if these nearly equal the ``solved`` ones."""
     gap = max(found.gap, replace(found, primal=solved.primal).gap)
     moved = max(abs(found.primal - solved.primal) / max(solved.primal, TINY), gap - solved.gap)
     if moved <= NEGLIGIBLE:
@@ -170,14 +156,14 @@ def _settled(
 
 
 def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Claim:
-    """The claim with P of a model as it predicts; infinite where it has no finite value."""
+    """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
     primal = claim.half_norm + data.predicted_loss(model, fit.loss(data))
     return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
 
 
 def _in_float64(model: Any, data: TrainingData) -> bool:
-    """Whether the rows are predicted in float64."""
+    """Return whether the rows are predicted in float64."""
     return data.raw_dtype == np.float64 and (not isinstance(model, KernelModel) or model.support.dtype == np.float64)
 
 
@@ -190,7 +176,7 @@ def _warning(gap: float, tol: float) -> str:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """How far rounding in float64 may move P (``rise``) and the square of the dual variables (``square``)."""
+    """Bounds of how far float64 rounding may move P (``rise``) and ``sᵀQs`` of the dual variables (``square``)."""
 
     rise: float
     square: float
@@ -198,7 +184,7 @@ class _Rounding:
     @classmethod
     def of(cls, model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> _Rounding:
         a, own = _coefficients(model, kernel)
-        # how a user's kernel rounds is not known
+        # the rounding of a user's kernel is unknown
         error = SUM_ERROR * UNIT
         largest = math.inf
         if isinstance(kernel, RBF | Laplacian | Polynomial):
@@ -210,19 +196,19 @@ class _Rounding:
             square = TOGETHER * error * float(merged**2 @ once) + SUMS * UNIT * whole
         stiffness = fit.odm.lam / fit.odm.low**2
         slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
-        slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # those of the losses may be so far from s
+        slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # losses' slopes may be so far from s
         moved = error * math.sqrt(largest) * float(np.abs(a) @ np.sqrt(own))
         return cls(moved * slopes + 0.5 * stiffness * moved**2, square)
 
     def sound_bound(self, claim: Claim) -> float:
-        """D, or less: what is left of it where the square is as much larger as rounding may hide."""
+        """Return a sound lower bound: D reduced for a ``sᵀQs`` that is larger by as much as rounding may hide."""
         twice = 2.0 * claim.bound
         return claim.bound * (twice / max(twice + self.square, TINY))
 
 
 def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
-    """Coefficients of a model's support, and the kernel's values of each of these rows with itself."""
-    if not isinstance(model, KernelModel):  # weights of a training row's column each
+    """Return the coefficients of a model's support, and the kernel's values of these rows with themselves."""
+    if not isinstance(model, KernelModel):  # one weight for the column of each training row
         numbers = np.flatnonzero(model.weights[0])
         return model.weights[0, numbers], np.abs(kernel.diagonal(numbers[:, None]))
     a = model.coefficients[0]
@@ -233,7 +219,7 @@ def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
 
 
 def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:
-    """The same with equal rows made one, be they of both classes."""
+    """Return coefficients and kernel values with equal rows merged, even those of different classes."""
     if not isinstance(model, KernelModel) or not isinstance(model.support, np.ndarray):
         return a, own
     first, of = merge_equal(model.support, np.zeros(len(a)))
@@ -241,14 +227,14 @@ def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:
 
 
 def support_of(model: KernelModel) -> Any:
-    """Raw rows of a model that was just made, in memory."""
+    """Return the raw support rows of a model that was just made, in memory."""
     support: Any = model.support
     return support.X if isinstance(support, SparseRows) else support
 
 
 @dataclass(frozen=True)
 class _Reach:
-    """How far scaled rows may be from zero: by sums of absolute values and of squares over their ``d`` features."""
+    """Bounds of the size of scaled rows: sums of absolute values and of squares over their ``d`` features."""
 
     d: int
     absolute: float
@@ -262,11 +248,11 @@ class _Reach:
 
 
 def _error(kernel: RBF | Laplacian | Polynomial, reach: _Reach) -> tuple[float, float]:
-    """ε of the kernel's values in float64, and the largest that a row may have with itself."""
+    """Return ε of the kernel's values in float64, and the largest value of a row with itself."""
     if isinstance(kernel, Polynomial):
         largest = (kernel.gamma * reach.square + kernel.coef0) ** kernel.degree
         return (SUM_ERROR + kernel.degree * (reach.d + 4)) * UNIT, largest + kernel.bias
-    if isinstance(kernel, RBF):  # norms and products, which cancel where rows are near each other
+    if isinstance(kernel, RBF):  # norms and products, which cancel for near rows
         exponent = 4.0 * (reach.d + 6) * kernel.gamma * reach.square
     else:
         exponent = reach.d + 2.0 * kernel.gamma * reach.absolute
@@ -274,7 +260,7 @@ def _error(kernel: RBF | Laplacian | Polynomial, reach: _Reach) -> tuple[float, 
 
 
 def _half_norm(model: Any, kernel: Kernel) -> float:
-    """½‖w‖² of a model that was just made, from kernel values in float64 among its support."""
+    """Return ½‖w‖² of a model that was just made, from kernel values in float64 among its support."""
     if isinstance(kernel, Precomputed):
         a = model.weights[0]
         used = np.flatnonzero(model.weights[0])

@@ -1,4 +1,4 @@
-"""What leaving out each row tells about a fit of one machine: decision values, accuracy, effective parameters."""
+"""Leave-one-out attributes of a fit: decision values, accuracy, effective parameters and the probability link."""
 
 from __future__ import annotations
 
@@ -16,26 +16,18 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.models.log_odds import fit_link
 from dask_odm.typing import Array
 
-LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that a file holds
-LEFT_OUT_BYTES = 320  # a row: its score and leverage, and what a link is fitted to
+LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file
+LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
-MOST_SHARE = 0.5  # of the rows: with more effective parameters leaving out in closed form is too hopeful
+MOST_SHARE = 0.5  # effective parameters per row above which the closed form is too optimistic
 
 
 def attributes_of(
     fit: ODMFit, given: TrainingData, solved: TrainingData, loss: BandLoss, found: Array
 ) -> dict[str, Any]:
-    """Fitted attributes of leaving out the rows of ``given`` data one by one.
+    """Return the fitted attributes of leave-one-out for the rows of ``given`` data.
 
-    Parameters
-    ----------
-    fit : ODMFit
-    given, solved : TrainingData
-        As they came, and with equal rows made one.
-    loss : BandLoss
-        Of either.
-    found : ndarray of shape (2, n)
-        Scores and leverages of the rows of ``solved``.
+    ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows.
     """
     y, weight = given.columns()
     found = found if solved.copies is None else found[:, solved.copies]
@@ -60,11 +52,11 @@ def attributes_of(
 
 
 def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[str, Any]:
-    """What leaving out tells of all machines: one link for all of them.
+    """Return the leave-one-out attributes of all machines, with one link for all of them.
 
-    Nothing where a machine has not left its rows out. Where each tells a class from the rest, a row's score a class is
-    that of the class's machine without it. Of ``pairs`` there are scores of a row for the machines of its own class
-    alone, and the share of these that are right.
+    Empty if a machine has none. For one against the rest, a row's score for a class is that of the class's machine
+    without the row. With ``pairs``, a row has scores for the machines of its own class alone, and the accuracy is their
+    share of correct signs.
     """
     if not all(OF_MACHINE in machine for machine in machines):
         return {}
@@ -74,7 +66,7 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
         share = float(np.average((scores[known] > 0) == positive[known], weights=weight[known]))
     else:
         known = ~np.isnan(scores).any(axis=1)
-        own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # a row of it weighs so much in its own machine
+        own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # in the machine of its own class
         right = scores[known].argmax(axis=1) == positive[known].argmax(axis=1)
         share = float(np.average(right, weights=own[known]))
     flat = (each[known].ravel() for each in (scores, positive > 0, weight))
@@ -87,14 +79,14 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
 
 
 def _spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0) -> Array:
-    """``values`` at the places ``numbers`` among all ``total`` rows that were given, ``rest`` elsewhere."""
+    """Return ``values`` at the places ``numbers`` among all ``total`` rows that were given, and ``rest`` elsewhere."""
     out = np.full(total, rest)
     out[slice(None) if numbers is None else numbers] = values
     return out
 
 
 def _warn_of(parameters: float, rows: int) -> None:
-    """Say where the closed form is too hopeful."""
+    """Warn if the closed form is too optimistic."""
     if parameters > MOST_SHARE * rows:
         warnings.warn(
             f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for {rows} rows. "

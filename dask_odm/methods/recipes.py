@@ -1,4 +1,4 @@
-"""The table of solvers: how each learns, and which one `solver="auto"` takes."""
+"""The table of solvers: the recipe of each, and which one `solver="auto"` takes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _spreads_partitions(fit: ODMFit) -> bool:
 
 
 def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
-    """The recipe of a tree of partitions."""
+    """Return the recipe of a tree of partitions."""
     return Recipe(
         partial(train_tree, rule=rule),
         reads=_reads_one_partition(rule),
@@ -86,18 +86,12 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "csvrg": Recipe(train_csvrg, linear=True),
 }
 
-LEAVE_OUT = ("newton", "landmark", "exact")  # solvers whose rows can be left out in closed form
-EXACT_WORK = 1 << 33  # multiplications of a pass over the whole kernel: some seconds for a fit
+LEAVE_OUT = ("newton", "landmark", "exact")  # solvers with leave-one-out in closed form
+EXACT_WORK = 1 << 33  # most multiplications of a pass over the whole kernel for "exact"; a fit then takes some seconds
 
 
 def is_linear(solver: str, kernel: Any) -> bool:
-    """Whether ``solver`` learns weights of features.
-
-    Raises
-    ------
-    InputError
-        A linear solver for another kernel.
-    """
+    """Return whether ``solver`` learns feature weights; raise InputError if it is linear and the kernel is not."""
     if solver == "auto":
         return bool(kernel == "linear")
     linear = RECIPES[solver].linear
@@ -107,16 +101,12 @@ def is_linear(solver: str, kernel: Any) -> bool:
 
 
 def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-    """What ``solver`` names; of "auto" what suits so many rows and features, the kernel and ``memory_limit``.
+    """Choose the recipe that ``solver`` names, or for "auto" by rows, features, kernel and ``memory_limit``.
 
-    Workers have no say: the same data make the same model anywhere.
-
-    Raises
-    ------
-    InputError
-        A linear solver for another kernel.
+    Workers have no influence: the same data make the same model anywhere. Raises InputError for a linear solver with
+    another kernel, and for ``loo`` with a solver that has no closed form.
     """
-    is_linear(solver, fit.kernel.kernel)  # for what it refuses
+    is_linear(solver, fit.kernel.kernel)  # raises an error for the wrong kernel
     name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
     logger.info("solver=%r: %s", name, why)
     if fit.loo and name not in LEAVE_OUT:
@@ -128,11 +118,11 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
 
 
 def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, scheme: Scheme) -> Choice[ODMFit]:
-    """What "auto" takes for machines of many classes: exact ones of pairs in place of landmarks, where these are quick.
+    """Choose, for "auto" and many classes, exact pairs instead of landmarks if they are quick; else keep ``choice``.
 
-    A pair has few of the rows, so that pairs are learned exactly where the whole is too large for that.
+    A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
     """
-    together = replace(fit, loo=False)  # machines that leave rows out are learned one by one, but as small as all
+    together = replace(fit, loo=False)  # machines with leave-one-out are trained one by one, but are as small
     if choice.solver != "landmark" or not pairs_suit(data, together, scheme) or not are_quick(data, fit):
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
@@ -141,7 +131,7 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit,
 
 
 def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
-    """The solver that suits the data, and why."""
+    """Return the solver that suits the data, and the reason."""
     kernel = fit.kernel.kernel
     if kernel == "linear":
         return "newton", "the kernel is linear"

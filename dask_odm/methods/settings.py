@@ -1,4 +1,4 @@
-"""What `ODMClassifier`'s parameters say about what is learned, checked and in the types that all else takes."""
+"""Settings of an `ODMClassifier` fit, from its checked parameters."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dask_odm.methods.svrg.solver import SVRGSettings
 from dask_odm.methods.tree.workers import TreeSettings
 from dask_odm.typing import Array
 
-# beyond them squares of losses and of dual variables leave float64
+# beyond these bounds, squares of losses and of dual variables overflow or underflow float64
 LEAST_LAM = 1e-100
 MOST_LAM = 1e100
 
 
 @dataclass(frozen=True)
 class ODMFit:
-    """Settings of one fit; of a solver's parameters those that it does not have stay at their defaults.
+    """Settings of one fit; parameters that its solver lacks keep their defaults.
 
-    ``lams`` are those of a path, ``starts`` raw weights and intercept of every machine to start from: both of linear
-    solvers only.
+    ``lams`` are the values of a λ path, ``starts`` raw weights and intercept of every machine to start from. Both are
+    for linear solvers only.
     """
 
     run: FitRun
@@ -54,12 +54,9 @@ class ODMFit:
     def of(
         cls, model: Any, run: FitRun, lams: tuple[float, ...], starts: tuple[tuple[Array, float], ...] = ()
     ) -> ODMFit:
-        """Those of an `ODMClassifier` whose parameters are valid.
+        """Build the settings of one fit from an `ODMClassifier` whose parameters were checked.
 
-        Raises
-        ------
-        InputError
-            A λ that float64 has no room for.
+        Raises InputError if λ is out of the range of float64.
         """
         for lam in (float(model.lam), *lams):
             if not LEAST_LAM <= lam <= MOST_LAM:
@@ -90,13 +87,13 @@ class ODMFit:
 
     @property
     def start(self) -> tuple[Array, float] | None:
-        """Raw weights and intercept that the one machine starts from."""
+        """Raw weights and intercept from which the one machine starts, or None."""
         if len(self.starts) > 1:
             raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
         return self.starts[0] if self.starts else None
 
     def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
-        """Those of machine ``i`` of ``count``."""
+        """Return the settings of machine ``i`` of ``count``."""
         if self.starts and len(self.starts) != count:
             raise InputError(
                 f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
@@ -105,7 +102,7 @@ class ODMFit:
         return replace(self, run=run, starts=self.starts[i : i + 1])
 
     def identity(self) -> dict[str, Any]:
-        """All settings that make a fit what it is, as JSON; the seed apart."""
+        """Return all settings that identify a fit except the seed, as JSON."""
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(self)
@@ -115,11 +112,11 @@ class ODMFit:
         return plain | {"dtype": self.run.dtype}
 
     def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
-        """How rows are dealt to partitions: stratified by landmarks of the kernel."""
+        """Return the partitioner that deals rows to partitions, stratified by landmarks of the kernel."""
         return StratifiedPartitioner(kernel, self.n_strata, n_partitions, self.run.seed)
 
     def loss(self, data: TrainingData) -> BandLoss:
-        """The loss of a row of ``data`` by its score."""
+        """Return the loss of the rows of ``data``."""
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
 

@@ -1,1 +1,1 @@
-"""What is minimised: losses, the linear problem, and what is summed over rows for them. No Dask, no zarr."""
+"""Problems that are minimised: losses, linear and kernel problems, and their sums over rows. No Dask, no zarr."""

@@ -1,4 +1,4 @@
-"""Lower bounds of P that hold for every model, and so how far one is from the optimum, whoever found it."""
+"""Lower bounds of P that hold for every model, and the duality gaps that follow, whoever found the model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ from dask_odm.typing import Array
 
 
 def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
-    """The largest D(c s), c ≥ 0, where ``square`` is ``sᵀQs``: a lower bound of P everywhere.
+    """Return the largest D(c s) over c ≥ 0, a lower bound of P everywhere.
 
-    Parameters
-    ----------
-    losses : RowLosses
-    s : ndarray of shape (n,)
-        Dual variables, not negative where υ = 0.
-    square : float
-        Or more, for a looser bound.
+    ``s`` (n,) are dual variables, not negative if υ = 0. ``square`` is ``sᵀQs``; a larger one gives a looser bound.
     """
     linear = float(losses.settings.low * np.maximum(s, 0.0).sum() - losses.settings.high * np.maximum(-s, 0.0).sum())
     curved = square + 2.0 * (float(losses.conjugates(s).sum()) + linear)
@@ -28,22 +22,11 @@ def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
 
 
 def certified_gap(losses: RowLosses, margins: Array, square_norm: float, products: Products) -> Point:
-    """P of a model, a lower bound of every model's P, and their relative gap: for the kernel itself, in float64.
+    """Return P of a model, a lower bound of every model's P, and their relative gap, for the kernel itself in float64.
 
-    Parameters
-    ----------
-    losses : RowLosses
-    margins : ndarray of shape (n,)
-        ``y f(x)`` of the model on all rows, from kernel values in float64.
-    square_norm : float
-        ``‖w‖²`` of the model.
-    products : Products
-        Of the rows; one face is asked for, in double precision, of the rows outside the band.
-
-    Returns
-    -------
-    Point
-        The dual variables are those that the optimality conditions give at the margins.
+    ``margins`` (n,) are ``y f(x)`` on all rows, from kernel values in float64; ``square_norm`` is ``‖w‖²``. The dual
+    variables are those that the optimality conditions give at the margins. Takes one product in double precision, over
+    the rows outside the band.
     """
     s = losses.dual_candidate(margins)
     support = np.flatnonzero(s)
@@ -52,15 +35,9 @@ def certified_gap(losses: RowLosses, margins: Array, square_norm: float, product
 
 
 def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> Point:
-    """P, D and gap of a model whose dual variables are its own coefficients.
+    """Return P, D and gap of a model whose dual variables are its own coefficients.
 
-    Parameters
-    ----------
-    losses : RowLosses
-    coefficients : ndarray of shape (n,)
-        ``y s``.
-    scores : ndarray of shape (n,)
-        ``K (y s)``, from kernel values in float64.
+    ``coefficients`` (n,) are ``y s``; ``scores`` (n,) are ``K (y s)``, from kernel values in float64.
     """
     margins = losses.y * scores
     primal = losses.primal(coefficients, scores)
@@ -71,21 +48,14 @@ def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> Point:
 def span_gap(
     losses: RowLosses, margins: Array, square_norm: float, dual_image: Array, landmarks: Landmarks, residual: Array
 ) -> Point:
-    """As `certified_gap`, of a model over the span of landmarks, from what these leave of κ.
+    """Return what `certified_gap` does for a Nyström model, with ``sᵀQs`` bounded by the landmarks' residual of κ.
 
-    With ``K̂ = K_nr G⁻¹ K_rn`` the matrix ``K − K̂`` is positive semi-definite, so its entries are at most
-    ``√(r_i r_j)`` of its diagonal r: ``sᵀQs ≤ ‖L⁻¹v‖² + (Σ |s_i| √r_i)²``. Rigorous, and loose unless the landmarks
-    leave next to nothing.
+    With ``K̂ = K_nr G⁻¹ K_rn`` the matrix ``K − K̂`` is positive semi-definite, so its entries are at most ``√(r_i
+    r_j)`` of its diagonal r: ``sᵀQs ≤ ‖L⁻¹v‖² + (Σ |s_i| √r_i)²``. The bound is rigorous, and loose unless the residual
+    is tiny.
 
-    Parameters
-    ----------
-    losses, margins, square_norm
-        As `certified_gap` takes them.
-    dual_image : ndarray of shape (r,)
-        ``v = K_rn (y s)`` with s the dual variables that the optimality conditions give at the margins.
-    landmarks : Landmarks
-    residual : ndarray of shape (n,)
-        Their `Landmarks.residual`.
+    ``dual_image`` (r,) is ``v = K_rn (y s)`` with s the dual variables at the margins; ``residual`` (n,) is the
+    landmarks' `Landmarks.residual`.
     """
     s = losses.dual_candidate(margins)
     white = solve_triangular(landmarks.factor, dual_image, lower=True)

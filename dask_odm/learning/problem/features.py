@@ -1,4 +1,4 @@
-"""From raw rows to the features that a linear model weighs: scaled, with a constant feature, dense or sparse."""
+"""Map from raw rows to the features of a linear model: scaled, with a constant feature, dense or sparse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_odm.typing import Array
 
 
 class Affine(Protocol):
-    """``(x − shift) · factor``, feature by feature."""
+    """A scaling ``(x − shift) · factor``, feature by feature."""
 
     @property
     def shift(self) -> Array: ...
@@ -25,10 +25,10 @@ class Affine(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """Raw rows to features: scaled or as they are, and a constant feature √bias if ``bias`` is positive.
+    """Map from raw rows to features: scaled or not, with a constant feature √bias if ``bias`` is positive.
 
-    Dense rows are scaled into a buffer, the subtraction in float64, since it could cancel. Sparse rows stay as
-    they are, and sums over them are mended.
+    Dense rows are scaled into a buffer; the subtraction is in float64 because it could cancel. Sparse rows stay
+    unscaled, and sums over them are corrected.
     """
 
     d: int
@@ -37,7 +37,7 @@ class FeatureMap:
 
     @property
     def k(self) -> int:
-        """Weights: one a feature, and the constant one's."""
+        """Number of weights: one per feature, and one for the constant feature."""
         return self.d + (self.bias > 0)
 
     @property
@@ -45,22 +45,22 @@ class FeatureMap:
         return float(np.sqrt(self.bias))
 
     def block(self, X: Any, out: Array | None = None) -> Any:
-        """What products are taken with, (n, d), without the constant feature."""
+        """Return the features (n, d) of rows without the constant one. Sparse rows are returned unscaled."""
         return X if issparse(X) or self.scaling is None else self.scaling(X, out)
 
     def unscaled(self, X: Any) -> Array:
-        """Raw rows (n, d), dense or sparse, as an array of their features before `scaling`."""
+        """Return raw rows (n, d), dense or sparse, as a dense array before `scaling`."""
         return np.ascontiguousarray(X.toarray() if issparse(X) else X)
 
     def dense(self, block: Any) -> Array:
-        """All of d features of what `block` returned, if it is sparse, as an array."""
+        """Return the d scaled features as a dense array, from what `block` returned."""
         if not issparse(block):
             return block
         values = np.ascontiguousarray(block.toarray())
         return values if self.scaling is None else self.scaling(values, values)
 
     def raw_weights(self, w: Array) -> tuple[Array, float]:
-        """Weights of raw features (d,) and the intercept, of weights ``w`` (k,)."""
+        """Return weights of raw features (d,) and the intercept for the weights ``w`` (k,)."""
         u, b = self.plain_weights(w)
         if self.scaling is None:
             return u, b
@@ -68,16 +68,16 @@ class FeatureMap:
         return u, b - float(self.scaling.shift @ u)
 
     def plain_weights(self, w: Array) -> tuple[Array, float]:
-        """Weights of scaled features (d,) and the intercept, of weights ``w`` (k,)."""
+        """Return weights of scaled features (d,) and the intercept for the weights ``w`` (k,)."""
         return w[: self.d], self.constant * float(w[-1]) if self.bias > 0 else 0.0
 
     def scores(self, block: Any, w: Array) -> Array:
-        """φ·w of every row of what `block` returned, in its dtype; (n,)."""
+        """Return φ·w (n,) of every row of what `block` returned, in its dtype."""
         u, b = self.raw_weights(w) if issparse(block) else self.plain_weights(w)
         return block @ u.astype(block.dtype) + block.dtype.type(b)
 
     def weighted_sum(self, block: Any, r: Array) -> Array:
-        """Σ r φ, float64 (k,)."""
+        """Return Σ r φ, float64 (k,)."""
         total = float(r.sum(dtype=np.float64))
         out = np.empty(self.k)
         out[: self.d] = block.T @ r
@@ -88,7 +88,7 @@ class FeatureMap:
         return out
 
     def products(self, block: Any, c: Array) -> Array:
-        """Σ c φφᵀ of sparse rows whose columns ascend, by their entries, float64 (k, k)."""
+        """Return Σ c φφᵀ, float64 (k, k), of sparse rows with ascending columns, summed entry by entry."""
         d = self.d
         c = c.astype(np.float64)
         out = np.zeros((self.k, self.k))
@@ -101,7 +101,7 @@ class FeatureMap:
             shift = self.scaling.shift
             mixed = np.outer(shift, mean - 0.5 * total * shift)
             scaled = out[:d, :d]
-            scaled -= mixed  # in place: every thread has such matrices
+            scaled -= mixed  # in place, since every thread has such matrices
             scaled -= mixed.T
             scaled *= factor[:, None]
             scaled *= factor
@@ -112,11 +112,11 @@ class FeatureMap:
         return out
 
     def squares(self, block: Any, c: Array) -> Array:
-        """Σ c φ², float64 (k,)."""
+        """Return Σ c φ², float64 (k,)."""
         total = float(c.sum(dtype=np.float64))
         out = np.empty(self.k)
         if issparse(block):
-            # the terms cancel
+            # in float64, since the terms cancel
             exact = block.astype(np.float64)
             c = c.astype(np.float64)
             out[: self.d] = exact.power(2).T @ c

@@ -1,12 +1,11 @@
-"""A linear model in the weights of its features: what is minimised, and what is summed over rows for it.
+"""Linear models: the problem in the weights of features, and the sums over rows that it needs.
 
-minimise ``P(w) = ½‖w‖² + Σ_i loss_i(w·φ_i)``. With ``u_i`` minus the derivative of the loss of row i at its score under
-w and ``v = Σ u_i φ_i`` the image of these dual variables, the gradient is ``∇P(w) = w − v`` and the duality gap of
-(w, u) is ``½‖w − v‖²``: the terms of the rows vanish, since each u_i is where its loss and its conjugate touch. So one
-pass gives value, gradient, Hessian and gap. For ODM ``u_i = y_i s_i``. A row φ is its scaled features and, last, √bias
-where there is a bias.
+minimise ``P(w) = ½‖w‖² + Σ_i loss_i(w·φ_i)``. Let ``u_i`` be minus the derivative of the loss of row i at its score
+under w, and ``v = Σ u_i φ_i``. Then the gradient is ``∇P(w) = w − v`` and the duality gap of (w, u) is ``½‖w − v‖²``:
+the terms of the rows vanish because each loss and its conjugate touch at u_i. So one pass gives value, gradient,
+Hessian and gap. For ODM ``u_i = y_i s_i``. A row φ is its scaled features, and √bias last if there is a bias.
 
-A `Query` is what is asked of the rows at one w; the `PrimalProblem` asks it of all of them, by any `Passes`.
+A `Query` sums over blocks of rows at one w; the `PrimalProblem` runs it over all rows, by any `Passes`.
 """
 
 from __future__ import annotations
@@ -26,27 +25,21 @@ from dask_odm.learning.problem.sparse_linear import is_thin
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.typing import Array
 
-SPARSE_ROWS = 4096  # of a CSR matrix that products are taken of at a time
-HESSIAN_ENTRIES = 4  # entries of thin rows that products are taken of at a time, for every entry of their Hessian
-SAMPLED_ROWS = 250_000  # the fewest rows that a sampled Hessian is summed over
-MOST_STRIDE = 32  # the fewest rows that a Hessian is summed over are one in so many
-BLOCK_BYTES = 1 << 20  # bytes of rows that BLAS takes products of at a time, and of the active ones beside them
-MOST_GROUPS = 16  # of rows in memory, whose sums are added in order
-EXACT_FEATURES = 2048  # the most weights that a Hessian is formed for
-PARTIAL_BYTES = 256 << 20  # the most bytes of all groups' Hessians together
+SPARSE_ROWS = 4096  # rows of a CSR matrix per product
+HESSIAN_ENTRIES = 4  # entries of mostly-zero rows per product, for every entry of their Hessian
+SAMPLED_ROWS = 250_000  # least number of rows in a sampled Hessian
+MOST_STRIDE = 32  # a sampled Hessian takes at least one row in so many
+BLOCK_BYTES = 1 << 20  # bytes of rows per product by BLAS, and as many of active rows beside them
+MOST_GROUPS = 16  # most groups of rows in memory; their sums are added in order
+EXACT_FEATURES = 2048  # most weights for which a Hessian is formed
+PARTIAL_BYTES = 256 << 20  # most bytes of the Hessians of all groups together
 
 
 @dataclass(frozen=True, eq=False)
 class PrimalSums:
-    """Sums over rows at one w.
+    """Sums over rows at one w: the loss, v = Σ u φ (k,), which is minus its gradient, and the curvature.
 
-    Attributes
-    ----------
-    loss : float
-    dual_image : float64 ndarray of shape (k,)
-        v = Σ u φ, minus the gradient of the loss.
-    curvature : float64 ndarray of shape (k, k), (k,) or (0,)
-        Σ c φφᵀ with c the second derivative of the loss, its diagonal, or nothing.
+    ``curvature`` is Σ c φφᵀ (k, k) with c the second derivative of the loss, its diagonal (k,), or empty.
     """
 
     loss: float
@@ -54,7 +47,7 @@ class PrimalSums:
     curvature: Array
 
     def times(self, factor: float) -> PrimalSums:
-        """The sums for a loss that weighs ``factor`` as much."""
+        """Return the sums for a loss that weighs ``factor`` times as much."""
         return PrimalSums(factor * self.loss, factor * self.dual_image, factor * self.curvature)
 
     def __add__(self, other: PrimalSums) -> PrimalSums:
@@ -62,45 +55,39 @@ class PrimalSums:
 
 
 def hessian_stride(n: int, k: int) -> int:
-    """One row in so many is enough for the Hessian of ``k`` weights: its error is some √(k / rows taken)."""
+    """Return m if one row in m suffices for the Hessian of ``k`` weights; its error is about √(k / rows taken)."""
     return max(1, min(MOST_STRIDE, n // max(SAMPLED_ROWS, 10_000 * k)))
 
 
 def block_rows(d: int, X: Any) -> int:
-    """Rows that products are taken of at a time."""
+    """Return the number of rows per product."""
     if issparse(X):
         if not is_thin(X) or d > EXACT_FEATURES:
             return SPARSE_ROWS
-        n = X.shape[0]  # as many rows as have more entries than their Hessian, whose sum costs as much as they do
+        n = X.shape[0]  # enough rows to have more entries than their Hessian, since summing it costs as much per entry
         return int(max(SPARSE_ROWS, min(n // 2 + 1, HESSIAN_ENTRIES * d * d * n // max(1, X.nnz))))
     rows = max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
-    return rows if d <= MOST_FEATURES else max(rows, d // 2)  # sums of d² cost as much as the rows of a block
+    return rows if d <= MOST_FEATURES else max(rows, d // 2)  # a sum of d² entries costs as much as the rows of a block
 
 
 def group_count(k: int, *, full: bool = False) -> int:
-    """The most groups of rows in memory; depends on the number of weights alone.
+    """Return the most groups of rows in memory; it depends on the number of weights alone.
 
-    Sums have k² entries up to `EXACT_FEATURES` weights, or if they are ``full`` whatever the number.
+    Sums have k² entries up to `EXACT_FEATURES` weights, and for any number of weights if they are ``full``.
     """
     return groups_of_sums(8 * k * k) if full or k <= EXACT_FEATURES else MOST_GROUPS
 
 
 def groups_of_sums(nbytes: int) -> int:
-    """The most groups whose sums, of so many bytes each, are held until they are added up."""
+    """Return the most groups whose sums, of so many bytes each, may be held until they are added up."""
     return max(2, min(MOST_GROUPS, PARTIAL_BYTES // max(1, nbytes)))
 
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """What is asked of all rows at one w; tasks carry it.
+    """Sums over blocks of rows at one ``w`` (k,). Tasks carry it.
 
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : Loss
-    w : float64 ndarray of shape (k,)
-    double_precision : bool
-        Compute in float64 whatever the rows' type: slower, for what float32 cannot resolve.
+    ``double_precision`` computes in float64 for rows of any dtype: slower, for what float32 cannot resolve.
     """
 
     features: FeatureMap
@@ -109,15 +96,15 @@ class Query:
     double_precision: bool = False
 
     def sums(self, blocks: Iterable[RowBlock], curvature: str, hessian_stride: int = 1) -> PrimalSums:
-        """Loss, dual image and ``curvature`` ("full", "diagonal" or "none") of the blocks.
+        """Sum loss, dual image and ``curvature`` ("full", "diagonal" or "none") over the blocks.
 
-        A fused loss with "none" is summed over dense rows in float64 whatever the rows' type; of few features, its
+        With "none", a fused loss is summed over dense rows in float64 for rows of any dtype. With few features, its
         full curvature may be that of one row in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
         for piece in self._pieces(blocks):
             part = self._piece_sums(*piece, curvature, hessian_stride)
-            found = part if found is None else found + part  # no zeros to begin with: k² fresh ones take their time
+            found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
         if found is None:
             k = self.features.k
             found = PrimalSums(0.0, np.zeros(k), np.zeros({"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]))
@@ -135,13 +122,13 @@ class Query:
         return PrimalSums(value, self.features.weighted_sum(X, dual), second)
 
     def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
-        """The curvature c of every row at w, piece by piece as `product` goes; a list of one, so that groups add up."""
+        """Return the curvature c of every row at w, in the pieces of `product`; in a list, so that groups add up."""
         return [
             [self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2] for X, y, weight in self._pieces(blocks)]
         ]
 
     def product(self, blocks: Iterable[RowBlock], v: Array, curvatures: Iterable[Array] | None = None) -> Array:
-        """``Σ c φ (φ·v)`` with c the curvature at w, (k,); ``curvatures`` spares finding it anew."""
+        """Return ``Σ c φ (φ·v)``, (k,), with c the curvature at w; known ``curvatures`` save computing them."""
         total = np.zeros(self.features.k)
         known = iter(()) if curvatures is None else iter(curvatures)
         for X, y, weight in self._pieces(blocks):
@@ -152,9 +139,9 @@ class Query:
         return total
 
     def leverages(self, blocks: Iterable[RowBlock], inverse: Array, decisive: bool = False) -> list[Array]:
-        """Scores of the rows at w and, of those with a curvature, ``‖inverse · φ‖²``: a list of (2, n) arrays.
+        """Return scores of the rows at w, and ``‖inverse · φ‖²`` of those with a curvature: a list of (2, n) arrays.
 
-        With ``decisive`` only of those whose own pull may be what keeps them on their side.
+        With ``decisive``, only for rows that may be on their side because of their own pull.
         """
         found = []
         for X, y, weight in self._pieces(blocks):
@@ -174,7 +161,7 @@ class Query:
         return found
 
     def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
-        """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""
+        """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps))
         for X, y, weight in self._pieces(blocks):
             scores = self.features.scores(X, self.w)
@@ -183,11 +170,11 @@ class Query:
         return total
 
     def _pieces(self, blocks: Iterable[RowBlock]) -> Iterable[tuple[Any, Array, Array]]:
-        """Features of every block, a bounded number of rows at a time, with targets and weights."""
+        """Yield features, targets and weights of every block, a bounded number of rows at a time."""
         as_they_are = self.features.d <= MOST_FEATURES and self.features.scaling is None and not self.double_precision
         for block in blocks:
             n = len(block.y)
-            # compiled loops cut rows that are taken as they are by themselves: these come in one piece
+            # compiled loops cut unscaled rows into blocks by themselves, so these come in one piece
             whole = as_they_are and as_fused(self.loss) is not None and not issparse(block.X)
             step = n if whole else block_rows(self.features.d, block.X)
             for start in range(0, n, step):
@@ -198,7 +185,7 @@ class Query:
                 yield self.features.block(X), block.y[rows], block.weight[rows]
 
     def _second(self, X: Any, c: Array) -> Array:
-        """Σ c φφᵀ, (k, k), by BLAS over the active rows, or by the entries of sparse rows that have few."""
+        """Return Σ c φφᵀ, (k, k): by BLAS over the active rows, or entry by entry if sparse rows have few."""
         if issparse(X) and is_thin(X) and X.has_sorted_indices:
             return self.features.products(X, c)
         X = self.features.dense(X)
@@ -226,14 +213,8 @@ class Query:
 
 
 class PrimalProblem:
-    """What Newton asks of rows it never sees; `sums`, `product` and `slopes` are one pass over all of them.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : Loss
-    passes : Passes
-        Over blocks of raw rows.
+    """A linear problem over all rows, for Newton's method; `sums`, `product` and `slopes` take one pass of raw rows
+    each.
     """
 
     def __init__(self, features: FeatureMap, loss: Loss, passes: Passes) -> None:
@@ -247,12 +228,12 @@ class PrimalProblem:
     def over_rows(
         cls, features: FeatureMap, loss: Loss, X: Any, y: Array, weight: Array, threads: int = 1
     ) -> PrimalProblem:
-        """Over rows in memory: ``X`` (n, d) dense or CSR, targets (n,), weights (n,) or none: all 1."""
+        """Build the problem over rows in memory: ``X`` (n, d) dense or CSR, targets (n,), weights (n,) or empty."""
         passes = ThreadPasses.cut(X, y, weight, block_rows(features.d, X), group_count(features.k), threads)
         return cls(features, loss, passes)
 
     def with_lam(self, lam: float) -> PrimalProblem:
-        """The problem over the same rows for another λ."""
+        """Return the problem over the same rows for another λ."""
         other = copy(self)
         other._loss = self._loss.with_lam(lam)
         other._curved_at = None
@@ -261,33 +242,33 @@ class PrimalProblem:
 
     @property
     def k(self) -> int:
-        """Weights."""
+        """Number of weights."""
         return self._features.k
 
     @property
     def hessian_stride(self) -> int:
-        """One row in so many is enough for the Hessian; 1: all are taken."""
+        """One row in this many suffices for the Hessian; 1 takes all rows."""
         return hessian_stride(self._passes.rows, self.k)
 
     @property
     def nbytes(self) -> int:
-        """About what Newton holds besides rows in memory: every group's sums, the Hessian and its factor, vectors."""
+        """Approximate bytes that Newton holds besides rows in memory: sums, the Hessian, its factor and vectors."""
         k = self.k
         return 8 * ((self._passes.groups + 4) * (k * k if k <= EXACT_FEATURES else 4 * k) + self._passes.rows)
 
     def pass_bytes(self, curvature: str) -> PassBytes:
-        """What a task of a pass with that ``curvature`` holds."""
+        """Return the bytes that a task holds in a pass with that ``curvature``."""
         return PassBytes(8 * (self.k * self.k if curvature == "full" else self.k), 16, 5 * BLOCK_BYTES)
 
     def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
-        """As `Query.sums`, of all rows."""
+        """Return `Query.sums` of all rows."""
         nbytes = 8 * self.k * self.k if curvature == "full" else 0
         query = self._query(w, double_precision)
         total: PrimalSums = self._passes.run(query, Query.sums, curvature, hessian_stride, nbytes=nbytes)
         return total
 
     def product(self, w: Array, v: Array, *, double_precision: bool = False) -> Array:
-        """``Σ c φ (φ·v)`` over all rows with c the curvature at w, (k,)."""
+        """Return ``Σ c φ (φ·v)``, (k,), over all rows, with c the curvature at w."""
         query = self._query(w, double_precision)
         if not self._passes.streamed:
             self._remember_curvatures(query)
@@ -295,15 +276,15 @@ class PrimalProblem:
         return total
 
     def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
-        """Of all rows in order, scores at ``w`` and, of those with a curvature, ``‖inverse · φ‖²``: float64 (2, n).
+        """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n).
 
-        Who asks on which side rows are without themselves needs ``decisive`` ones alone: leaving out a row that pulls
-        against its score drives it further to the side where it is.
+        To find the side of rows under leave-one-out, ``decisive`` rows suffice: leaving out a row that pulls against
+        its score only drives it further to the side where it is.
         """
         return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse, decisive), axis=1)
 
     def slopes(self, w: Array, direction: Array, steps: Array, *, double_precision: bool = False) -> Array:
-        """Derivatives by step of the loss at ``w + step · direction``, for every one of ``steps``."""
+        """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""
         total: Array = self._passes.run(self._query(w, double_precision), Query.slopes, direction, steps)
         return total
 
@@ -311,7 +292,7 @@ class PrimalProblem:
         return Query(self._features, self._loss, w, double_precision)
 
     def _remember_curvatures(self, query: Query) -> None:
-        """Conjugate gradients ask for many products at one w."""
+        """Compute the curvatures at w once, since conjugate gradients take many products at one w."""
         at = self._curved_at
         if at is None or at[0] is not query.w or at[1] is not query.double_precision:
             self._curvatures = self._passes.run(query, Query.curvatures)

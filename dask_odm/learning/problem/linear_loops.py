@@ -1,11 +1,11 @@
-"""The compiled loops of the linear problem.
+"""Compiled loops of the linear problem.
 
-The pass for few features keeps a block of rows feature by feature, so that scores, losses and sums are vector
-instructions, and adds up the Hessian in squares of four by four features: sums of a block are in the dtype of
-the rows, those of blocks in float64.
+The loop for few features transposes a block of rows, so that scores, losses and sums are vector instructions. It sums
+the Hessian in squares of four by four features. Sums within a block have the dtype of the rows, sums over blocks are
+float64.
 
-What a row's loss weighs (class, weight, unknown label) is written out in every loop: as a function of its own it
-keeps `row_losses` from becoming vector instructions, 13 ns a row against 0.9.
+The weight of a row's loss (class, weight, unknown label) is written out in every loop. As a function it would keep
+`row_losses` from becoming vector instructions: 13 ns a row instead of 0.9.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 from dask_odm.linalg.jit import compiled
 from dask_odm.typing import Array
 
-MOST_FEATURES = 64  # the most that the loop sums a Hessian of: beyond, BLAS is as fast
-_ROWS = 256  # of a block
+MOST_FEATURES = 64  # most features for which the loop sums a Hessian; beyond, BLAS is as fast
+_ROWS = 256  # rows per block
 _STRIDE = (
     _ROWS + 16
-)  # from feature to feature of a block: a power of two would put all features in the same few lines of the cache
+)  # entries between features of a block; a power of two would put all features in the same few cache lines
 
 
 @compiled
 def row_losses(
     scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, dual: Array, second: Array
 ) -> float:
-    """Sum of the rows' losses; ``dual`` gets y s and ``second`` the curvature c of every row.
+    """Return the sum of the rows' losses; write y s to ``dual`` and the curvature c of every row to ``second``.
 
-    ``weight`` may be empty: all 1. A negative code drops its row.
+    An empty ``weight`` means 1 for all. A row with a negative code is dropped.
     """
     zero = scores[:1].sum() * 0
     low = zero + band[0]
@@ -65,7 +65,7 @@ def line_slopes(
     band: Array,
     steps: Array,
 ) -> Array:
-    """Derivatives of the rows' losses at ``scores + step · change``, summed, for each of ``steps``."""
+    """Return the summed derivatives of the rows' losses at ``scores + step · change``, for each of ``steps``."""
     low = band[0]
     high = band[1]
     upsilon = band[2]
@@ -88,9 +88,9 @@ def line_slopes(
 
 @compiled
 def gather_active(features: Array, second: Array, constant: float, out: Array) -> int:
-    """Copy rows of positive curvature c, times √c, to the front of ``out``; returns how many.
+    """Copy rows of positive curvature c, times √c, to the front of ``out``, and return how many.
 
-    ``out`` has a column more than ``features`` where there is a constant feature.
+    ``out`` has one column more than ``features`` if there is a constant feature.
     """
     count = 0
     d = features.shape[1]
@@ -121,7 +121,7 @@ def _block_losses(
     dual: Array,
     second: Array,
 ) -> Any:
-    """As `row_losses` for one block, all in one dtype and without branches; pads ``dual`` and ``second`` by zeros."""
+    """Return the sum of `row_losses` for one block, in one dtype and without branches; pad outputs with zeros."""
     zero = scores[0] - scores[0]
     one = zero + scores.dtype.type(1)
     total = zero
@@ -150,7 +150,7 @@ def _block_losses(
 
 @compiled
 def _square(left: Array, right: Array, a: int, b: int, out: Array) -> None:
-    """``out[a:a+4, b:b+4] += left[a:a+4] @ right[b:b+4].T`` of blocks kept feature by feature."""
+    """Add ``left[a:a+4] @ right[b:b+4].T`` to ``out[a:a+4, b:b+4]``, for blocks stored feature by feature."""
     zero = left[0] - left[0]
     s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zero
     s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zero
@@ -194,11 +194,11 @@ def _square(left: Array, right: Array, a: int, b: int, out: Array) -> None:
 
 @compiled
 def _turn(values: Array, w: Array, intercept: Any, columns: Array, scores: Array) -> None:
-    """Rows of a block, one after the other in ``values``, to ``columns`` feature by feature; and their scores."""
+    """Transpose a block: copy the rows in ``values`` to ``columns`` feature by feature, and compute their scores."""
     d = w.size
     m = values.size // d
     scores[:] = intercept
-    step = _ROWS if d <= 32 else _ROWS // 4  # the rows at hand stay in the first-level cache
+    step = _ROWS if d <= 32 else _ROWS // 4  # keeps these rows in the first-level cache
     for start in range(0, m, step):
         stop = min(m, start + step)
         for j in range(d):
@@ -226,7 +226,7 @@ def _rows_block(
     work: Array,
     part: Array,
 ) -> Any:
-    """Losses of a block's rows, one after the other in ``values``, summed in ``w``'s dtype; adds to ``dual_image``."""
+    """Return the loss of a block of rows in ``values``, computed in ``w``'s dtype; add to ``dual_image``."""
     d = w.size
     m = codes.size
     kind = w.dtype.type
@@ -290,10 +290,10 @@ def small_sums(
     curvature: Array,
     hessian_stride: int,
 ) -> float:
-    """Sum of losses of C-contiguous rows ``X`` (n, d); adds to ``dual_image`` (d + 1,) and to ``curvature``.
+    """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
 
-    The latter is (d + 1, d + 1); last entries are of a constant feature 1. It is that of one block of rows in
-    ``hessian_stride``, as much more of it as there are rows.
+    Last entries belong to a constant feature 1. The curvature is summed over one block of rows in ``hessian_stride``
+    and scaled up to all rows.
     """
     n, d = X.shape
     width = (d + 4) // 4 * 4
@@ -362,7 +362,7 @@ def double_sums(
     X: Array, codes: Array, weight: Array, w: Array, intercept: float, positive: int, stiffness: Array, band: Array,
     dual_image: Array,
 ) -> float:  # fmt: skip
-    """As `small_sums` without the curvature, all in float64 whatever the rows' dtype, for any number of features."""
+    """Return the loss of `small_sums`, without the curvature, in float64 and for any number of features."""
     n, d = X.shape
     values = X.reshape(-1)
     work = np.zeros((3, _ROWS))

@@ -1,8 +1,8 @@
-"""Losses: functions of a row's score and its target, weighed row by row. What a fit minimises besides ``½‖w‖²``.
+"""Losses: functions of a row's score and its target, weighed row by row. A fit minimises their sum plus ``½‖w‖²``.
 
-A loss is convex, and all that a problem asks of it is its value, minus its derivative (the row's signed dual variable
-at the optimum), its second derivative, and its slopes along a change of the scores. Sums over rows are the problem's:
-a new loss needs no new pass. A `FusedLoss` has compiled loops besides, that sum over rows in one go.
+A loss is convex. A problem needs its value, minus its derivative (the row's signed dual variable at the optimum), its
+second derivative, and its slopes along a change of the scores. Since the problem sums over rows, a new loss needs no
+new pass. A `FusedLoss` also has compiled loops that compute scores, losses and sums in one go.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ L = TypeVar("L", bound="Loss")
 
 
 class Loss(Protocol):
-    """What a problem asks of a loss. ``weight`` has one weight a row, or is empty: all 1.
+    """Protocol of a loss. ``weight`` has one weight per row, or is empty for 1.
 
-    A loss that inherits from it need not have `slopes`, `pack` and `unpack`.
+    A loss that inherits from it need not define `slopes`, `pack` and `unpack`.
     """
 
     def with_lam(self: L, lam: float) -> L:
-        """The same loss, weighed by another λ."""
+        """Return the same loss, weighed by another λ."""
         ...
 
     def of_stiff_rows(self: L) -> L:
-        """The same loss for rows whose weights are their `row_stiffness` already."""
+        """Return the same loss for rows whose weights already are their `row_stiffness`."""
         ...
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
-        """The rows' losses at ``scores`` (n,), summed; minus the derivative and the second derivative of each, (n,)."""
+        """Return the summed losses at ``scores`` (n,), and minus the first and the second derivative of each, (n,)."""
         ...
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        """Derivatives by step of the rows' losses at ``scores + step · change``, summed, for every one of ``steps``."""
+        """Return the derivatives by the step of the summed losses at ``scores + step · change``, for all ``steps``."""
         here = scores.astype(np.float64)
         ahead = change.astype(np.float64)
         return np.array([-float(self.evaluate(here + step * ahead, y, weight)[1] @ ahead) for step in steps])
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:
-        """The largest second derivative of every row's loss, float64 (n,)."""
+        """Return the largest second derivative of every row's loss, float64 (n,)."""
         ...
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
-        """Second derivatives (n,) of some rows as they travel: small where they take few values."""
+        """Return the second derivatives (n,) in a form that is small to send if they take few values."""
         return curvature
 
     def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
-        """What was given to `pack`, to the bit."""
+        """Return the argument of `pack`, to the bit."""
         return packed
 
 
 @runtime_checkable
 class FusedLoss(Loss, Protocol):
-    """A loss with compiled loops over rows: scores, losses and sums at once, which the general way takes in turns."""
+    """A loss with compiled loops over rows that compute scores, losses and sums at once."""
 
     def linear_sums(
         self,
@@ -76,22 +76,22 @@ class FusedLoss(Loss, Protocol):
         curvature: Array | None,
         hessian_stride: int,
     ) -> float:
-        """Sum of losses of C-contiguous rows ``X`` (n, d); adds to ``dual_image`` (d + 1,), and to ``curvature``
-        (d + 1, d + 1) that of one block of rows in ``hessian_stride``, as much more of it as there are rows.
+        """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
 
-        Their last entries are of a constant feature 1. Without ``curvature`` all is computed in float64.
+        Last entries belong to a constant feature 1. The curvature is summed over one block of rows in
+        ``hessian_stride`` and scaled up to all rows. Without ``curvature`` all is computed in float64.
         """
         ...
 
     def span_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
-        """``total`` and the loss of rows with scores ``K a``; adds to ``dual_image`` (r,), sets ``curvature`` (n,)."""
+        """Return ``total`` plus the loss of scores ``K a``; add to ``dual_image`` (r,), set ``curvature`` (n,)."""
         ...
 
 
 def as_fused(loss: Loss) -> FusedLoss | None:
-    """The loss if it has compiled loops, which its class says: asking the protocol takes longer than a small pass."""
+    """Return the loss if its class has compiled loops, else None. `isinstance` would take longer than a small pass."""
     return cast(FusedLoss, loss) if FusedLoss in type(loss).__mro__ else None
 
 
@@ -99,7 +99,7 @@ def as_fused(loss: Loss) -> FusedLoss | None:
 class BandLoss(FusedLoss):
     """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
 
-    Distances above the band weigh υ times as much; all of it λ/(M(1−θ)²) times the row's weight.
+    Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ class BandLoss(FusedLoss):
     total_weight : float
         M, the sum of all rows' weights.
     positive : int
-        Label code of the positive class; other codes are negative, those below 0 (unknown) are dropped.
+        Label code of the positive class. Other codes are negative; those below 0 (unknown) are dropped.
     negative_weight, positive_weight : float
-        What a row of either class weighs, times its own weight.
+        Class weights, which multiply the rows' own weights.
     """
 
     settings: ODMSettings
@@ -126,7 +126,7 @@ class BandLoss(FusedLoss):
 
     @cached_property
     def stiffness(self) -> Array:
-        """λ/(M(1−θ)²) times the weight of a negative and of a positive row, (2,)."""
+        """λ/(M(1−θ)²) times the class weight, of the negative and the positive class, (2,)."""
         unit = self.settings.lam / (self.total_weight * self.settings.low**2)
         return np.array([unit * self.negative_weight, unit * self.positive_weight])
 
@@ -152,19 +152,20 @@ class BandLoss(FusedLoss):
         )
 
     def slope(self, scores: Array, change: Array, y: Array, weight: Array, step: float) -> tuple[float, float]:
-        """First and second derivative by step of the rows' losses at ``scores + step · change``, summed."""
+        """Return the first and second derivative by the step of the summed losses at ``scores + step · change``."""
         first, second = band_slope(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, step)
         return float(first), float(second)
 
     def segment_gaps(self, scores: Array, y: Array, weight: Array, start: Array, stop: Array, steps: Array) -> Array:
-        """What the rows are short of Fenchel's equality, summed, with ``start + step · (stop − start)`` for dual
-        variables: one sum for every one of ``steps``.
+        """Return, for each of ``steps``, the sum of the rows' Fenchel gaps with dual variables on a segment.
+
+        The dual variables at a step are ``start + step · (stop − start)``.
         """
         rows = scores, y, frozen(weight), self.positive, self.stiffness, self.band
         return np.asarray(band_gaps(*rows, start, stop, steps))
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
-        """Two bits a row: outside the band; and below it, or as stiff above it."""
+        """Return two bits per row: whether it is outside the band, and whether it has the full stiffness."""
         full = curvature == self.row_stiffness(y, weight)
         return np.stack([np.packbits(curvature > 0), np.packbits(full)])
 
@@ -198,12 +199,7 @@ class BandLoss(FusedLoss):
 
 @dataclass(frozen=True)
 class SquaredLoss(Loss):
-    """``½ λ c (score − y)²`` of a row of weight c with a real target: ridge regression, with λ the inverse of its α.
-
-    Parameters
-    ----------
-    lam : float
-    """
+    """``½ λ c (score − y)²`` of a row of weight c with a real target: ridge regression, with λ the inverse of its α."""
 
     lam: float = 1.0
 
@@ -229,7 +225,7 @@ class SquaredLoss(Loss):
         return steps * float(stiff @ wide) - float(stiff @ left)
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
-        return np.empty(0)  # rows and weights tell
+        return np.empty(0)  # weights alone determine it
 
     def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
         return self.row_stiffness(y, weight)

@@ -1,7 +1,7 @@
-"""Rows as coordinates in the span of landmarks: what makes a linear problem one of a kernel.
+"""Nyström features: coordinates of rows in the span of landmarks, which make a kernel problem a linear one.
 
-With G = L Lᵀ the landmarks' Gram matrix, ``φ(x) = L⁻¹ k(x)`` is the projection of a row, as the kernel sees it, on
-their span: inner products of φ are those of the projections. A weight vector w of φ is the function
+With G = L Lᵀ the landmarks' Gram matrix, ``φ(x) = L⁻¹ k(x)`` is the projection of a row, as the kernel sees it, on the
+landmarks' span: inner products of φ are those of the projections. A weight vector w of φ is the function
 ``Σ_j a_j κ(z_j, ·)`` with a = L⁻ᵀ w.
 """
 
@@ -23,17 +23,10 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class KernelFeatures(FeatureMap):
-    """From raw dense rows to their coordinates, computed whenever they are asked for; see `FeatureMap`.
+    """Map from raw dense rows to their Nyström features, computed whenever they are asked for; see `FeatureMap`.
 
-    Parameters
-    ----------
-    d : int
-        Landmarks.
-    bias : float
-    scaling : None
-    landmarks : Landmarks
-    row_scaling : Affine
-        From raw rows to those that the kernel sees.
+    ``d`` is the number of landmarks, and ``scaling`` is None. ``row_scaling`` takes raw rows to those that the kernel
+    sees.
     """
 
     landmarks: Landmarks | None = None
@@ -44,23 +37,23 @@ class KernelFeatures(FeatureMap):
         return cls(len(landmarks), 0.0, None, landmarks, row_scaling)
 
     def block(self, X: Any, out: Array | None = None) -> Array:
-        """Coordinates of raw rows (n, d'), float64 (n, d)."""
+        """Return Nyström features of raw rows (n, d'), float64 (n, d)."""
         assert self.landmarks is not None
         assert self.row_scaling is not None
         return self.landmarks.features(self.row_scaling(X))
 
     def unscaled(self, X: Any) -> Array:
-        """The same: they are not scaled."""
+        """Return the same as `block`: Nyström features are not scaled."""
         return self.block(X)
 
 
 def span_bytes(r: int, d: int) -> int:
-    """Bytes that a task holds to compute coordinates of ``r`` landmarks of ``d`` features: factor, rows, a block."""
+    """Return the bytes that a task holds to compute features of ``r`` landmarks in ``d`` dimensions."""
     return 8 * (4 * r * r + 2 * r * d + 4 * (r + d) * max(64, r // 2))
 
 
 def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int) -> Array:
-    """Coordinates of all ``rows``, as the kernel sees them, (n, r) in ``dtype``."""
+    """Return Nyström features (n, r) in ``dtype`` of all ``rows``, which are scaled already."""
     found = np.empty((rows.n, len(landmarks)), dtype)
     step = block_rows(len(landmarks), found)
 
@@ -75,5 +68,5 @@ def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int) -> A
 
 
 def landmark_weights(landmarks: Landmarks, w: Array) -> Array:
-    """Coefficients a (r,) of the landmarks' kernel functions, of weights w (r,) of the coordinates."""
+    """Return coefficients a (r,) of the landmarks' kernel functions for weights w (r,) of the Nyström features."""
     return np.asarray(solve_triangular(landmarks.factor, w, trans="T", lower=True, check_finite=False))

@@ -1,7 +1,7 @@
-"""The hot loops over kernel values at landmarks: each reads every row of a tile (n, r) from memory once.
+"""Compiled loops over kernel values at landmarks. Each reads every row of a tile (n, r) from memory once.
 
-Tiles are float32 or float64, sums float64: sums in float32 keep the gap above some 3e-3. A row is short enough to
-be in the first-level cache when it is read for the second time; taking several at once gained nothing.
+Tiles are float32 or float64 and sums float64: sums in float32 keep the gap above about 3e-3. A row is short enough to
+stay in the first-level cache until it is read again. Taking several rows at once was not faster.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def span_sums(
     curvature: Array,
     loss: float,
 ) -> float:
-    """``loss`` and that of rows with scores ``K a``; adds ``Kᵀ (y s)`` to ``dual_image``, sets ``curvature`` (n,).
+    """Return ``loss`` plus that of scores ``K a``; add ``Kᵀ (y s)`` to ``dual_image``, set ``curvature`` (n,).
 
-    ``weight`` may be empty: all 1. Rows whose code is negative count for nothing.
+    An empty ``weight`` means 1 for all. A row with a negative code is dropped.
     """
     low = band[0]
     high = band[1]
@@ -66,7 +66,7 @@ def span_sums(
 
 @compiled
 def span_product(K: Array, curvature: Array, a: Array, out: Array) -> None:
-    """``out += Kᵀ (c ∘ K a)``; rows where c is 0 are skipped."""
+    """Add ``Kᵀ (c ∘ K a)`` to ``out``; rows with c = 0 are skipped."""
     for i in range(K.shape[0]):
         if curvature[i] != 0.0:
             row = K[i]
@@ -80,7 +80,7 @@ def span_product(K: Array, curvature: Array, a: Array, out: Array) -> None:
 
 @compiled
 def span_scores(K: Array, a: Array, out: Array) -> None:
-    """``out <- K a``."""
+    """Write ``K a`` to ``out``."""
     for i in range(K.shape[0]):
         row = K[i]
         total = 0.0

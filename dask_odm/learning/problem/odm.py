@@ -1,14 +1,14 @@
 """The optimal margin distribution machine: primal and dual value, optimality conditions, duality gap.
 
-Source: *Scalable Optimal Margin Distribution Machine* (IJCAI-23). The papers' dual has two variables a row,
-ζ, β ≥ 0; at the optimum ζβ = 0, so one signed variable ``s = ζ − β`` says the same with half the work::
+Source: *Scalable Optimal Margin Distribution Machine* (IJCAI-23). The papers' dual has two variables per row,
+ζ, β ≥ 0. At the optimum ζβ = 0, so one signed variable ``s = ζ − β`` says the same with half the work::
 
     primal  P(w) = ½‖w‖² + Σ_i [ (1−θ−m_i)₊² / (2ρ_i) + υ (m_i−1−θ)₊² / (2ρ_i) ],   m_i = y_i w·φ(x_i)
     dual    D(s) = (1−θ) Σ s₊ − (1+θ) Σ s₋ − ½ sᵀQs − ½ Σ ρ_i (s₊² + s₋²/υ)
     ρ_i = M (1−θ)² / (λ c_i),   c_i row weights,   M = Σ c_i,   Q_ij = y_i y_j κ(x_i, x_j)
 
-P ≥ D for every pair, and for the model ``f = Σ_i y_i s_i κ(x_i, ·)`` the difference is a sum of non-negative
-terms, one a row (Fenchel and Young): computed so, rounding cannot make it negative.
+P ≥ D for every pair. For the model ``f = Σ_i y_i s_i κ(x_i, ·)`` the difference is a sum of non-negative terms, one per
+row (Fenchel and Young). Computed in this form, rounding cannot make it negative.
 """
 
 from __future__ import annotations
@@ -43,15 +43,10 @@ class ODMSettings:
 
 @dataclass(frozen=True, eq=False)
 class RowLosses:
-    """The loss of every row of one partition, a function of its margin.
+    """The losses of the rows of one partition, as functions of their margins.
 
-    Parameters
-    ----------
-    settings : ODMSettings
-    y : ndarray of shape (n,)
-        Labels, −1.0 or 1.0.
-    weight : ndarray of shape (n,)
-        Row weights c_i > 0. Their sum is the M (or m_k) that scales the loss.
+    Labels ``y`` (n,) are −1.0 or 1.0. The sum of the row weights c_i > 0, ``weight`` (n,), is the M (or m_k) that
+    scales the loss.
     """
 
     settings: ODMSettings
@@ -74,34 +69,34 @@ class RowLosses:
         return self.settings.upsilon * self.stiffness_low
 
     def losses(self, margins: Array) -> Array:
-        """Loss of every row at its margin, (n,)."""
+        """Return the loss of every row at its margin, (n,)."""
         below = np.maximum(self.settings.low - margins, 0.0)
         above = np.maximum(margins - self.settings.high, 0.0)
         return 0.5 * (self.stiffness_low * below**2 + self.stiffness_high * above**2)
 
     def primal(self, a: Array, scores: Array) -> float:
-        """P of coefficients ``a`` (n,) of the rows with their scores (n,)."""
+        """Return P for coefficients ``a`` (n,) of the rows and their scores (n,)."""
         return 0.5 * float(a @ scores) + float(self.losses(self.y * scores).sum())
 
     def dual_candidate(self, margins: Array) -> Array:
-        """The s that the optimality conditions give at ``margins``: minus the derivative of the loss."""
+        """Return the s that the optimality conditions give at ``margins``: minus the derivative of the loss."""
         below = np.maximum(self.settings.low - margins, 0.0)
         above = np.maximum(margins - self.settings.high, 0.0)
         return self.stiffness_low * below - self.stiffness_high * above
 
     def curvature(self, margins: Array) -> Array:
-        """Second derivative of the loss: 1/ρ by side, 0 within the band."""
+        """Return the second derivative of every row's loss: 1/ρ of its side, 0 within the band."""
         low = np.where(margins < self.settings.low, self.stiffness_low, 0.0)
         return np.where(margins > self.settings.high, self.stiffness_high, low)
 
     def conjugates(self, s: Array) -> Array:
-        """The dual's terms of every row with their sign turned: D(s) = −½ sᵀQs − Σ conjugates(s)."""
+        """Return the conjugate of every row's loss: D(s) = −½ sᵀQs − Σ conjugates(s)."""
         up = np.maximum(s, 0.0)
         down = np.maximum(-s, 0.0)
         return up * (0.5 * up / self.stiffness_low - self.settings.low) + self._down(down) + self.settings.high * down
 
     def row_gaps(self, s: Array, margins: Array) -> Array:
-        """Non-negative terms, (n,), whose sum is P − D when the margins are those of the model of s."""
+        """Return non-negative terms, (n,), whose sum is P − D if the margins are those of the model of s."""
         below = self.settings.low - margins
         above = margins - self.settings.high
         up = np.maximum(s, 0.0)
@@ -122,7 +117,7 @@ class RowLosses:
         return lower + upper
 
     def _down(self, down: Array) -> Array:
-        """ρ_β s₋²/2, where υ = 0 allows s₋ = 0 only."""
+        """Return ρ_β s₋²/2 of every row; if υ = 0 it is infinite unless s₋ = 0."""
         positive = self.stiffness_high > 0
         inner = 0.5 * down**2 / np.where(positive, self.stiffness_high, 1.0)
         return np.where(positive, inner, np.where(down > 0, np.inf, 0.0))
@@ -138,7 +133,7 @@ class Point:
 
 
 class Operator(Protocol):
-    """A Gram matrix as far as a problem needs it."""
+    """A Gram matrix that can be multiplied with a vector."""
 
     @property
     def n(self) -> int: ...
@@ -152,8 +147,8 @@ G = TypeVar("G", bound=Operator)
 class KernelProblem(Generic[G]):
     """An ODM over the rows of one partition, its model held as coefficients of those rows.
 
-    A *function* is a pair, shape (2, n): coefficients ``a`` (f = Σ a_i κ(x_i, ·), so a = y s) and scores
-    ``K a``. Linear combinations of pairs are pairs, and values at a pair cost no kernel pass.
+    A *function* is a pair, shape (2, n): coefficients ``a`` (f = Σ a_i κ(x_i, ·), so a = y s) and scores ``K a``.
+    Linear combinations of pairs are pairs, so P and D at a pair need no kernel products.
     """
 
     losses: RowLosses
@@ -168,13 +163,13 @@ class KernelProblem(Generic[G]):
         return self.losses.y
 
     def function(self, coefficients: Array) -> Array:
-        """The pair of ``coefficients`` (n,): one kernel pass."""
+        """Return the pair of ``coefficients`` (n,), by one kernel product."""
         if not coefficients.any():
             return np.zeros((2, self.n))
         return np.stack([coefficients, self.gram.matvec(coefficients)])
 
     def evaluate(self, u: Array) -> Point:
-        """Primal, dual and gap of the model ``u``; the dual variables are its own coefficients."""
+        """Return primal, dual and gap of the model ``u``, whose dual variables are its own coefficients."""
         margins = self.y * u[1]
         s = self.y * u[0]
         half_norm = 0.5 * float(u[0] @ u[1])

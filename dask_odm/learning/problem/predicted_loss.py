@@ -1,4 +1,4 @@
-"""The losses of rows at the values that a model predicts for them, which a pass over all rows adds up."""
+"""Loss of a fitted model's own predictions, summed in a pass over all rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PredictedLoss:
-    """The losses of all rows at the values that ``model``, of one output, predicts."""
+    """Losses of rows at the values that ``model``, of one output, predicts."""
 
     model: Model
     loss: Loss

@@ -1,7 +1,7 @@
-"""Products of a Gram matrix with rows that are chosen anew all the time: what the exact solver asks of a kernel.
+"""Products with a Gram matrix over changing sets of active rows, for the exact solver and for certificates.
 
-A *face* is the symmetric matrix of some rows among themselves, a *cross* product goes from some rows to others.
-Neither forms the whole matrix, and neither depends on memory or threads but in time.
+A *face* is the symmetric matrix of the active rows among themselves; a *cross* product goes from some rows to others.
+Neither forms the whole matrix. Memory and threads change the time that they take, never the result.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-CROSS_ROWS = 512  # rows of a tile of a cross product
-TOLD_ROWS = 8192  # the fewest rows whose certificate reports its progress
-CROSS_BYTES = 8 << 20  # the most bytes of a tile's packed sides
+CROSS_ROWS = 512  # rows per tile of a cross product
+TOLD_ROWS = 8192  # least number of rows for which a certificate reports its progress
+CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
 
 
 class Products(Protocol):
-    """The Gram matrix K of n rows, as far as the exact solver needs it; indices ascend, results are float64."""
+    """The Gram matrix K of n rows, as the exact solver uses it. Indices ascend; results are float64."""
 
     @property
     def kernel(self) -> Kernel: ...
@@ -35,34 +35,34 @@ class Products(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]: ...
     def rows(self, index: Array) -> Array:
-        """Rows at ``index`` as the kernel sees them, dense."""
+        """Return the rows at ``index`` as the kernel sees them, dense."""
         ...
 
     def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
-        """``K[index, index]``, entries in float32, or ``double_precision``; None has them in the rows' dtype.
+        """Return the operator ``K[index, index]`` in float32 or ``double_precision``; None takes the rows' dtype.
 
-        Valid until the next face is asked for, which may keep its tiles in the same memory.
+        It is valid until the next one is asked for, which may keep its tiles in the same memory.
         """
         ...
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
-        """``K[targets, sources] @ v``."""
+        """Return ``K[targets, sources] @ v``."""
         ...
 
 
 @runtime_checkable
 class ReadableProducts(Protocol):
-    """Products over rows that this process, too, has or can read."""
+    """Products over rows that this process has, or can read."""
 
     @property
     def here(self) -> RowProducts:
-        """The same by threads of this process."""
+        """The same products, computed by threads of this process."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenRows:
-    """Rows at ``index`` of an array, in memory or mapped from a file, or of others that are gathered when read."""
+    """The rows at ``index`` of an array in memory, of one mapped from a file, or of rows gathered on reading."""
 
     source: Any
     index: Array
@@ -89,9 +89,9 @@ class ChosenRows:
 
 @dataclass(frozen=True, eq=False)
 class RangedRows:
-    """Rows that are read by range, as `ChosenRows` wants them: gathered by ascending numbers.
+    """Rows that are read by range, indexed like an array by ascending numbers, as `ChosenRows` needs them.
 
-    At most as many rows are read at a time as are asked for: scattered ones may span more than memory holds.
+    No more rows are read at a time than are asked for, since scattered ones may span more than memory holds.
     """
 
     rows: Rows
@@ -116,12 +116,12 @@ class RangedRows:
 
 
 def cross_blocks(n: int) -> int:
-    """Blocks of ``n`` targets, which depend on nothing else; a task of a cross product is a run of them."""
+    """Return the number of blocks of ``n`` targets. A task of a cross product takes a run of blocks."""
     return -(-n // CROSS_ROWS)
 
 
 def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
-    """``κ(targets, sources) @ v`` for the targets of ``blocks``; products in the dtype of both, sums in float64."""
+    """Return ``κ(targets, sources) @ v`` for the targets of ``blocks``: products in their dtype, sums in float64."""
     weights = v.astype(sources.dtype)
     parts = []
     step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
@@ -139,9 +139,9 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
 
 @dataclass(frozen=True, eq=False)
 class PassingFace:
-    """A face whose tiles are not kept, some groups of them after the others: of many rows it reports `Progress`.
+    """Kernel matrix of the active rows whose tiles are not kept but computed in groups, with the bits of `Gram`.
 
-    The bits are those of `Gram`.
+    With many rows it reports `Progress`.
     """
 
     kernel: Kernel
@@ -153,7 +153,7 @@ class PassingFace:
         return self.rows.n
 
     def matvec(self, v: Array) -> Array:
-        """``K @ v``, float64 (n,)."""
+        """Return ``K @ v``, float64 (n,)."""
         groups = Tiling(self.n, self.rows.d, self.rows.dtype.itemsize).groups
         each = min(groups, 1 << self.threads.bit_length())  # no thread waits for more than one other
         total: Array = tree_sum(self._parts(v, groups // each))
@@ -171,15 +171,9 @@ class PassingFace:
 
 @dataclass(frozen=True, eq=False)
 class RowProducts:
-    """`Products` by threads of this process.
+    """`Products` of ``source`` (n, d), an array or `SparseRows`, by threads of this process.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    source : ndarray or SparseRows of shape (n, d)
-    budget : int
-        Bytes that the tiles of a face may take; more of them are recomputed in every product.
-    threads : int
+    Kept tiles of the active rows take up to ``budget`` bytes; tiles beyond are recomputed in every product.
     """
 
     kernel: Kernel
@@ -222,7 +216,7 @@ class RowProducts:
 
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """The `Products` of the rows at ``index`` of another."""
+    """`Products` of the rows at ``index`` of other products."""
 
     whole: Products
     index: Array
@@ -250,7 +244,7 @@ class Subset:
 
 
 def scores_of(products: Products, a: Array, *, double_precision: bool = False) -> Array:
-    """``K a`` on all rows (n,): the rows with a coefficient among themselves, and from them to the rest."""
+    """Return ``K a`` on all rows (n,): from the rows with a coefficient to themselves, and to the rest."""
     scores = np.zeros(products.n)
     support = np.flatnonzero(a)
     rest = np.flatnonzero(a == 0)
@@ -261,5 +255,5 @@ def scores_of(products: Products, a: Array, *, double_precision: bool = False) -
 
 
 def quadratic(products: Products, index: Array, v: Array) -> float:
-    """``vᵀ K[index, index] v`` with entries in float64: |index|²/2 of them, none kept."""
+    """Return ``vᵀ K[index, index] v`` with entries in float64: |index|²/2 of them, none kept."""
     return float(v @ products.face(index, double_precision=True).matvec(v)) if len(index) else 0.0

@@ -1,11 +1,11 @@
-"""A linear model over sparse rows in memory, whose scores are kept while its weights move: two passes a step.
+"""A linear problem over sparse rows in memory, which keeps the scores while the weights move: two passes per step.
 
-A step along a direction needs the scores of the direction, once; where P is least on it, and how far the dual
-variables that were best so far are from the optimum, is then told by loops over numbers a row. Dense rows that are
-mostly zeros are read as sparse ones.
+A step along a direction needs the scores of the direction once. The step of least P, and the gap of the best dual
+variables so far, then follow from loops over a few numbers per row. Dense rows that are mostly zeros are converted to
+sparse ones.
 
-gap    For weights w with scores f and any dual variables u with image v = Σ u φ, ``P(w) − D(u) = ½‖w − v‖²`` and what
-       each row is short of Fenchel's equality: terms that are not negative, so that rounding cannot make a gap so.
+gap    For weights w with scores f and any dual variables u with image v = Σ u φ, ``P(w) − D(u)`` is ``½‖w − v‖²`` plus
+       the rows' Fenchel gaps. No term is negative, so rounding cannot make the gap negative.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-THIN = 0.2  # largest share of entries that are not zero, of rows that are read as sparse
-SEEN_ROWS = 256  # that tell whether dense rows are thin
-GROUP_ENTRIES = 1 << 17  # entries of rows whose sums are one thread's work
+THIN = 0.2  # largest share of nonzero entries of rows that take the sparse route
+SEEN_ROWS = 256  # rows sampled to decide whether dense rows are mostly zeros
+GROUP_ENTRIES = 1 << 17  # entries of rows that one thread sums at a time
 MOST_GROUPS = 8
 
 
 def is_thin(X: Any) -> bool:
-    """Whether rows ``X`` (n, d), dense or CSR, are mostly zeros, by some of them if they are dense."""
+    """Return whether rows ``X`` (n, d), dense or CSR, are mostly zeros. Dense rows are sampled."""
     n, d = X.shape
     if issparse(X):
         return bool(X.nnz <= THIN * n * d)
@@ -48,12 +48,12 @@ def is_thin(X: Any) -> bool:
 
 
 def as_sparse(X: Any, threads: int = 1) -> Any:
-    """Dense or CSR rows (n, d) as CSR ones."""
+    """Return dense or CSR rows (n, d) as CSR rows."""
     if issparse(X):
         return X
     X, n = frozen(X), len(X)
     bounds = list(pairwise(np.linspace(0, n, min(n, 4 * threads) + 1).astype(int)))
-    indptr = np.zeros(n + 1, np.int32 if X.size <= np.iinfo(np.int32).max else np.int64)  # as SciPy has it
+    indptr = np.zeros(n + 1, np.int32 if X.size <= np.iinfo(np.int32).max else np.int64)  # SciPy's choice of type
     run_threads(lambda part: entry_counts(X[slice(*part)], indptr[1:][slice(*part)]), bounds, threads)
     np.cumsum(indptr, out=indptr)
     data, indices = np.empty(indptr[-1], X.dtype), np.empty(indptr[-1], np.int32)
@@ -63,18 +63,10 @@ def as_sparse(X: Any, threads: int = 1) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class SparsePrimal:
-    """P over sparse rows, asked by weights w (k,) or by scores (n,).
+    """The primal P over sparse rows, evaluated by weights w (k,) or by scores (n,).
 
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : BandLoss
-    X : csr_array of shape (n, d)
-    y : ndarray of shape (n,)
-        Label codes.
-    weight : ndarray of shape (n,), or empty: all 1
-    threads : int
-        No bit depends on it.
+    ``X`` (n, d) is CSR, ``y`` (n,) are label codes, ``weight`` is (n,), or empty for 1. ``threads`` never change a
+    result.
     """
 
     features: FeatureMap
@@ -85,31 +77,31 @@ class SparsePrimal:
     threads: int = 1
 
     def with_lam(self, lam: float) -> SparsePrimal:
-        """The problem over the same rows for another λ."""
+        """Return the problem over the same rows for another λ."""
         return replace(self, loss=self.loss.with_lam(lam))
 
     def norms(self) -> Array:
-        """‖φ‖² of every row, unscaled, (n,)."""
+        """Return ‖φ‖² of every row, unscaled, (n,)."""
         norms = np.full(self.X.shape[0], self.features.bias)
         entry_norms(frozen(self.X.data), frozen(self.X.indptr), norms)
         return norms
 
     def sweep(self, stiffness: Array, norms: Array, order: Array, w: Array, dual: Array) -> None:
-        """One sweep of dual coordinate descent over unscaled rows, in ``order``; ``w`` and ``dual`` are changed."""
+        """Run one sweep of dual coordinate descent over unscaled rows, in ``order``; ``w`` and ``dual`` are changed."""
         loss = self.loss
         rows = self._rows(0, self.X.shape[0])
         constant = self.features.constant
         sweep_entries(*rows, constant, self.y, loss.positive, stiffness, loss.band, norms, order, w, dual)
 
     def scores(self, w: Array) -> Array:
-        """φ·w of every row, float64 (n,)."""
+        """Return φ·w of every row, float64 (n,)."""
         u, intercept = self.features.raw_weights(w)
         scores = np.empty(self.X.shape[0])
         self._of_groups(lambda a, b: entry_scores(*self._rows(a, b), u, intercept, scores[a:b]))
         return scores
 
     def image(self, dual: Array) -> Array:
-        """Σ dual φ, float64 (k,)."""
+        """Return Σ dual φ, float64 (k,)."""
 
         def part(a: int, b: int) -> Array:
             out = np.zeros(self.features.d)
@@ -127,16 +119,16 @@ class SparsePrimal:
         return image
 
     def losses(self, scores: Array) -> tuple[float, Array]:
-        """The rows' losses, summed, and minus the derivative of each, (n,)."""
+        """Return the sum of the rows' losses, and minus the derivative of each, (n,)."""
         total, dual, _ = self.loss.evaluate(scores, self.y, self.weight)
         return total, dual
 
     def slope(self, scores: Array, change: Array, step: float) -> tuple[float, float]:
-        """First and second derivative by step of the losses at ``scores + step · change``."""
+        """Return the first and second derivative of the losses by the step, at ``scores + step · change``."""
         return self.loss.slope(scores, change, self.y, self.weight, step)
 
     def segment_gaps(self, scores: Array, start: Array, stop: Array, steps: Array) -> Array:
-        """What the rows are short of Fenchel's equality with dual variables between ``start`` and ``stop``."""
+        """Return, for each of ``steps`` from ``start`` to ``stop``, the sum of the rows' Fenchel gaps."""
         return self.loss.segment_gaps(scores, self.y, self.weight, start, stop, steps)
 
     def _rows(self, a: int, b: int) -> tuple[Array, Array, Array]:
@@ -144,7 +136,7 @@ class SparsePrimal:
         return frozen(X.data), frozen(X.indices), frozen(X.indptr[a : b + 1])
 
     def _of_groups(self, function: Callable[[int, int], Any]) -> list[Any]:
-        """``function`` of the bounds of groups of rows, which depend on the rows alone."""
+        """Run ``function`` on the bounds of each group of rows; the groups depend on the rows alone."""
         n = self.X.shape[0]
         entries = int(self.X.indptr[-1])
         count = max(1, min(MOST_GROUPS, n, entries // GROUP_ENTRIES, entries // max(1, self.features.d)))

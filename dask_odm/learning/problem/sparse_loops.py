@@ -1,4 +1,4 @@
-"""The compiled loops of a linear problem over sparse rows, all in float64 whatever the rows' dtype."""
+"""Compiled loops of the linear problem over sparse rows, in float64 for rows of any dtype."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_odm.typing import Array
 def entry_scores(
     data: Array, indices: Array, indptr: Array, weights: Array, intercept: float, scores: Array
 ) -> None:  # fmt: skip
-    """``scores`` (n,) get ``x·weights + intercept`` of CSR rows x, the first of which begins at ``indptr[0]``."""
+    """Write ``x·weights + intercept`` of CSR rows x to ``scores`` (n,); the first row begins at ``indptr[0]``."""
     for i in range(scores.size):
         total = intercept
         for t in range(indptr[i], indptr[i + 1]):
@@ -34,7 +34,7 @@ def add_entries(data: Array, indices: Array, indptr: Array, factors: Array, out:
 def band_slope(
     scores: Array, change: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, step: float
 ) -> tuple[float, float]:  # fmt: skip
-    """First and second derivative by step of the rows' losses at ``scores + step · change``, summed."""
+    """Return the summed first and second derivative of the rows' losses by the step, at ``scores + step · change``."""
     low = band[0]
     high = band[1]
     upsilon = band[2]
@@ -61,10 +61,10 @@ def segment_gaps(
     scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, start: Array, stop: Array,
     steps: Array,
 ) -> Array:  # fmt: skip
-    """What the rows are short of Fenchel's equality, summed, with ``start + step · (stop − start)`` for dual variables.
+    """Return, for each of ``steps`` in [0, 1], the sum of the rows' Fenchel gaps with dual variables on a segment.
 
-    One sum for every one of ``steps`` in [0, 1]. Dual variables (n,) are ``y s``: minus the derivative of the loss,
-    where a row is short of nothing.
+    The dual variables (n,) are ``start + step · (stop − start)``, in the form ``y s``. A row's gap is 0 if its dual
+    variable is minus the derivative of its loss.
     """
     low = band[0]
     high = band[1]
@@ -100,10 +100,10 @@ def sweep_entries(
     data: Array, indices: Array, indptr: Array, constant: float, codes: Array, positive: int, stiffness: Array,
     band: Array, norms: Array, order: Array, w: Array, dual: Array,
 ) -> None:  # fmt: skip
-    """Move the dual variable of every row once to where the dual is largest; ``w`` follows.
+    """Maximise the dual in the variable of every row once, in the given ``order`` (n,); update ``w``.
 
-    Rows are visited in the ``order`` (n,) given. ``w`` (k,) may have a weight of the constant feature last, whose value
-    is ``constant``, else 0. ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
+    The last weight of ``w`` (k,) belongs to the constant feature, whose value is ``constant``; without one it is 0.
+    ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
     """
     low = band[0]
     high = band[1]
@@ -154,7 +154,7 @@ def entry_hessian(data: Array, indices: Array, indptr: Array, curvature: Array, 
 
 @compiled
 def entry_counts(X: Array, ends: Array) -> None:
-    """``ends`` (n,) get how many entries of each row of ``X`` (n, d) are not zero."""
+    """Write the number of nonzero entries of each row of ``X`` (n, d) to ``ends`` (n,)."""
     for i in range(X.shape[0]):
         row = X[i]
         count = 0
@@ -165,7 +165,7 @@ def entry_counts(X: Array, ends: Array) -> None:
 
 @compiled
 def copy_entries(X: Array, indptr: Array, data: Array, indices: Array) -> None:
-    """Copy what is not zero of the rows of ``X`` (n, d) to where ``indptr`` (n + 1,) says."""
+    """Copy the nonzero entries of the rows of ``X`` (n, d) to the places that ``indptr`` (n + 1,) gives."""
     for i in range(X.shape[0]):
         row = X[i]
         t = indptr[i]

@@ -1,1 +1,1 @@
-"""The data of one fit, in memory or in a store, and how a recipe turns it into a model."""
+"""The data of one fit, in memory or in a store, and the recipes that turn it into a model."""

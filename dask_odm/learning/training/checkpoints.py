@@ -1,4 +1,4 @@
-"""What a fit leaves behind after every level or epoch, so that one whose client was lost can go on from there."""
+"""Checkpoints that a fit writes after every level or step, so that a fit whose client was lost can resume."""
 
 from __future__ import annotations
 
@@ -39,31 +39,24 @@ logger = logging.getLogger("dask_odm")
 
 
 class Fit(Protocol):
-    """Settings of one fit, whatever the family: how it runs, and what it is."""
+    """Protocol of the settings of one fit: how it runs and what identifies it."""
 
     @property
     def run(self) -> Any:
-        """A `dask_odm.learning.training.run.FitRun`."""
+        """The fit's `dask_odm.learning.training.run.FitRun`."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """All that makes the fit what it is but the seed and the data, as JSON."""
+        """Return everything that identifies the fit except the seed and the data, as JSON."""
         ...
 
 
 @dataclass
 class TreeCheckpoint:
-    """Where a fit writes its levels, and the level it goes on from.
+    """The checkpoint to which a tree's fit writes its levels, and the level from which it resumes.
 
-    Attributes
-    ----------
-    path : str
-    fit : dict
-        What tells the fit from others, see `_find`.
-    start : (level number, solutions) or None
-        The last level of the fit that goes on.
-    history : list of dict
-        Its entries up to there.
+    ``fit`` holds the digest and seed that identify the fit, see `_find`. ``start`` is the number and the solutions of
+    the level from which it resumes, ``history`` the history up to that level.
     """
 
     path: str
@@ -72,16 +65,10 @@ class TreeCheckpoint:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def require(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool = True) -> None:
-        """Raise StoreError unless ``start`` is a level of this fit's tree.
+        """Raise StoreError unless ``start`` is a level of this fit's tree of ``levels`` levels.
 
-        Parameters
-        ----------
-        levels : int
-            Of the tree.
-        sizes : callable
-            ``sizes(number)``: rows of every node of a level.
-        all_rows : bool
-            Whether all rows of a node are solved; else some may have been left behind below.
+        ``sizes(number)`` returns the rows of every node of a level. Without ``all_rows``, lower levels may have dropped
+        some.
         """
         if self.start is None:
             return
@@ -103,7 +90,7 @@ class TreeCheckpoint:
 
 
 def check_checkpoint(path: str | None, *, resume: bool) -> None:
-    """Raise InputError where no checkpoint could be written, before any work is done for it."""
+    """Raise InputError, before any work is done, if no checkpoint could be written."""
     if path is None:
         if resume:
             raise InputError("resume=True needs the path of a checkpoint; pass checkpoint=.")
@@ -116,13 +103,10 @@ def check_checkpoint(path: str | None, *, resume: bool) -> None:
 
 @contextmanager
 def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Hold a checkpoint for one fit, as long as it and its process live.
+    """Hold a checkpoint for one fit, as long as the fit and its process live.
 
-    Raises
-    ------
-    InputError
-        Another fit, of this process or another one, holds it. In an object store, where nothing can be held, the fit
-        that finds the checkpoint of another in the place of its own ends with a StoreError.
+    Raises InputError if another fit of any process holds it. An object store has no locks: there, a fit that finds the
+    checkpoint of another fit in place of its own ends with a StoreError.
     """
     if path is not None and is_address(location_of(path)):
         with claimed(location_of(path)):
@@ -130,14 +114,14 @@ def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
         return
     folder, name = ("", "") if path is None else os.path.split(os.path.abspath(path))
     if path is None or not os.access(folder, os.W_OK | os.X_OK):
-        yield  # what is wrong with the folder `check_checkpoint` says
+        yield  # `check_checkpoint` reports what is wrong with the folder
         return
     lock = _hold(os.path.join(folder, f".{name}.lock"), path)
     try:
-        remove_left_aside(path)  # the checkpoint of a killed fit gets its name, before anybody takes it for a leftover
+        remove_left_aside(path)  # put the checkpoint of a killed fit in its place before it is taken for a leftover
         yield
     finally:
-        remove_left_aside(path)  # here, since a fit that goes on from its last level writes none
+        remove_left_aside(path)  # also here, since a fit that resumes from its last level writes none
         lock.remove()
 
 
@@ -160,18 +144,11 @@ def _hold(file: str, checkpoint: str | os.PathLike[str]) -> FileLock:
 
 
 def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:
-    """The checkpoint of a tree, if one is asked for; one that is there is looked at.
+    """Return the checkpoint of a tree, or None if the fit asks for none. An existing one is checked.
 
-    Parameters
-    ----------
-    data : callable
-        Tells which rows are learned from: a pass over them perhaps, so called only where a checkpoint is asked for.
-    fit : Fit
-
-    Raises
-    ------
-    StoreError
-        The one that is there is damaged or of another fit: it is neither gone on from nor overwritten.
+    ``data`` identifies the rows that are learned from. It may need a pass, so it is called only if a checkpoint is
+    asked for. Raises StoreError if the existing checkpoint is damaged or of another fit: it is neither resumed nor
+    overwritten.
     """
     path = fit.run.checkpoint
     if path is None:
@@ -187,7 +164,7 @@ def open_tree(data: Callable[[], str], fit: Fit) -> TreeCheckpoint | None:
 
 
 def _is_sound(solution: Solution, rows: int) -> bool:
-    """Whether a solution of a node of ``rows`` rows is one."""
+    """Return whether a solution has the shape and finite numbers of one for a node of ``rows`` rows."""
     figures = (solution.weight, solution.seconds)
     shaped = solution.dual.ndim == 2 and len(solution.dual) and solution.dual.shape[1] == rows >= solution.rows
     counted = min(solution.sweeps, solution.steps, solution.rows, *figures) >= 0
@@ -195,7 +172,7 @@ def _is_sound(solution: Solution, rows: int) -> bool:
 
 
 def _lies(path: str, what: object) -> StoreError:
-    """The error of a checkpoint that is whole, and yet holds what this fit's cannot."""
+    """Build the error for a checkpoint that can be read but does not fit this fit."""
     return StoreError(
         f"checkpoint '{location_of(path)}' is not what a checkpoint is: {what}; remove it and start the fit afresh."
     )
@@ -204,12 +181,10 @@ def _lies(path: str, what: object) -> StoreError:
 def open_steps(
     solver: str, data: Callable[[], str], fit: Fit, kind: Callable[..., S]
 ) -> tuple[S | None, Callable[[S], None]]:
-    """The state that a fit by the steps of a ``solver`` goes on from, and what saves one; else as `open_tree`.
+    """Return the state from which a fit by the steps of ``solver`` resumes, or None, and a function that saves a state.
 
-    Parameters
-    ----------
-    kind : callable
-        The dataclass of a state: vectors, matrices, and figures that JSON has, a ``history`` among them.
+    ``kind`` is the dataclass of a state: vectors, matrices and JSON figures, among them a ``history``. Otherwise as
+    `open_tree`.
     """
     path = fit.run.checkpoint
     if path is None:
@@ -227,13 +202,13 @@ def open_steps(
 
 
 def require_state(fit: Fit, sound: bool) -> None:
-    """Raise StoreError where the state that a fit was to go on from is not ``sound``: of its shapes, in its bounds."""
+    """Raise StoreError unless the state to resume from is ``sound``: of the fit's shapes and bounds."""
     if not sound:
         raise _lies(fit.run.checkpoint, "its arrays or figures are not those of a state of this fit")
 
 
 def _state_of(path: str, kind: Callable[..., S], found: Record, told: dict[str, Any]) -> S:
-    """The state that a checkpoint holds."""
+    """Build the state that a checkpoint holds; raise StoreError if it is not one of ``kind``."""
     vectors = found.attributes.get("vectors", [])
     arrays = arrays_of(found)
     if any(name in vectors and (array.ndim != 2 or len(array) != 1) for name, array in arrays.items()):
@@ -256,7 +231,7 @@ def _state_of(path: str, kind: Callable[..., S], found: Record, told: dict[str, 
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a field of a state has the type that its class says: finite floats, whole numbers from −1 on."""
+    """Return whether a field of a state has its annotated type: finite floats, integers from −1 on."""
     if isinstance(value, np.ndarray) or (get_origin(hint) or hint) is np.ndarray:
         floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
         return (get_origin(hint) or hint) is np.ndarray and floats and bool(np.isfinite(value).all())
@@ -270,9 +245,9 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None]:
-    """What tells the fit from others, and the checkpoint that it goes on from.
+    """Return what identifies the fit, and the checkpoint that it resumes from or None.
 
-    The former is the digest of ``data`` and parameters, and the seed, which a fit that goes on without one takes over.
+    The former is the seed and a digest of ``data``, parameters and seed.
     """
     seed, resume, parameters = fit.run.seed, fit.run.resume, fit.identity()
 
@@ -280,7 +255,7 @@ def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None
         return hashlib.sha256(json.dumps([data, seed, parameters], sort_keys=True).encode()).hexdigest()
 
     found = _open(path)
-    # a fit that starts anew may draw another seed, and replaces its own
+    # a fit that starts afresh may have drawn another seed, and may replace its own checkpoint
     if found is not None and found.attributes["fit"] != digest(seed if resume else found.attributes["seed"]):
         raise StoreError(
             f"checkpoint '{path}' is of another fit (other data or parameters); remove it or choose another path."
@@ -302,7 +277,7 @@ def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None
 
 
 def _open(path: str) -> Record | None:
-    """The checkpoint at ``path``, its attributes checked."""
+    """Return the record of the checkpoint at ``path`` with checked attributes, or None."""
     found = open_checkpoint(path)
     if found is not None:
         found.check()
@@ -310,13 +285,13 @@ def _open(path: str) -> Record | None:
 
 
 def forget_checkpoint(path: str) -> None:
-    """Remove the checkpoint at ``path``, if there is one; StoreError where what is there is none."""
+    """Remove the checkpoint at ``path`` if there is one; raise StoreError if something else is there."""
     found = _open(path)
     if found is not None:
         shutil.rmtree(found.path, ignore_errors=True)
 
 
 def checkpoint_seed(path: str | None) -> int | None:
-    """The seed of the fit that left a checkpoint at ``path``; None if there is none."""
+    """Return the seed of the fit that left a checkpoint at ``path``, or None if there is no checkpoint."""
     found = None if path is None else _open(path)
     return None if found is None else int(found.attributes["seed"])

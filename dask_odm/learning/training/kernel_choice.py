@@ -1,4 +1,4 @@
-"""The kernel that an estimator's parameters ask for, settled by the statistics of the rows."""
+"""The kernel that an estimator's parameters ask for, made once the statistics of the rows are known."""
 
 from __future__ import annotations
 
@@ -19,19 +19,9 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """A kernel by name, or the user's own, on rows that ``scale`` says how to scale.
+    """A kernel by name or the user's own function, with the scaling of its rows.
 
-    Parameters
-    ----------
-    kernel : str or callable
-    gamma : float, "scale" or "auto"
-        The latter two are settled by the data.
-    degree : int
-    coef0 : float
-    bias : float
-        A constant added to every value.
-    scale : str or None
-        How features are scaled.
+    ``gamma`` "scale" and "auto" depend on the data. ``bias`` is added to every kernel value.
     """
 
     kernel: str | Callable[[Array, Array], Array]
@@ -43,26 +33,26 @@ class KernelChoice:
 
     @property
     def is_named(self) -> bool:
-        """Whether workers can compute it from rows: neither values given before nor the user's function."""
+        """Whether workers can compute the kernel from rows: it is neither precomputed nor the user's function."""
         return isinstance(self.kernel, str) and self.kernel != "precomputed"
 
     def require_named(self, what: str) -> None:
-        """Raise InputError where the kernel works in this process's memory only."""
+        """Raise InputError if the kernel works in this process's memory only."""
         if not self.is_named:
             name = "a callable kernel" if callable(self.kernel) else "kernel='precomputed'"
             raise InputError(f"{name} needs rows in memory, not {what}; choose a kernel by its name.")
 
     def scaling(self, statistics: Statistics, *, sparse: bool = False) -> Scaling:
-        """How rows are scaled; ``sparse`` ones of the linear kernel are not shifted to be standard.
+        """Return the scaling of rows. ``sparse`` rows of the linear kernel are not centred by "standard".
 
-        It is what scikit-learn's ``with_mean=False`` does: zeros stay zeros. Other kernels see rows dense anyway.
+        This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
         """
         found = Scaling.from_statistics(statistics, self.scale, centre=self.kernel in ("rbf", "laplacian"))
         unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
         return replace(found, shift=np.zeros_like(found.shift)) if unmoved else found
 
     def make(self, statistics: Statistics) -> Kernel:
-        """The kernel on scaled rows."""
+        """Return the kernel on scaled rows; raise InputError if features or gamma are out of range."""
         scaling = self.scaling(statistics)
         variance = scaling.variance(statistics)
         varies = bool(((statistics.maximum > statistics.minimum) & (scaling.factor != 0)).any())

@@ -1,4 +1,4 @@
-"""Kernel products over rows in memory or in a file: by workers if there are any, or by threads of this process."""
+"""Kernel products over rows in memory or in a file, by workers if there are any, or by threads of this process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from dask_odm.learning.training.training_data import Purpose
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-WORKER_ROWS = 8192  # in memory: more go to the workers, if there are any
-WRITTEN_ROWS = 8192  # at a time
+WORKER_ROWS = 8192  # rows in memory beyond which workers compute, if there are any
+WRITTEN_ROWS = 8192  # rows written at a time
 
 
 @contextmanager
 def products_in_memory(
     kernel: Kernel, scaled: Any, run: FitRun, purpose: Purpose, held: int, *, named: bool
 ) -> Iterator[Products]:
-    """Products over scaled rows in memory, an array, `ScaledRows` or `SparseRows`; their fit holds ``held`` bytes.
+    """Yield products over scaled rows in memory; the fit holds ``held`` bytes of them.
 
-    Workers get many rows only, by a file, and none of a kernel that is not ``named``.
+    Workers compute if there are many rows and the kernel is ``named``. They read the rows from a file.
     """
     if active_client() is None or not named or isinstance(scaled, SparseRows) or len(scaled) <= WORKER_ROWS:
         yield _here(kernel, scaled, run, purpose, held)
@@ -52,7 +52,7 @@ def products_in_memory(
 def products_of_file(
     kernel: Kernel, folder: str, cluster: Cluster, run: FitRun, purpose: Purpose
 ) -> Iterator[Products]:
-    """Products over the scaled rows that `write_rows` left in ``folder``."""
+    """Yield products over the scaled rows that `write_rows` left in ``folder``."""
     rows = read_rows(folder)
     logger.info("%d rows of %d features, %s; %s", *rows.shape, purpose.what, cluster)
     if cluster.client is None:
@@ -69,7 +69,10 @@ def _here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int)
 
 
 def require_memory(shape: tuple[int, int], dtype: np.dtype[Any], run: FitRun, purpose: Purpose, more: int) -> int:
-    """Bytes of this process that are left for tiles, ``more`` being taken; MemoryLimitError if less than none."""
+    """Return the bytes of this process that are left for tiles when ``more`` bytes are taken.
+
+    Raises MemoryLimitError if the products themselves do not fit.
+    """
     cluster = Cluster.local(run.memory_limit)
     scratch = max(Tiling(*shape, size).scratch_bytes(CPU_COUNT) for size in (dtype.itemsize, 8))
     needed = more + scratch + purpose.nbytes(*shape, dtype.itemsize)

@@ -1,4 +1,4 @@
-"""Training data in memory: solved by threads of this process, with kernel products by workers where there are many."""
+"""Training data in memory: threads of this process solve, and workers compute kernel products of many rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
 ORIGIN_ROWS = 1024
-ROW_NUMBERS = 12  # held for every row: targets, weights, numbers, hashes, curvatures, and what samples are drawn by
+ROW_NUMBERS = 12  # numbers held per row: target, weight, row number, hash, curvature, and sampling weights
 CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
 
 
@@ -51,15 +51,9 @@ CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
 class MemoryData:
     """`dask_odm.learning.training.training_data.TrainingData` of rows in memory.
 
-    Attributes
-    ----------
-    run : FitRun
-    held : TrainingRows
-        Those that take part.
-    given : ndarray or csr_array of shape (n, d)
-        All rows as they came: values of a kernel that was computed before are looked up in it.
-    whole : TrainingData or None
-        Of the data of one machine of several, those of all: their statistics scale the rows of every machine.
+    ``held`` are the rows that take part, ``given`` (n, d) all rows as they were given, from which a precomputed kernel
+    reads its values. If this is the data of one of several machines, ``whole`` is that of all: their statistics scale
+    the rows.
     """
 
     run: FitRun
@@ -69,12 +63,9 @@ class MemoryData:
 
     @classmethod
     def of(cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> MemoryData:
-        """Those of raw rows ``X`` (n, d), targets and weights (n,); rows of weight zero are left out.
+        """Build training data from raw rows ``X`` (n, d), targets and weights (n,), without the rows of weight zero.
 
-        Raises
-        ------
-        InputError
-            No row is left, or the weights are too large to be added up.
+        Raises InputError if no row is left, or if the weights are too large to be summed.
         """
         return cls(run, TrainingRows.of(X, y, weight, class_weights), X)
 
@@ -160,7 +151,7 @@ class MemoryData:
         return self if merged is self.held else replace(self, held=merged)
 
     def of_machine(self, targets: OneOfMany) -> MemoryData:
-        """What one machine of several learns from."""
+        """Return the data that one machine of several learns from."""
         return MemoryData(self.run, self.held.of_machine(targets), self.given, self)
 
     def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
@@ -180,11 +171,11 @@ class MemoryData:
         return loss.evaluate(scores, self.held.codes, self.held.block_weights)[0]
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
-        sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # threads' own, and those of all groups
+        sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # sums of every thread, and those of all groups
         self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
 
     def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:
-        """Rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
+        """Return the rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics()
@@ -196,7 +187,7 @@ class MemoryData:
         return MemoryKernelData(self, kernel, scaling, scaled)
 
     def _looked_up(self, choice: KernelChoice) -> MemoryKernelData:
-        """Rows that are their own numbers, for a kernel that looks values up."""
+        """Return data for a precomputed kernel: every row is its own number, by which values are looked up."""
         if choice.scale is not None:
             raise InputError("scale must be None for kernel='precomputed', whose values are what is learned from.")
         kernel = Precomputed(choice.bias, self.given)
@@ -293,5 +284,5 @@ class MemoryPartitioned:
 
 
 def _bytes_of_copy(rows: Array | SparseRows | ScaledRows) -> int:
-    """Bytes of rows that were copied to be scaled; of those scaled as they are read, none."""
+    """Return the bytes of rows that were copied to be scaled; 0 if they are scaled on reading."""
     return rows.nbytes if isinstance(rows, np.ndarray) else 0

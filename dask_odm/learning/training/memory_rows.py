@@ -1,4 +1,4 @@
-"""Rows in memory that take part in a fit: dense or sparse, with targets and weights."""
+"""The rows in memory that take part in a fit, dense or sparse, with targets and weights."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
-NEGLIGIBLE = 1e-100  # of the largest weight: as good as zero, and its share of the loss underflows
-MERGED_SHARE = 0.95  # merging more rows than that into fewer is not worth the copy
+NEGLIGIBLE = 1e-100  # share of the largest weight below which a weight counts as zero; its share of the loss underflows
+MERGED_SHARE = 0.95  # share of rows left above which merging equal rows is not worth the copy
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Rows in memory that take part in a fit.
+    """The rows in memory that take part in a fit.
 
     Attributes
     ----------
     X : ndarray or csr_array of shape (n, d)
-        Raw.
+        Raw rows.
     y : float64 ndarray of shape (n,)
         −1 or 1 for two classes, the class code for more, or real targets.
     weight : ndarray of shape (n,)
-        Positive row weights, class weights left out: what statistics are weighted by.
+        Positive row weights without class weights. Statistics are weighted by them.
     class_weights : tuple of float
-        What the weight of a row is multiplied by, by its class (the negative one first); empty for real targets.
+        Factor of the row weights for each class, the negative one first; empty for real targets.
     kept : ndarray of shape (n,)
-        The number each row came with.
+        Number of each row in the given data.
     copies : ndarray or None
-        Where equal rows were made one: which of these each row is, of those before.
+        Index of the merged row for each original row; None if no rows were merged.
     """
 
     X: Any
@@ -51,12 +51,9 @@ class TrainingRows:
 
     @classmethod
     def of(cls, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> TrainingRows:
-        """Leave out rows of weight zero.
+        """Build training rows without those of weight zero.
 
-        Raises
-        ------
-        InputError
-            No row is left, or the weights are too large to be added up.
+        Raises InputError if no row is left, or if the weights are too large to be summed.
         """
         total = _weighed(weight, y, class_weights)
         least = NEGLIGIBLE * total.max(initial=0.0)
@@ -83,7 +80,7 @@ class TrainingRows:
 
     @property
     def is_copied_to_scale(self) -> bool:
-        """Whether `scaled` rows are a copy."""
+        """Whether `scaled` copies the rows."""
         return not issparse(self.X) and are_few(self.X)
 
     @property
@@ -93,16 +90,16 @@ class TrainingRows:
 
     @property
     def codes(self) -> Array:
-        """What loops over blocks read as targets, (n,): class codes (int8 of two classes), or real targets."""
+        """Targets (n,) for loops over blocks: class codes, int8 for two classes, or real targets."""
         return (self.y > 0).astype(np.int8) if len(self.class_weights) == 2 else self.y
 
     @property
     def block_weights(self) -> Array:
-        """Row weights as loops over blocks read them: none where all are 1."""
+        """Row weights for loops over blocks: empty if all are 1."""
         return np.empty(0) if (self.weight == 1.0).all() else self.weight
 
     def of_machine(self, targets: OneOfMany) -> TrainingRows:
-        """The rows of many classes that one machine sees, with targets ±1; nothing is copied where it sees them all."""
+        """Return the rows of one machine of many classes, with targets ±1. Nothing is copied if it uses all rows."""
         codes = self.y.astype(np.int64)
         factors = targets.of_codes(codes)
         X = self.X
@@ -122,7 +119,10 @@ class TrainingRows:
         return TrainingRows(X, y, weight, pair, kept)
 
     def merged(self) -> TrainingRows:
-        """Rows that are equal, and their labels, made one of their weights' sum: the same problem, of fewer rows."""
+        """Return the same problem with equal rows of equal label merged and their weights summed.
+
+        Sparse rows are returned as they are, and so are rows with few equal ones.
+        """
         if issparse(self.X):
             return self
         first, of = merge_equal(self.X, self.y)
@@ -132,11 +132,11 @@ class TrainingRows:
         return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first], of)
 
     def at(self, index: Array) -> TrainingRows:
-        """The rows at ``index``."""
+        """Return the rows at ``index``."""
         return TrainingRows(self.X[index], self.y[index], self.weight[index], self.class_weights, self.kept[index])
 
     def statistics(self) -> Statistics:
-        """Weighted statistics of the features."""
+        """Return weighted statistics of the features."""
         if issparse(self.X):
             return sparse_statistics(self.X, self.weight)
         gathered = StatisticsAccumulator(self.X.shape[1])
@@ -144,11 +144,11 @@ class TrainingRows:
         return gathered.result()
 
     def raw(self, numbers: Array) -> Any:
-        """Raw rows at ``numbers``, which a model keeps: dense, or sparse until they are sliced."""
+        """Return raw rows at ``numbers``, which a model keeps: dense, or as `SparseRows`."""
         return SparseRows(self.X[numbers]) if issparse(self.X) else self.X[numbers]
 
     def fingerprint(self) -> str:
-        """A digest of everything that is learned from."""
+        """Return a digest of everything that is learned from."""
         digest = hashlib.sha256(repr((self.X.shape, self.X.dtype, self.class_weights)).encode())
         parts = (self.X.data, self.X.indices, self.X.indptr) if issparse(self.X) else (self.X,)
         for array in (*parts, self.y, self.weight):
@@ -156,12 +156,12 @@ class TrainingRows:
         return digest.hexdigest()
 
     def scaled(self, scaling: Scaling) -> Array | SparseRows | ScaledRows:
-        """Rows as a kernel sees them; sparse or many ones are scaled when they are read."""
+        """Return the rows as a kernel sees them. Sparse rows, and many dense ones, are scaled on reading."""
         return SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
 
 
 def _weighed(weight: Array, y: Array, class_weights: tuple[float, ...]) -> Array:
-    """Row weights (n,) times those of the classes that ``y`` (n,) says; the same array where no class has one."""
+    """Return row weights (n,) times the weights of their classes; the same array if all class weights are 1."""
     if set(class_weights) <= {1.0}:
         return weight
     if len(class_weights) == 2:

@@ -1,4 +1,4 @@
-"""From the numbers that a solver found to a model: of dual variables, of landmarks, or of weights."""
+"""Build a model from what a solver found: dual variables, coefficients of landmarks, or weights."""
 
 from __future__ import annotations
 
@@ -22,33 +22,26 @@ from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-NOTHING = 0.01  # of the objective at zero: who learns no more learned nothing
-SUMMED_ROWS = 4096  # of the linear kernel's weights, read at a time
+NOTHING = 0.01  # share of the objective at zero; a fit that lowers it by less learned next to nothing
+SUMMED_ROWS = 4096  # rows read at a time to sum the linear kernel's weights
 Chosen = Callable[[Array], tuple[Any, Array]]
 
 
 def finish_kernel(
     kernel: Kernel, scaling: Scaling, coefficients: Array, rows: Array, chosen: Chosen, attributes: dict[str, Any]
 ) -> Trained:
-    """The model ``f = Σ coefficients_i κ(x_i, ·)`` over all rows, of which those with a coefficient are kept.
+    """Build the model ``f = Σ coefficients_i κ(x_i, ·)`` from the rows with a coefficient.
 
-    Parameters
-    ----------
-    kernel, scaling
-        As training saw the rows.
-    coefficients, rows : ndarrays of shape (n,)
-        Coefficients, and what ``chosen`` knows each row by.
-    chosen : callable
-        Raw rows and the numbers they came with, of ascending ``rows``.
-    attributes : dict
-        Further fitted attributes.
+    ``kernel`` and ``scaling`` are those of the training. ``rows`` (n,) identify rows for ``chosen``, which takes
+    ascending ones and returns raw rows and their numbers in the given data. ``attributes`` are further fitted
+    attributes.
     """
     a, support = with_coefficients(coefficients, rows)
     intercept = np.array([kernel.bias * float(coefficients.sum())])
     require_finite_solution(a, intercept)
     if isinstance(kernel, Precomputed):
         _, numbers = chosen(support)
-        weights = np.zeros((1, len(kernel.matrix)))  # a weight for every training row's column
+        weights = np.zeros((1, len(kernel.matrix)))  # one weight for the column of every training row
         weights[0, numbers] = a[0]
         return Trained(LinearModel(weights, intercept), {"dual_coef_": a, "support_": numbers} | attributes)
     raw, numbers = chosen(support)
@@ -57,7 +50,7 @@ def finish_kernel(
 
 
 def with_coefficients(coefficients: Array, rows: Array) -> tuple[Array, Array]:
-    """Coefficients that are not zero, (1, n_support), and their rows in ascending order."""
+    """Return the nonzero coefficients, (1, n_support), and their rows in ascending order."""
     order = np.argsort(rows, kind="stable")
     chosen = order[coefficients[order] != 0]
     return coefficients[chosen][None], rows[chosen]
@@ -67,7 +60,7 @@ def finish_linear_kernel(
     partitions: Partitions, kernel: Kernel, scaling: Scaling, task_scaling: Any, coefficients: Array, chosen: Chosen,
     attributes: dict[str, Any],
 ) -> Trained:  # fmt: skip
-    """As `finish_kernel` for the linear kernel, whose model is the weights of raw features."""
+    """Build the model of `finish_kernel` for the linear kernel, as weights of raw features."""
     a, support = with_coefficients(coefficients, partitions.row_numbers(0, len(partitions.counts)))
     weights = (_weights_of(partitions, task_scaling, coefficients) * scaling.factor)[None]
     intercept = np.array([kernel.bias * float(coefficients.sum())]) - weights @ scaling.shift
@@ -77,7 +70,7 @@ def finish_linear_kernel(
 
 
 def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Array:
-    """``Σ a_i x_i`` over scaled rows, partition by partition."""
+    """Return ``Σ a_i x_i`` over scaled rows, read partition by partition."""
     total = np.zeros(partitions.features)
     start = 0
     for k, count in enumerate(partitions.counts):
@@ -90,7 +83,7 @@ def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Ar
 
 
 def linear_scores(partitions: Partitions, kernel: Kernel, scaling: Any, coefficients: Array) -> Array:
-    """``K a`` of the linear kernel on all rows (n,), through the weights of its features."""
+    """Return ``K a`` of the linear kernel on all rows (n,), through the weights of its features."""
     weights = _weights_of(partitions, scaling, coefficients)
     found = []
     for k, count in enumerate(partitions.counts):
@@ -102,7 +95,7 @@ def linear_scores(partitions: Partitions, kernel: Kernel, scaling: Any, coeffici
 
 
 def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: float, max_iter: int) -> Trained:
-    """The model of the weights that a linear solver found."""
+    """Build the model from the weights that a linear solver found."""
     weights, intercept = features.raw_weights(solution.x)
     require_finite_solution(weights, intercept, solution.gap)
     attributes = {
@@ -120,12 +113,12 @@ def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: flo
 
 
 def stopped_at(gap: float, tol: float) -> str:
-    """How a warning of a solver that stopped short begins."""
+    """Return the first sentence of the warning of a solver that stopped short."""
     return f"The solver stopped at a relative gap of {gap:.1e}, above tol={tol:g}."
 
 
 def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | None:
-    """What to warn of where the solve of a partition ended above ``tol``; None if none did."""
+    """Return a warning if the solve of any partition ended above ``tol``, else None."""
     left = [solution for solution in solutions if not solution.converged]
     if not left:
         return None
@@ -136,7 +129,7 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
 
 
 def warn_of_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> None:
-    """Say where the last objective is next to λ/2, that of the model that is zero: every margin is 1 − θ short."""
+    """Log a warning if the last objective is close to λ/2, which is that of the zero model."""
     last = history[-1].get("objective") if history else None
     if last is not None and last > (1.0 - NOTHING) * 0.5 * lam:
         logger.warning(

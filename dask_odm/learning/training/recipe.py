@@ -1,4 +1,4 @@
-"""A recipe: how one solver of a family learns, and what it says of itself before it does."""
+"""Recipes: how one solver of a family learns, and what it needs to know before it starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ F = TypeVar("F")
 
 @dataclass(frozen=True)
 class StoreShape:
-    """Rows, features and bytes of an entry of a store."""
+    """Rows, features and bytes per entry of a store."""
 
     rows: int
     features: int
@@ -28,42 +28,41 @@ class StoreShape:
 
     @property
     def is_small(self) -> bool:
-        """Whether its rows are read into memory, unless the solver knows better."""
+        """Whether its rows are read into memory by default."""
         return self.nbytes <= read_limit()
 
 
 def small(shape: StoreShape, fit: Any) -> bool:
-    """Whether a store is read into memory: where its rows are few bytes."""
+    """Return whether a store is read into memory because its rows take few bytes."""
     return shape.is_small
 
 
 def always(data: TrainingData, fit: Any, scheme: str) -> bool:
-    """All machines are learned in the same passes, whatever the data."""
+    """Return True: all machines are learned in shared passes, whatever the data."""
     return True
 
 
 def never(fit: Any) -> bool:
-    """Rows in memory are never written to a store for the workers."""
+    """Return False: rows in memory are never written to a store for the workers."""
     return False
 
 
 def one(data: TrainingData, fit: Any) -> int:
-    """Machines are learned one after the other."""
+    """Return 1: machines are learned one after the other."""
     return 1
 
 
 @dataclass(frozen=True)
 class Together(Generic[F]):
-    """How a solver learns all machines of many classes in the same passes.
+    """How a solver learns all machines of many classes in shared passes.
 
     Attributes
     ----------
     train : callable
-        Takes training data of many classes, the fit's settings, the machines' targets, and the number of classes whose
-        pairs they are (0: each is one class against the rest); returns what it trained.
+        Takes training data of many classes, the fit's settings, the machines' targets, and the number of classes for
+        one-against-one machines (0 for one against the rest); returns what it trained.
     suits : callable
-        Whether it learns from such data in so many machines, of data, settings and scheme; else they are learned one
-        after the other.
+        Takes data, settings and scheme; returns whether to learn all machines at once, or one after the other.
     """
 
     train: Callable[[TrainingData, F, Sequence[OneOfMany], int], Trained]
@@ -79,15 +78,15 @@ class Recipe(Generic[F]):
     train : callable
         Takes training data and the fit's settings, and returns what it trained.
     reads : callable
-        Whether a store of some shape is read into memory, where it is small.
+        Takes the shape of a store and settings; returns whether the store is read into memory.
     spreads : callable
-        Whether rows that come in memory go to the workers by a store, if there are workers.
+        Takes settings; returns whether rows in memory go to the workers by a store, if there are workers.
     linear : bool
-        For the linear kernel only, in the weights of its features, which it can start from.
+        Whether it is for the linear kernel only, in the weights of its features, from which it can start.
     together : Together or None
-        How all machines of many classes are learned at once; None: each as two classes are.
+        How all machines of many classes are learned at once; None trains each like two classes.
     at_once : callable
-        How many machines that are learned so share their passes over a store, of data and settings.
+        Takes data and settings; returns how many machines share their passes over a store.
     """
 
     train: Callable[[TrainingData, F], Trained]
@@ -100,18 +99,18 @@ class Recipe(Generic[F]):
 
 @dataclass(frozen=True)
 class Choice(Generic[F]):
-    """The recipe that a fit goes by, its solver's name, and why it is that one."""
+    """The recipe of a fit, the name of its solver, and the reason for the choice."""
 
     solver: str
     why: str
     recipe: Recipe[F]
 
     def train(self, data: TrainingData, fit: F) -> Trained:
-        """Train, with the choice in the first record of the history, if there is one."""
+        """Train, and note solver and reason in the first record of the history, if there is one."""
         return self._named(self.recipe.train(data, fit))
 
     def together(self, data: TrainingData, fit: F, machines: Sequence[OneOfMany], pairs: int) -> Trained:
-        """As `train`, all machines of many classes."""
+        """Train all machines of many classes at once; note solver and reason as `train` does."""
         assert self.recipe.together is not None
         return self._named(self.recipe.together.train(data, fit, machines, pairs))
 

@@ -1,4 +1,4 @@
-"""How one fit runs, apart from what is learned: seed, number type, scaling, memory, scratch folder, checkpoint."""
+"""Settings of how a fit runs, whatever it learns: seed, dtype, scaling, memory, scratch folder, checkpoint."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from sklearn.utils import check_random_state
 
 from dask_odm.learning.training.checkpoints import check_checkpoint, checkpoint_seed
 
-READ_INTO_MEMORY = "256MiB"  # stores, and lazy arrays, up to this are read into memory and solved there
+READ_INTO_MEMORY = "256MiB"  # stores and lazy arrays up to this size are read into memory and solved there
 
 
 def read_limit() -> int:
-    """Bytes of rows up to which a store is read into memory: ``dask_odm.read-into-memory`` of Dask's configuration."""
+    """Return the bytes up to which a store is read into memory, from Dask's setting ``dask_odm.read-into-memory``."""
     return int(parse_bytes(dask.config.get("dask_odm.read-into-memory", READ_INTO_MEMORY)))
 
 
 def drawn(random_state: Any) -> int:
-    """A seed from what scikit-learn's parameter ``random_state`` may be."""
+    """Draw a seed from scikit-learn's parameter ``random_state``."""
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-seed_of = lru_cache(maxsize=64)(drawn)  # of a number: to seed a generator anew takes as long as a step of a small fit
+seed_of = lru_cache(maxsize=64)(drawn)  # for integers: seeding a generator anew takes as long as a step of a small fit
 
 
 @dataclass(frozen=True)
 class FitRun:
-    """What an estimator's parameters say about how a fit runs, checked.
+    """How a fit runs, from an estimator's checked parameters.
 
     Parameters
     ----------
     seed : int
-        Of every random choice.
+        Seed of every random choice.
     dtype : str or None
-        "float32" or "float64" to compute in; None: that of the rows.
+        "float32" or "float64" to compute in; None for the rows' own.
     scale : str or None
         How features are scaled.
     memory_limit : int, str or None
-        Bytes a worker may use.
+        Bytes that a worker may use.
     scratch : str or None
         Folder for temporary data that all workers see.
     checkpoint : str or None
@@ -60,12 +60,9 @@ class FitRun:
 
     @classmethod
     def of(cls, estimator: Any) -> FitRun:
-        """That of an estimator whose parameters are valid; those it does not have are left at their defaults.
+        """Build the settings from an estimator with valid parameters; parameters that it lacks keep their defaults.
 
-        Raises
-        ------
-        InputError
-            A checkpoint that cannot be written, or ``resume`` without one.
+        Raises InputError if the checkpoint cannot be written, or for ``resume`` without a checkpoint.
         """
         given = {name: getattr(estimator, name, None) for name in ("dtype", "scale", "memory_limit")}
         scratch, checkpoint = (

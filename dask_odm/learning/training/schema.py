@@ -1,4 +1,4 @@
-"""What rows and targets a fitted estimator is of."""
+"""Description of the rows and targets that an estimator was fitted on."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What rows and targets a model is of.
+    """Description of the rows and targets that a model was fitted on.
 
-    Attributes
-    ----------
-    n_features : int
-    feature_names : ndarray of shape (n_features,) or None
-    feature_dimension : str or None
-        The name that the dimension of the features had in an xarray X of `fit`.
-    classes : ndarray of shape (n_classes,) or None
-        Labels, sorted; None for real targets.
+    ``feature_dimension`` is the name of the feature dimension of an xarray X. ``classes`` are sorted labels, and None
+    for real targets.
     """
 
     n_features: int

@@ -1,7 +1,6 @@
-"""Folders for what a fit leaves on disk meanwhile, removed at the latest when the process ends.
+"""Scratch folders for the temporary data of a fit, removed at the latest when the process ends.
 
-Each is owned by a lock that dies with its process, and what nobody owns any more, that of a process that was killed, is
-removed where the next folder is made.
+A lock that dies with its process owns each folder. Folders of killed processes are removed when the next one is made.
 """
 
 from __future__ import annotations
@@ -22,14 +21,17 @@ from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.storage.locks import FileLock, take_abandoned, take_lock
 from dask_odm.errors import InputError, StoreError
 
-MARKER = "owner.json"  # a folder without it is nobody's business
+MARKER = "owner.json"  # folders without it are left alone
 _NAME = re.compile(r"dask-odm-[0-9a-f]{12}(\.gone)*")
 _SCRATCH: dict[str, FileLock | None] = {}  # folders of this process that are not removed yet
 
 
 @contextmanager
 def scratch_folder(scratch: str | None) -> Iterator[str]:
-    """A folder of its own for one fit, below ``scratch``, Dask's temporary directory or the system's; removed after."""
+    """Make a folder for one fit and remove it afterwards.
+
+    It lies below ``scratch``, Dask's temporary directory or the system's.
+    """
     parent, folder = _named(scratch)
     try:
         with _explained(folder):
@@ -40,7 +42,7 @@ def scratch_folder(scratch: str | None) -> Iterator[str]:
 
 
 def lasting_folder(scratch: str | None) -> str:
-    """As `scratch_folder`, but it stays until the process ends: tasks may read from it that nobody waits for."""
+    """Return a scratch folder that stays until the process ends, for tasks that outlive their fit."""
     parent, folder = _named(scratch)
     try:
         with _explained(folder):
@@ -53,21 +55,21 @@ def lasting_folder(scratch: str | None) -> str:
 
 @contextmanager
 def _explained(folder: str) -> Iterator[None]:
-    """Turn what the system refuses in a folder into StoreError."""
+    """Turn errors of the system about a folder into StoreError."""
     try:
         yield
     except BrokenPipeError:
-        raise  # of who reads what the process prints
+        raise  # raised by a closed pipe that the process prints to
     except OSError as error:
         if error.filename is not None and not str(error.filename).startswith(folder):
-            raise  # of what the user passed, not of the scratch folder
+            raise  # about a path that the user passed, not the scratch folder
         raise StoreError(f"scratch folder '{folder}': {reason(error)}{_way_out(error)}.") from error
 
 
 def _named(scratch: str | os.PathLike[str] | None) -> tuple[str, str]:
-    """Where a folder goes, and its name.
+    """Return the parent of a new scratch folder, and its path.
 
-    It is named before it is made, and removed at the latest when the process ends: Ctrl-C may come at any moment.
+    The path is registered for removal before the folder is made, since Ctrl-C may come at any moment.
     """
     parent = os.fspath(scratch or dask.config.get("temporary-directory", None) or tempfile.gettempdir())
     if is_address(location_of(parent)):
@@ -83,7 +85,7 @@ def _make_scratch(folder: str, parent: str) -> None:
         os.mkdir(folder, 0o700)
     except OSError as error:
         raise InputError(f"scratch folder '{parent}' cannot be used: {error.strerror}.") from error
-    making = os.path.join(folder, f".{MARKER}")  # it has its name once it is locked: nobody sees it without an owner
+    making = os.path.join(folder, f".{MARKER}")  # renamed once locked: nobody sees it without an owner
     _SCRATCH[folder] = take_lock(making)
     os.rename(making, os.path.join(folder, MARKER))
 
@@ -93,7 +95,7 @@ def _way_out(error: OSError) -> str:
 
 
 def _sweep(parent: str) -> None:
-    """Remove folders that processes left behind which are no more."""
+    """Remove folders that ended processes left behind."""
     with suppress(OSError), os.scandir(parent) as entries:
         left = [entry.path for entry in entries if _NAME.fullmatch(entry.name) and _is_ours(entry)]
         for folder in left:
@@ -104,17 +106,17 @@ def _sweep(parent: str) -> None:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, no link to one, of the user who runs this."""
+    """Return whether an entry is a folder, not a link, of the user who runs this."""
     if not entry.is_dir(follow_symlinks=False):
         return False
     return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
 
 
 def _remove_owned(folder: str) -> None:
-    """Remove a folder of this process, and let go of it."""
+    """Remove a folder of this process and release its lock."""
     try:
         _remove(folder)
-    except BaseException:  # an interrupt does not leave half of it
+    except BaseException:  # an interrupt leaves no half of it
         _remove(folder)
         raise
     finally:
@@ -124,7 +126,7 @@ def _remove_owned(folder: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder, its marker last: a kill in between leaves what the next sweep finds.
+    """Remove a folder, its marker last, so that the next sweep finds what a kill leaves behind.
 
     It is renamed first, since threads may still write to it by its name.
     """

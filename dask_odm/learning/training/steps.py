@@ -1,4 +1,4 @@
-"""What solvers by steps share: their steps are told to listeners, and overflow is told from other mistakes."""
+"""Shared by solvers that work in steps: reporting steps to listeners, and explaining overflow."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dask_odm.learning.training.trained import NOT_FINITE
 
 
 def report_step(record: dict[str, Any]) -> None:
-    """Tell listeners of a step."""
+    """Report a step to listeners."""
     report(IterationFinished(**record))
 
 
 def reported_after(ahead: PrimalSolution[Any] | None) -> Callable[[Record], None]:
-    """As `report_step`, of a run that goes on from the solution ``ahead``, if there is one."""
+    """Return a function that reports steps, numbered after those of the solution ``ahead`` if there is one."""
     records = [] if ahead is None else ahead.history
     return lambda record: report_step(record_after(records, record))
 
 
 @contextmanager
 def rescaling_advised() -> Iterator[None]:
-    """Tell features whose squares are too large from other mistakes."""
+    """Turn a ValueError of the numerics into an InputError that advises rescaling; overflow gives no NumPy warnings."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
@@ -40,5 +40,5 @@ def rescaling_advised() -> Iterator[None]:
 
 
 def _is_of_listener(error: ValueError) -> bool:
-    """Whether a callback of the user's raised it."""
+    """Return whether a callback of the user raised the error."""
     return any(frame.f_code is report.__code__ for frame, _ in walk_tb(error.__traceback__))

@@ -1,4 +1,4 @@
-"""Training data in a store: read by Dask's workers, or by threads of this process, pass by pass."""
+"""Training data in a store, read pass by pass by Dask's workers or by threads of this process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
-COPIED_ROWS = 8192  # of partitions, read at a time on their way to a file of all rows
+COPIED_ROWS = 8192  # rows of partitions copied at a time to a file of all rows
 NOTHING_LEFT = "no row has both a label and a positive weight."
 
 
@@ -49,7 +49,8 @@ NOTHING_LEFT = "no row has both a label and a positive weight."
 class StoredData:
     """`dask_odm.learning.training.training_data.TrainingData` of the rows of a store that ``targets`` keeps.
 
-    ``whole`` is, of the data of one machine of several, those of all: their statistics scale the rows of every machine.
+    If it is the data of one machine of several, ``whole`` is that of all: their statistics scale the rows of every
+    machine.
     """
 
     run: FitRun
@@ -145,11 +146,11 @@ class StoredData:
         return replace(drawn, held=replace(drawn.held, kept=numbers[drawn.held.kept]), whole=self)
 
     def statistics(self) -> Statistics:
-        """Weighted statistics of the features: the store's own where all rows take part alike."""
+        """Return weighted statistics of the features: the store's own if all rows take part alike."""
         return (self.whole or self)._statistics
 
     def of_machine(self, targets: OneOfMany) -> StoredData:
-        """What one machine of several learns from."""
+        """Return the data that one machine of several learns from."""
         return StoredData(self.run, self.store, targets, self)
 
     @cached_property
@@ -169,7 +170,7 @@ class StoredData:
         return self
 
     def in_this_process(self) -> MemoryData:
-        """The same rows, read into memory."""
+        """Return the same rows, read into memory."""
         store = self.store
         X = np.empty((store.rows, store.features), self.dtype)
         y = np.empty(store.rows)
@@ -215,7 +216,7 @@ class StoredData:
 
 @dataclass(frozen=True, eq=False)
 class StoredKernelData:
-    """`dask_odm.learning.training.training_data.KernelData` of the rows of a store, scaled as they are read."""
+    """`dask_odm.learning.training.training_data.KernelData` of the rows of a store, scaled on reading."""
 
     data: StoredData
     kernel: Kernel
@@ -277,7 +278,7 @@ class StoredKernelData:
 
 @dataclass(frozen=True, eq=False)
 class StoredPartitioned:
-    """`dask_odm.learning.training.training_data.PartitionedRows` in a folder of the fit's."""
+    """`dask_odm.learning.training.training_data.PartitionedRows` in a scratch folder of the fit."""
 
     seen: StoredKernelData
     partitions: StoredPartitions
@@ -293,7 +294,7 @@ class StoredPartitioned:
 
     @contextmanager
     def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
-        """Products over all rows in the order of the partitions, from a file of them."""
+        """Yield products over all rows in the order of the partitions, from a file that holds them all."""
         cluster = self.cluster
         if cluster.client is None:
             purpose = purpose.with_reserved(reserved)
@@ -317,7 +318,7 @@ class StoredPartitioned:
 
 
 def gather_rows(partitions: StoredPartitions, chosen: Array) -> Array:
-    """Raw rows of ascending row numbers ``chosen`` from partitions on disk, one partition at a time."""
+    """Return raw rows for ascending row numbers ``chosen``, read from partitions on disk one at a time."""
     out = np.empty((len(chosen), partitions.features), partitions.dtype)
     for k in range(len(partitions.counts)):
         numbers = partitions.row_numbers(k, k + 1)

@@ -1,4 +1,4 @@
-"""What a recipe hands back, before it becomes attributes of an estimator."""
+"""Result of a recipe, before it becomes attributes of an estimator."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or t
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model and what is known about it.
+    """A trained model with what is known about it.
 
     Attributes
     ----------
     model : Model
     attributes : dict
-        Fitted attributes by name: ``history_``, ``n_iter_`` and whatever else the family has.
+        Fitted attributes by name: ``history_``, ``n_iter_`` and those of the family.
     warning : str or None
-        What to warn of, where the solver stopped short of the tolerance.
+        Warning to give if the solver stopped short of the tolerance.
     path : tuple of Trained
-        One for every value of a path, where a path was asked for.
+        One result for every value of a path, if a path was asked for.
     was_finite : bool
-        Whether the model has predicted all training rows, to finite values.
+        Whether the model has predicted finite values for all training rows.
     """
 
     model: Model
@@ -38,7 +38,7 @@ class Trained:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """Records of the steps, empty where there are none."""
+        """Records of the steps, empty if there are none."""
         found: list[dict[str, Any]] = self.attributes.get("history_", [])
         return found
 

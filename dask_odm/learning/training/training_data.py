@@ -1,7 +1,7 @@
-"""Training data: rows, weights and targets of one fit, in memory or in a store, behind one face.
+"""Training data: rows, weights and targets of one fit, in memory or in a store, behind one interface.
 
-A recipe asks for what its solver needs (statistics, sums over all rows, partitions, kernel products, rows by number)
-and does not know where the rows are. That is decided once, by `dask_odm.estimators.base.StoreEstimator`.
+A recipe asks for what its solver needs: statistics, sums over all rows, partitions, kernel products, rows by number. It
+does not know where the rows are. `dask_odm.estimators.base.StoreEstimator` decides that once.
 """
 
 from __future__ import annotations
@@ -34,14 +34,10 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Purpose:
-    """What kernel products are for: a few words, the bytes their user holds, and advice where that is too much.
+    """What kernel products are for, and what their user needs beside them.
 
-    Parameters
-    ----------
-    what : str
-    nbytes : callable
-        Bytes held in this process for n rows of d features, of n, d and the bytes of an entry.
-    advice : str
+    ``what`` is a few words for messages. ``nbytes`` takes n, d and the bytes of an entry, and returns the bytes that
+    the user of the products holds in this process. ``advice`` says what to do if memory does not suffice.
     """
 
     what: str
@@ -49,7 +45,7 @@ class Purpose:
     advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
 
     def with_reserved(self, nbytes: int) -> Purpose:
-        """The same, with so many bytes more that its user holds in this process."""
+        """Return the purpose with ``nbytes`` more that its user holds in this process."""
         return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
 
 
@@ -69,14 +65,14 @@ class TrainingData(Protocol):
     ----------
     run : FitRun
     rows, features : int
-        Of a store, rows that do not take part (no label, no weight) are counted in ``rows``.
+        In a store, ``rows`` counts those that do not take part, too (no label or no weight).
     dtype : numpy dtype
-        What is computed in.
+        Type that is computed in.
     in_memory : bool
     positive : int
-        Of two classes, the code of the positive one in the blocks of passes.
+        Code of the positive one of two classes in the blocks of passes.
     class_weights : tuple of float
-        What rows of each class are multiplied by; empty for real targets.
+        Factors of the row weights by class; empty for real targets.
     total_weight : float
         Sum of all weights, class weights included.
     """
@@ -87,7 +83,7 @@ class TrainingData(Protocol):
     def rows(self) -> int: ...
     @property
     def labelled_rows(self) -> int:
-        """Rows with a label; in memory, those that take part."""
+        """Number of rows with a label; in memory, of rows that take part."""
         ...
 
     @property
@@ -104,76 +100,75 @@ class TrainingData(Protocol):
     def total_weight(self) -> float: ...
     @property
     def cluster(self) -> Cluster:
-        """Where passes over the rows run: the workers for a store, this process for rows in memory."""
+        """The cluster that runs passes over the rows: the workers for a store, this process for rows in memory."""
         ...
 
     @property
     def row_numbers(self) -> tuple[int, Array | None]:
-        """How many rows were given, and which of them each of the passes' rows is, (n,): None where they are all."""
+        """The count of given rows, and the number of each row of the passes (n,), or None if they are all rows."""
         ...
 
     def columns(self) -> tuple[Array, Array]:
-        """Targets and weights of all rows as the blocks of passes have them, each (n,), the latter perhaps empty."""
+        """Return targets and weights of all rows as in the blocks of passes, each (n,); weights may be empty."""
         ...
 
     @property
     def copies(self) -> Array | None:
-        """Of `merged` data, which of these rows each row is that they were made of; None where each is one itself."""
+        """Index of the merged row for each original row; None if no rows were merged."""
         ...
 
     def origin(self) -> tuple[Array, Array]:
-        """A point near the rows (d,) and values near the targets (t,), found without a pass: what sums are about.
+        """Return a point near the rows (d,) and values near the targets (t,), without a pass. Sums are centred on them.
 
-        The point is float64, of values that the rows' own type has.
+        The point is float64, with values that the rows' own type can represent.
         """
         ...
 
     def fingerprint(self) -> str:
-        """What tells a checkpoint which rows and targets these are."""
+        """Return a string that identifies rows and targets in a checkpoint."""
         ...
 
     def held_bytes(self, *, scaled: bool = True) -> int:
-        """Bytes that this process holds of rows in memory besides what was given: numbers of each, and copies.
+        """Return the bytes that this process holds beside the given rows: numbers per row, and copies.
 
-        With ``scaled`` rows, where they are copied to be scaled.
+        ``scaled`` counts a scaled copy of the rows, too, if one is made.
         """
         ...
 
     def pair_bytes(self) -> int:
-        """As `held_bytes`, of the two largest of many classes, which a machine learns to tell apart."""
+        """Return the `held_bytes` of a machine that tells the two largest of many classes apart."""
         ...
 
     def sample(self, count: int, seed: int) -> Any:
-        """About ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
+        """Return about ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
         ...
 
     def statistics(self) -> Statistics:
-        """Weighted statistics of the features."""
+        """Return weighted statistics of the features."""
         ...
 
     def merged(self) -> TrainingData:
-        """The same problem with equal rows made one of their weight, where that is cheap to find; else itself."""
+        """Return the same problem with equal rows merged, if they are cheap to find; else itself."""
         ...
 
     def of_machine(self, targets: OneOfMany) -> TrainingData:
-        """Of many classes, what one machine learns from: scaled as the rows of all classes are, and never copied on
-        disk."""
+        """Return the data of one machine of many classes, scaled like all rows. Nothing is copied on disk."""
         ...
 
     def passes(self, weights: int, *, full: bool = False) -> Passes:
-        """Passes over all rows, raw, for a problem in so many weights: of more, fewer sums are held at a time.
+        """Return passes over all raw rows; for more ``weights`` fewer sums are held at a time.
 
-        ``full``: a sum has the square of that many entries, be they ever so many.
+        ``full`` sums have the square of that many entries, however many there are.
         """
         ...
 
     @property
     def raw_dtype(self) -> np.dtype[Any]:
-        """Of the rows as a model is given them."""
+        """Type of the rows that a model is given."""
         ...
 
     def predicted_loss(self, model: Model, loss: BandLoss) -> float:
-        """The rows' losses at the values that a model of one output predicts for them, summed: one prediction."""
+        """Return the summed losses of all rows at the values that a model of one output predicts: one prediction."""
         ...
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
@@ -181,12 +176,12 @@ class TrainingData(Protocol):
         ...
 
     def seen_by(self, choice: KernelChoice) -> KernelData:
-        """The rows as the kernel that ``choice`` asks for sees them."""
+        """Return the rows as the kernel of ``choice`` sees them."""
         ...
 
 
 class KernelData(Protocol):
-    """Training data as a kernel sees it: scaled, and asked for kernel values."""
+    """Training data as a kernel sees it: scaled rows, and products and sums of kernel values."""
 
     @property
     def data(self) -> TrainingData: ...
@@ -196,64 +191,59 @@ class KernelData(Protocol):
     def scaling(self) -> Scaling: ...
 
     def pivots(self, count: int, method: str) -> PivotRows:
-        """Rows that landmarks are chosen from; MemoryLimitError where choosing ``count`` does not fit."""
+        """Return the candidate rows of landmarks; raise MemoryLimitError if choosing ``count`` does not fit."""
         ...
 
     def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
-        """Sums over all rows about the span of ``landmarks``.
+        """Return the Nyström problem of ``landmarks`` over all rows.
 
-        Parameters
-        ----------
-        budget : int
-            Bytes of kernel values that may be kept in this process.
-        draws : int
-            Most rows that a pass draws.
+        This process may keep ``budget`` bytes of kernel values. A pass draws at most ``draws`` rows.
         """
         ...
 
     def products(self, purpose: Purpose) -> AbstractContextManager[WeightedProducts]:
-        """Products with the kernel matrix of all rows that take part."""
+        """Provide products with the kernel matrix of all rows that take part."""
         ...
 
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
-        """The rows in the order of their partitions; on disk, they are there within the ``with`` block only.
+        """Provide the rows in the order of their partitions. On disk, they exist within the ``with`` block only.
 
         One partition in memory is in a random order, unless rows are ``always`` dealt by the partitioner.
         """
         ...
 
     def places(self, pivots: Array) -> Array:
-        """Places in `products` of rows that were chosen from `pivots`."""
+        """Return the places in `products` of rows that were chosen from `pivots`."""
         ...
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
-        """Raw rows, and their numbers, that were chosen from `pivots`."""
+        """Return raw rows, and their numbers, that were chosen from `pivots`."""
         ...
 
     def chosen_places(self, places: Array) -> tuple[Any, Array]:
-        """Raw rows, and their numbers, at ``places`` in `products`."""
+        """Return raw rows, and their numbers, at ``places`` in `products`."""
         ...
 
 
 class PartitionedRows(Protocol):
-    """Rows in the order of their partitions, and what tasks need to read them."""
+    """Rows in the order of their partitions, with what tasks need to read them."""
 
     @property
     def partitions(self) -> MemoryPartitions | StoredPartitions: ...
     @property
     def scaling(self) -> Any:
-        """From raw rows to scaled ones, as tasks carry it."""
+        """Scaling of raw rows, in the form that tasks carry."""
         ...
 
     @property
     def cluster(self) -> Cluster: ...
     def products(self, purpose: Purpose, reserved: int = 0) -> AbstractContextManager[Products]:
-        """Products with the kernel matrix of all rows, in the order of the partitions.
+        """Provide products with the kernel matrix of all rows, in the order of the partitions.
 
-        ``reserved`` bytes of every worker, or of this process where there are none, are taken by others.
+        Others take ``reserved`` bytes of every worker, or of this process if there are no workers.
         """
         ...
 
     def chosen(self, rows: Array) -> tuple[Any, Array]:
-        """Raw rows, and their numbers, by ascending ``row_numbers`` of the partitions."""
+        """Return raw rows, and their numbers, by ascending ``row_numbers`` of the partitions."""
         ...

@@ -1,1 +1,1 @@
-"""The kernel machine of all rows, by Newton's method over the active ones."""
+"""The exact kernel ODM over all rows, by Newton's method over the active rows."""

@@ -1,8 +1,8 @@
-"""Semismooth Newton on the primal, whose loss is piecewise quadratic: small and low-dimensional problems, to rounding.
+"""Semismooth Newton on the primal for small or low-dimensional problems, solved to rounding.
 
-A step solves ``(I + Φᵀ diag(c) Φ) Δ = −∇P`` with c the curvature of the active rows. `solve_dense` does so in
-the coefficients of up to a few thousand rows, `solve_features` in the weights of up to a few hundred features.
-Both end when a unit step leaves the active rows as they were: that is the optimum.
+The loss is piecewise quadratic. A step solves ``(I + Φᵀ diag(c) Φ) Δ = −∇P`` with c the curvature of the active rows.
+`solve_dense` solves it in the coefficients of up to a few thousand rows, `solve_features` in the weights of up to a few
+hundred features. Both end when a unit step leaves the active set as it was: that is the optimum.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAX_STEPS = 100
 
 
 def solve_dense(losses: RowLosses, K: Array, a: Array) -> tuple[Array, int]:
-    """Newton with Cholesky on the active rows, from coefficients ``a`` (n,) and the Gram matrix (n, n) in float64.
+    """Minimise P by Newton with Cholesky from coefficients ``a`` (n,), for a float64 Gram matrix (n, n).
 
-    The step has a closed form: coefficients are zero on rows within the band, and ``(K_SS + D_S) a_S = t_S``
-    on the active rows S, with ``t_i = y_i (1 ∓ θ)``. Returns coefficients and the steps it took.
+    The step has a closed form: coefficients are zero on rows within the band, and ``(K_SS + D_S) a_S = t_S`` on the
+    active rows S, with ``t_i = y_i (1 ∓ θ)``. Returns coefficients and the number of steps.
     """
     y = losses.y
     scores = K @ a
@@ -49,10 +49,10 @@ def solve_dense(losses: RowLosses, K: Array, a: Array) -> tuple[Array, int]:
 
 
 def solve_features(losses: RowLosses, rows: Rows, bias: float, w: Array) -> tuple[Array, Array, int]:
-    """Newton with Cholesky in the weights of the features, for the linear kernel ``x·z + bias``.
+    """Minimise P by Newton with Cholesky in the weights of the features, for the linear kernel ``x·z + bias``.
 
-    ``w`` (d + 1,) is the start, its last entry the weight of the constant feature √bias. The rows are read
-    once a step and held no longer than a block. Returns dual variables s (n,), weights and steps.
+    ``w`` (d + 1,) is the start; its last entry is the weight of the constant feature √bias. The rows are read block by
+    block, once per step. Returns dual variables s (n,), weights and the number of steps.
     """
     scores = _linear_scores(rows, bias, w)
     for step in range(1, MAX_STEPS + 1):
@@ -79,7 +79,7 @@ def _solved(A: Array, b: Array) -> Array:
 
 
 def _active(losses: RowLosses, scores: Array) -> tuple[Array, Array]:
-    """Curvature of every row's loss, and the end of the band it is pulled to."""
+    """Return the curvature of every row's loss, and the end of the band nearest to the row."""
     margins = losses.y * scores
     return losses.curvature(margins), np.where(margins < 1.0, losses.settings.low, losses.settings.high)
 

@@ -1,7 +1,7 @@
-"""The system of a Newton step over the active rows, by conjugate gradients with one preconditioner after another.
+"""Solution of the system of a Newton step over the active rows, by conjugate gradients with successive preconditioners.
 
-Rows in small parts that are far apart (`dask_odm.methods.exact.kernel_components`) have a factor for each, which leaves
-little to do. Else landmarks precondition, then landmarks with cells of neighbouring rows
+If the rows split into small kernel components (`dask_odm.methods.exact.kernel_components`), one factor per component
+leaves little to do. Otherwise landmarks precondition, and then landmarks with the block preconditioner
 (`dask_odm.methods.exact.block_preconditioner`). A small system that is slow is solved by Cholesky in float64.
 """
 
@@ -20,27 +20,16 @@ from dask_odm.linalg.krylov import conjugate_gradients
 from dask_odm.methods.exact.preconditioners import FacePreconditioner
 from dask_odm.typing import Array
 
-SLOW = 16  # products of a system after which landmarks alone are not enough of a preconditioner
-CLOSE = 0.01  # exactness with cells or parts, where more of it costs few products and saves steps
-ROWS_PER_PRODUCT = 64  # rows of a system for each product after which Cholesky would have been as fast
+SLOW = 16  # products of a system after which landmarks alone are too weak a preconditioner
+CLOSE = 0.01  # factor of the residual to reach with block preconditioners: it costs few products and saves steps
+ROWS_PER_PRODUCT = 64  # rows of a system per product, after which Cholesky would have been as fast
 
 
 class FaceSystem:
-    """``(I + √c K √c) x = b``, and ``K √c x`` of the x found so far: no product is spent on it.
+    """The system ``(I + √c K √c) x = b``. It also keeps ``K √c x``, without products of its own.
 
-    Parameters
-    ----------
-    gram : Operator
-        K of the m active rows.
-    root : ndarray of shape (m,)
-        √c, square roots of their stiffness.
-    b : ndarray of shape (m,)
-
-    Attributes
-    ----------
-    x, Kx : ndarrays of shape (m,)
-    products : int
-        With K, so far.
+    ``gram`` is K of the m active rows, ``root`` (m,) is √c. ``x`` and ``Kx`` (m,) are the solution so far and ``K √c
+    x``; ``products`` counts the products with K.
     """
 
     def __init__(self, gram: Operator, root: Array, b: Array) -> None:
@@ -56,7 +45,7 @@ class FaceSystem:
         return self._b - self.x - self._root * self.Kx
 
     def go_on(self, precondition: Callable[[Array], Array], *, least: float, most: int) -> None:
-        """Until the residual's square is ``least``, by at most so many products more."""
+        """Go on until the squared residual is ``least``, by at most ``most`` more products."""
         more, products = conjugate_gradients(
             self._apply, self.left, precondition, least=least, most=most, on_step=self._follow
         )
@@ -71,16 +60,9 @@ class FaceSystem:
 
 
 class FaceSolver:
-    """Solves the systems of a run, ``(K_SS + D_S) x = r``.
+    """Solver of the systems ``(K_SS + D_S) x = r`` of a run.
 
-    Parameters
-    ----------
-    products : Products
-    preconditioner : FacePreconditioner
-    direct_rows : int
-        The most active rows that Cholesky may take over.
-    most : int
-        The most products of one system.
+    Cholesky may take over for up to ``direct_rows`` active rows. A system takes up to ``most`` products.
     """
 
     def __init__(self, products: Products, preconditioner: FacePreconditioner, direct_rows: int, most: int) -> None:
@@ -92,10 +74,10 @@ class FaceSolver:
     def solve(
         self, face: Array, stiffness: Array, residual: Array, least: float, *, near: bool, double: bool
     ) -> tuple[Array, Array, int]:
-        """``(K_SS + D_S)⁻¹ residual`` on the rows ``face``, its scores there, and the products it took.
+        """Return ``(K_SS + D_S)⁻¹ residual`` on the active rows ``face``, its scores there, and the number of products.
 
-        ``stiffness`` (n,) is 1/D, ``least`` the square of the scaled residual that is enough; ``near`` has cells from
-        the beginning, ``double`` entries of K in float64.
+        ``stiffness`` (n,) is 1/D. ``least`` is the squared scaled residual that suffices. ``near`` uses the block
+        preconditioner from the beginning, ``double`` has entries of K in float64.
         """
         if not len(face):
             return np.zeros(0), np.zeros(0), 0
@@ -105,7 +87,7 @@ class FaceSolver:
         most = min(self._most, 1 + len(face) // ROWS_PER_PRODUCT) if direct else self._most
         least *= self._precondition(system, face, stiffness, least, most, near)
         left = system.left
-        if direct and float(left @ left) > 2.0 * least:  # more than rounding
+        if direct and float(left @ left) > 2.0 * least:  # larger than rounding explains
             x, left = self._solve_direct(face, root, root * residual)
             return root * x, left / root, system.products + 1
         return root * system.x, system.Kx, system.products
@@ -113,7 +95,7 @@ class FaceSolver:
     def _precondition(
         self, system: FaceSystem, face: Array, stiffness: Array, least: float, most: int, near: bool
     ) -> float:
-        """Go on with what preconditions best; what that multiplies ``least`` by."""
+        """Run conjugate gradients with the best preconditioners; return the factor by which ``least`` was tightened."""
         known = self._preconditioner
         if known.parts is not None:
             system.go_on(known.parts.on(face, stiffness), least=CLOSE * least, most=most)
@@ -126,7 +108,7 @@ class FaceSolver:
         return CLOSE
 
     def _solve_direct(self, face: Array, root: Array, b: Array) -> tuple[Array, Array]:
-        """``x = (I + √c K_SS √c)⁻¹ b`` by Cholesky in float64, whatever the preconditioner leaves of K; and b − x."""
+        """Return ``x = (I + √c K_SS √c)⁻¹ b``, by Cholesky in float64, and b − x."""
         X = self._products.rows(face).astype(np.float64)
         largest = 0.0
 
@@ -137,7 +119,7 @@ class FaceSolver:
             system *= root[:, None]
             largest = float(np.abs(system.diagonal()).max())
             system.flat[:: len(face) + 1] += 1.0 + ridge
-            # the transpose is as Fortran has it: factored where it lies
+            # LAPACK expects Fortran order: the transpose is factored in place
             factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
             if info:
                 return None

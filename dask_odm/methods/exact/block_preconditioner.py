@@ -1,11 +1,10 @@
-"""A preconditioner for narrow kernels: landmarks for what is far, blocks of neighbouring rows for what is near.
+"""Block preconditioner for narrow kernels: landmarks approximate distant rows, blocks of neighbouring rows the rest.
 
-With cells of neighbouring rows and landmarks' features L, ``K ≈ L Lᵀ + E`` where E is ``K − L Lᵀ`` within a cell and
-zero from cell to cell. Landmarks alone leave many eigenvalues of a narrow kernel, which vary from row to row; most of
-these are within a cell.
+With blocks of neighbouring rows and the landmarks' features L, ``K ≈ L Lᵀ + E``, where E is ``K − L Lᵀ`` within a block
+and zero between blocks. Landmarks alone leave many eigenvalues of a narrow kernel, most of which lie within a block.
 
-Source: Snelson and Ghahramani, *Local and global sparse Gaussian process approximations* (AISTATS 2007), the partially
-independent conditional, there a model and here a preconditioner.
+Source: Snelson and Ghahramani, *Local and global sparse Gaussian process approximations* (AISTATS 2007). Their
+partially independent conditional is a model; here it preconditions.
 """
 
 from __future__ import annotations
@@ -24,22 +23,25 @@ from dask_odm.linalg.woodbury import gather_features, spread_features
 from dask_odm.typing import Array
 
 CELL_ROWS = 512
-DIRECTIONS = 32  # the most features that cells are cut in: of more, random projections
-POWER_STEPS = 4  # towards the direction in which rows of a part differ most
-GROUPS = 8  # of cells, whose sums are added in order
-READ_ROWS = 4096  # at a time
-ROW_BYTES = 1024  # of memory for each row of a solve, for rows that are gathered at a time to make cells of
+DIRECTIONS = 32  # most features by which rows are split; more are projected at random
+POWER_STEPS = 4  # power iterations towards the direction in which rows differ most
+GROUPS = 8  # groups of blocks; their sums are added in order
+READ_ROWS = 4096  # rows read at a time
+ROW_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
 def cell_bytes(n: int, r: int, d: int) -> int:
-    """Bytes that cells of ``n`` rows take, with ``r`` landmarks, besides the landmarks' features."""
-    gathered = min(n * ROW_BYTES, 2 * 8 * n * d)  # with what is read for it
+    """Return the bytes that the blocks of ``n`` rows take with ``r`` landmarks, without the landmarks' features."""
+    gathered = min(n * ROW_BYTES, 2 * 8 * n * d)  # includes what is read for it
     rows = 4 * 3 * min(d, DIRECTIONS) + 8 * CELL_ROWS
     return n * rows + gathered + GROUPS * 8 * r * r + 64 * CELL_ROWS * (r + CELL_ROWS)
 
 
 def cells_of(products: Products, rng: np.random.Generator) -> list[Array]:
-    """All n rows in cells of at most `CELL_ROWS` neighbours, each ascending: halved where they differ most."""
+    """Split all n rows into blocks of at most `CELL_ROWS` neighbours by halving them where they differ most.
+
+    The rows of each block ascend.
+    """
     rows = _projected(products, rng)
     n = products.n
     cells: list[Array] = []
@@ -60,7 +62,7 @@ def cells_of(products: Products, rng: np.random.Generator) -> list[Array]:
 
 
 def _projected(products: Products, rng: np.random.Generator) -> Array:
-    """All rows, float32 (n, d), or in fewer random directions that keep most of their distances."""
+    """Return all rows, float32 (n, d), or random projections that roughly keep their distances if d is large."""
     starts = range(0, products.n, READ_ROWS)
     blocks = (products.rows(np.arange(i, min(products.n, i + READ_ROWS))).astype(np.float32) for i in starts)
     first = next(blocks)
@@ -70,7 +72,7 @@ def _projected(products: Products, rng: np.random.Generator) -> Array:
 
 
 def _widest(some: Array, rng: np.random.Generator) -> Array:
-    """About the direction in which centred rows vary most."""
+    """Return approximately the direction in which centred rows vary most."""
     direction = np.asarray(rng.standard_normal(some.shape[1]), some.dtype)
     for _ in range(POWER_STEPS):
         following = (some @ direction) @ some
@@ -83,7 +85,7 @@ def _widest(some: Array, rng: np.random.Generator) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The active rows of a cell, their places on the face, the factor of ``I + √c E √c``, and √c."""
+    """The active rows of a block, their places among all active rows, the factor of ``I + √c E √c``, and √c."""
 
     rows: Array
     at: Array
@@ -96,16 +98,9 @@ class _Block:
 
 
 class CellBlocks:
-    """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64 for the float32 features L that it is made of.
+    """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64, from float32 ``features`` L (n, r).
 
-    Parameters
-    ----------
-    products : Products
-    features : float32 ndarray of shape (n, r)
-        L.
-    cells : list of ndarray
-        Ascending rows of every cell.
-    threads : int
+    ``cells`` are the ascending rows of every block.
     """
 
     def __init__(self, products: Products, features: Array, cells: list[Array], threads: int) -> None:
@@ -115,7 +110,7 @@ class CellBlocks:
         self._threads = threads
 
     def on(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
-        """The preconditioner as a function of residuals on the rows ``face``, whose c is ``stiffness`` (n,)."""
+        """Return the preconditioner as a function of residuals on the active rows ``face``; ``stiffness`` (n,) is c."""
         place = np.full(len(stiffness), -1)
         place[face] = np.arange(len(face))
         chosen = [cell[place[cell] >= 0] for cell in self._cells]
@@ -149,7 +144,7 @@ class CellBlocks:
         return apply
 
     def _factored(self, cells: list[Array], stiffness: Array) -> list[_Factored]:
-        """Cells in groups of every eighth, factored; rows are gathered for many at a time, once where they may be."""
+        """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows."""
         groups = [_Factored(self._features.shape[1]) for _ in range(GROUPS)]
         each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
         most = self._products.n * ROW_BYTES // (each * max(map(len, cells)))
@@ -168,7 +163,7 @@ class CellBlocks:
         return groups
 
     def _system(self, cell: Array, X: Array, stiffness: Array) -> tuple[Array, Array]:
-        """``√c E √c`` of a cell whose rows are ``X``, and ``√c L``."""
+        """Return ``√c E √c`` of a block whose rows are ``X``, and ``√c L``."""
         root = np.sqrt(stiffness[cell])
         B = root[:, None] * self._features[cell].astype(np.float64)
         X = X.astype(np.float64)
@@ -180,7 +175,7 @@ class CellBlocks:
 
 
 class _Factored:
-    """Cells of a group with the Cholesky factors of ``I + √c E √c``, and what they add to the inner matrix (r, r)."""
+    """The blocks of a group with Cholesky factors of ``I + √c E √c``, and their share of the inner matrix."""
 
     def __init__(self, r: int) -> None:
         self.found: list[tuple[Array, Array]] = []
@@ -194,7 +189,10 @@ class _Factored:
 
 
 def _factor(system: Array) -> Array:
-    """Cholesky factor of ``I + system``; L in float32 may cost E its definiteness, which more on the diagonal mends."""
+    """Return the Cholesky factor of ``I + system``.
+
+    Float32 rounding of L may make E indefinite; a larger diagonal mends that.
+    """
     diagonal = system.diagonal().copy()
     largest = float(np.abs(diagonal).max())
 

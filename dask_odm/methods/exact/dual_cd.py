@@ -1,4 +1,4 @@
-"""Dual coordinate descent in the one-variable form, over rows whose matrix is at hand.
+"""Dual coordinate descent in one variable per row, over rows whose Gram matrix is in memory.
 
 For row i with ``g_i = (Qs)_i − Q_ii s_i`` the dual is maximal in s_i at::
 
@@ -19,7 +19,7 @@ from dask_odm.typing import Array
 def descend(
     K: Array, a: Array, f: Array, y: Array, inv_low: Array, inv_high: Array, low: float, high: float, order: Array
 ) -> None:
-    """Visit the rows as ``order`` (visits, rows) says; ``a`` and ``f`` are changed in place."""
+    """Update ``a`` and ``f`` in place, visiting rows in ``order`` (visits, rows) until a visit changes nothing."""
     for visit in range(order.shape[0]):
         largest = 0.0
         for t in range(order.shape[1]):
@@ -27,7 +27,7 @@ def descend(
             s = y[i] * a[i]
             g = y[i] * f[i] - K[i, i] * s
             new = 0.0
-            # (low − g)/(Q + ρ) written with 1/ρ, which is 0 where υ = 0 leaves the upper side free
+            # (low − g)/(Q + ρ) written with 1/ρ, which is 0 on the upper side if υ = 0
             if g < low:
                 new = (low - g) * inv_low[i] / (1.0 + K[i, i] * inv_low[i])
             elif g > high:

@@ -1,8 +1,8 @@
-"""Landmarks of a Gram matrix that is held whole: where its Newton starts, and what preconditions the systems of it.
+"""Landmarks of a Gram matrix in memory: they give its Newton solver a start and a preconditioner.
 
-With r of the n rows, ``WᵀW`` for ``W = L⁻¹ K_rn`` and ``L Lᵀ = K_rr`` is the Nyström approximation of K. The machine
-over the span of the landmarks, solved by Newton in r numbers, is where the solve over all rows begins; and
-``1 + W C Wᵀ``, whose factor each of those steps makes, is by Woodbury's formula the inverse of ``1 + √C WᵀW √C``.
+Take r of the n rows as landmarks. ``WᵀW`` with ``W = L⁻¹ K_rn`` and ``L Lᵀ = K_rr`` is the Nyström approximation of K.
+Newton in r numbers solves the Nyström problem, whose solution starts the solve over all rows. Each of its steps factors
+``1 + W C Wᵀ``, which by Woodbury's formula gives the inverse of ``1 + √C WᵀW √C``.
 """
 
 from __future__ import annotations
@@ -17,24 +17,15 @@ from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.typing import Array
 
 SHARE = 10  # one row in so many is a landmark
-RIDGE = 1e-5  # on the diagonal of K_rr, times its mean: float32 does not tell less
-FALL = 0.03  # of P by a step over the span: what falls less is near enough
-STEPS = 8  # the most of these
+RIDGE = 1e-5  # added to the diagonal of K_rr, times its mean; float32 resolves no less
+FALL = 0.03  # a step that lowers P by a smaller share ends the Nyström solve
+STEPS = 8  # most steps of the Nyström solve
 
 
 class GramSpan:
-    """The span of landmark rows of a Gram matrix, in its dtype.
+    """The Nyström problem of the landmark rows ``index`` (r,) of a Gram matrix ``K`` (n, n), in its dtype.
 
-    Parameters
-    ----------
-    K : float32 or float64 ndarray of shape (n, n)
-    index : ndarray of shape (r,)
-        Rows that are landmarks.
-
-    Raises
-    ------
-    LinAlgError
-        Their part of the matrix is not positive definite.
+    Raises LinAlgError if their part of the matrix is not positive definite.
     """
 
     def __init__(self, K: Array, index: Array) -> None:
@@ -48,11 +39,11 @@ class GramSpan:
         self.W: Array = np.ascontiguousarray(self._trtrs(self._landmarks, rows, lower=1)[0])
 
     def left(self, diagonal: Array) -> float:
-        """The mean of what the landmarks leave of the matrix's ``diagonal`` (n,)."""
+        """Return the mean Nyström residual of the matrix's ``diagonal`` (n,)."""
         return float(diagonal.mean() - np.square(self.W).sum(axis=0).mean())
 
     def start(self, losses: RowLosses) -> Array:
-        """Coefficients (n,) that are zero but for the landmarks': about the least P over their span."""
+        """Return coefficients (n,) that are zero except for landmarks', and nearly minimise P over the landmarks."""
         y = losses.y
         b = np.zeros(len(self.index))
         f = np.zeros(len(losses.y))
@@ -78,7 +69,7 @@ class GramSpan:
         return a
 
     def preconditioner(self, stiffness: Array) -> Callable[[Array], Array]:
-        """About ``(1 + √c K √c)⁻¹`` for c = ``stiffness`` (n,), as a function of residuals (n,)."""
+        """Return the Nyström ``(1 + √c K √c)⁻¹`` for c = ``stiffness`` (n,), as a function of residuals (n,)."""
         factor, root = self._inner(stiffness), np.sqrt(stiffness)
 
         def apply(v: Array) -> Array:
@@ -87,7 +78,7 @@ class GramSpan:
         return apply
 
     def _inner(self, c: Array) -> Array:
-        """The factor of ``1 + W diag(c) Wᵀ``."""
+        """Return the factor of ``1 + W diag(c) Wᵀ``."""
         scaled = self.W * np.sqrt(c).astype(self.W.dtype)
         inner = self._syrk(1.0, scaled.T, trans=1, lower=1)
         inner.flat[:: len(inner) + 1] += 1
@@ -107,10 +98,10 @@ class GramSpan:
         return projected
 
     def _scores(self, b: Array) -> Array:
-        """``Wᵀ b`` in float64."""
+        """Return ``Wᵀ b`` in float64."""
         return np.asarray(b @ self.W, dtype=np.float64)
 
 
 def _primal(losses: RowLosses, b: Array, scores: Array) -> float:
-    """P of a model of weights ``b`` (r,) over the span."""
+    """Return P of the Nyström model of weights ``b`` (r,)."""
     return 0.5 * float(b @ b) + float(losses.losses(losses.y * scores).sum())

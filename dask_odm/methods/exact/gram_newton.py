@@ -1,15 +1,13 @@
-"""Newton on the primal with a Gram matrix that is held whole: the exact machine of up to a few thousand rows.
+"""Newton on the primal with the whole Gram matrix in memory: the exact ODM of up to a few thousand rows.
 
-The loss is piecewise quadratic, so a step solves ``(K_SS + D_S) a_S = t_S`` over the rows S outside the band (see
-`dask_odm.methods.exact.solver`), in the dtype of the matrix. That may be float32: a step is solved as a correction of
-the coefficients at hand, so that what rounding costs shrinks with the steps; where the gap is small enough, the scores
-are found anew by ``certify``, in float64, and steps go on from these until the gap holds there too (iterative
-refinement).
+The loss is piecewise quadratic, so a step solves ``(K_SS + D_S) a_S = t_S`` over the active rows S (see
+`dask_odm.methods.exact.solver`), in the dtype of the matrix. In float32, a step is solved as a correction of the
+current coefficients, so that rounding errors shrink with the steps. Once the gap is small enough, ``certify``
+recomputes the scores in float64, and steps go on from these until the gap holds there too (iterative refinement).
 
-Of about a thousand rows or more, where landmarks leave little of the kernel, systems are solved by conjugate gradients
-as well as the gap asks for, and the solution over the span of the landmarks is the start (`GramSpan`). Else, and once
-they were slow, systems are solved by Cholesky; the start is then the solution of a quarter of the rows, found in the
-same way.
+From about a thousand rows on, if the landmarks' Nyström residual is small, conjugate gradients solve the systems as
+exactly as the gap requires, starting from the Nyström solution (`GramSpan`). Otherwise, and once they were slow,
+Cholesky solves the systems, starting from the solution of a quarter of the rows.
 """
 
 from __future__ import annotations
@@ -36,21 +34,21 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.exact.gram_landmarks import SHARE, GramSpan
 from dask_odm.typing import Array
 
-SUBSET = 4  # the start is the solution of one row in so many
+SUBSET = 4  # one row in so many is solved for the start
 FEW = 400  # fewer rows start from zero
-TO_ROUNDING = 256  # rows that float64 takes no longer for
-ROUNDING = 1e-14  # a gap that is as good as none
-NEAR = 1e-3  # a gap below which steps may be next to nothing, as only the slower line search tells
-ROUGH = 0.03  # the gap that the start is solved to
-TILE = 256  # rows and columns of values in float64, which stay in the cache
-ITERATED = 900  # rows from which on systems are solved by conjugate gradients, where landmarks leave little
-HARD = 10.0  # what landmarks may leave of the kernel, times the stiffness
-FORCING = 0.01  # times min(0.1, √gap) · gap is the gap that an inexact step may leave
-ROWS_PER_PRODUCT = 40  # rows for each product after which Cholesky would have been as fast
+TO_ROUNDING = 256  # most rows that are solved in float64, which takes no longer for them
+ROUNDING = 1e-14  # gap that float64 cannot tell from zero
+NEAR = 1e-3  # gap below which steps may be tiny, which only the slower line search resolves
+ROUGH = 0.03  # gap to which the start is solved
+TILE = 256  # rows and columns per tile in float64; a tile stays in the cache
+ITERATED = 900  # fewest rows whose systems are solved by conjugate gradients
+HARD = 10.0  # largest Nyström residual, times the stiffness, for conjugate gradients
+FORCING = 0.01  # an inexact step may leave a gap of this times min(0.1, √gap) · gap
+ROWS_PER_PRODUCT = 40  # rows per product, after which Cholesky would have been as fast
 PART = 512  # rows of a product that a thread takes at a time
-DRIFT = 1e-11  # share of P that scores in float64 may be off without being computed anew
-IMPROVED = 0.5  # share of a certified gap that the next one may be: else rounding is in the way
-KEPT_BYTES = 20 << 20  # the most of a buffer that stays for the next solve
+DRIFT = 1e-11  # share of P by which carried scores may be off before they are recomputed
+IMPROVED = 0.5  # share of the last certified gap; if the next is larger, rounding stalls it
+KEPT_BYTES = 20 << 20  # most bytes of a buffer that is kept for the next solve
 KEPT_ROOMS = 2
 TINY = np.finfo(float).tiny
 _rooms: list[Room] = []
@@ -60,7 +58,7 @@ Image = Callable[[Array], Array]
 
 @dataclass(frozen=True, eq=False)
 class ExactSolution:
-    """Coefficients and scores (n,), P, D and their relative gap, and one record a step."""
+    """Coefficients and scores (n,), P, D and their relative gap, and one record per step."""
 
     coefficients: Array
     scores: Array
@@ -71,7 +69,7 @@ class ExactSolution:
 
 @contextmanager
 def _room() -> Iterator[Room]:
-    """Memory that nobody else uses meanwhile; small ones stay, since the first touch of fresh pages is slow."""
+    """Lend memory to one solve. Small buffers are kept for later ones, since the first touch of fresh pages is slow."""
     try:
         room = _rooms.pop()
     except IndexError:
@@ -84,20 +82,20 @@ def _room() -> Iterator[Room]:
 
 
 def gram_bytes(n: int, d: int) -> int:
-    """Peak bytes of `solve_rows`: the matrix, as much for a step's system, what landmarks take, rows in both dtypes."""
+    """Return the peak bytes of `solve_rows`: the matrix, a system of that size, landmarks, and rows in both dtypes."""
     entry = 8 if n <= TO_ROUNDING else 4
     return 2 * entry * n * n + 3 * entry * n * (n // SHARE) + 48 * n * (d + 10) + 40 * 8 * n
 
 
 def gram_of(kernel: Kernel, X: Array, out: Array, threads: int = 1) -> Array:
-    """The Gram matrix of the rows ``X`` (n, d) in ``out`` (n, n), which is returned."""
+    """Compute the Gram matrix of the rows ``X`` (n, d) into ``out`` (n, n), and return it."""
     dtype = np.result_type(X, out) if isinstance(kernel, CallableKernel) else out.dtype
     rows = X.astype(dtype, copy=False)
     left, right = kernel.pack_left(rows), kernel.pack_right(rows)
 
     def fill(start: int) -> None:
         part = slice(start, min(start + PART, len(X)))
-        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+        with np.errstate(over="ignore", invalid="ignore"):  # set per thread
             if rows.dtype == out.dtype:
                 kernel.tile_packed(left[part], right, out[part])
             else:
@@ -109,9 +107,9 @@ def gram_of(kernel: Kernel, X: Array, out: Array, threads: int = 1) -> Array:
 
 
 def scores_in_float64(kernel: Kernel, X: Array, a: Array, threads: int = 1) -> Array:
-    """``K a`` (n,) with kernel values in float64, none kept: what certifies a gap.
+    """Return ``K a`` (n,) with kernel values in float64, to certify a gap. No values are kept.
 
-    Of two rows with coefficients the value is computed once, for either's score.
+    The kernel value of two rows with coefficients is computed once for both scores.
     """
     used = np.count_nonzero(a)
     order = np.argsort(a == 0, kind="stable")  # rows with coefficients first
@@ -120,10 +118,10 @@ def scores_in_float64(kernel: Kernel, X: Array, a: Array, threads: int = 1) -> A
     left, rights = kernel.pack_left(rows), [kernel.pack_right(rows[span]) for span in spans]
 
     def score(start: int) -> Array:
-        """What the rows from ``start`` on add to scores, theirs and those of the rows before."""
+        """Return what the rows from ``start`` on add to their own scores and those of earlier rows."""
         part = slice(start, min(start + TILE, len(X)))
         found = np.zeros(part.stop)
-        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+        with np.errstate(over="ignore", invalid="ignore"):  # set per thread
             for span, right in zip(spans, rights, strict=True):
                 if span.start > start:
                     break
@@ -151,9 +149,9 @@ def solve_rows(
     start: Array | None = None,
     threads: int = 1,
 ) -> ExactSolution:
-    """As `solve_gram`, with the Gram matrix of the rows ``X`` (n, d), certified for the kernel in float64.
+    """Minimise P with the Gram matrix of the rows ``X`` (n, d), and certify the gap for the kernel in float64.
 
-    That of up to `TO_ROUNDING` rows is in float64, and solved to rounding; that of more in float32.
+    Up to `TO_ROUNDING` rows are solved in float64 to rounding; more rows have a float32 matrix. See `solve_gram`.
     """
     few = len(X) <= TO_ROUNDING
     n = len(X)
@@ -188,19 +186,19 @@ def solve_gram(
     settings : SolverSettings
         ``max_iter`` bounds the steps; the seed chooses the rows of the start.
     certify : callable, optional
-        ``K a`` (n,) of coefficients (n,) for the kernel in float64: the gap that ends the solve is of these scores.
-        Without it the gap is that of ``K`` itself.
+        Returns ``K a`` (n,) for coefficients (n,) with the kernel in float64. The final gap is that of these scores, or
+        without ``certify`` that of ``K`` itself.
     start : ndarray of shape (n,), optional
         Coefficients to start from.
     threads : int
-        No bit depends on their number.
+        Their number never changes the result.
     on_step : callable
-        Told of every record.
+        Called with every record.
 
     Returns
     -------
     ExactSolution
-        Not converged where ``max_iter`` steps, or the digits of the matrix, were too few.
+        Not converged if ``max_iter`` steps, or the precision of the matrix, did not suffice.
     """
     with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"), _room() as room:
         run = _GramRun(losses, K, settings, threads, StepLog(on_step), room)
@@ -208,7 +206,7 @@ def solve_gram(
 
 
 class _GramRun:
-    """One solve: the coefficients ``a``, their scores, and the factor of the last system while it is of use."""
+    """One solve: the coefficients ``a``, their scores, and the factor of the last system as long as it is valid."""
 
     def __init__(
         self, losses: RowLosses, K: Array, settings: SolverSettings, threads: int, log: StepLog, room: Room
@@ -222,7 +220,10 @@ class _GramRun:
         self.span = self.landmarks()
 
     def landmarks(self) -> GramSpan | None:
-        """Those that precondition the systems; none where rows are few, or where they would leave too much."""
+        """Choose the landmark rows of the preconditioner.
+
+        Returns None for small problems, or if their Nyström residual is too large.
+        """
         n = len(self.losses.y)
         if n < ITERATED:
             return None
@@ -234,7 +235,7 @@ class _GramRun:
         return None
 
     def rough(self) -> Array:
-        """The solution over the span of a few of the rows, or of a few alone, as coefficients of all."""
+        """Return coefficients to start from: the Nyström solution, the solution of a quarter of the rows, or zeros."""
         n = len(self.losses.y)
         a = np.zeros(len(self.losses.y))
         if n < FEW:
@@ -249,7 +250,7 @@ class _GramRun:
         return a
 
     def solved(self, a: Array, certify: Image | None) -> ExactSolution:
-        """Steps until the gap is small, then the certificate, and again where that is larger."""
+        """Alternate Newton steps and certificates until the certified gap is small or no longer shrinks."""
         tol = self.settings.tol
         held = np.inf
         self.hold(a, self.image(a))
@@ -271,13 +272,13 @@ class _GramRun:
         return ExactSolution(self.a, self.scores, point, gap <= tol, self.log.history)
 
     def hold(self, a: Array, scores: Array) -> None:
-        """Go on from coefficients whose scores are known anew: what was known of the dual is no more."""
+        """Set coefficients and recomputed scores; the dual bound so far is dropped."""
         self.a, self.scores, self.bound, self.primal = a, scores, 0.0, self.losses.primal(a, scores)
 
     def renew(self) -> None:
-        """Compute the scores anew if, carried along from step to step, they have drifted from ``K a``.
+        """Recompute the scores if, updated step by step, they have drifted from ``K a``.
 
-        They do where coefficients on the way were far larger than the last.
+        They drift if coefficients on the way were far larger than the last.
         """
         scores = self.image(self.a)
         primal = self.losses.primal(self.a, scores)
@@ -287,7 +288,7 @@ class _GramRun:
             self.record(self.image)
 
     def descend(self) -> None:
-        """Newton steps until the gap is small, or P falls no further."""
+        """Take Newton steps until the gap is small, or P falls no further."""
         history = self.log.history
         tol = self.settings.tol
         while history[-1]["gap"] > tol and len(history) <= self.settings.max_iter:
@@ -296,11 +297,11 @@ class _GramRun:
             self.record(self.image)
 
     def image(self, a: Array) -> Array:
-        """``K a``, float64 (n,); sums over a row are in the dtype of the matrix."""
+        """Return ``K a``, float64 (n,); sums over a row are in the dtype of the matrix."""
         out, v = np.zeros(len(a)), a.astype(self.K.dtype)
 
         def multiply(first: int) -> None:
-            with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+            with np.errstate(over="ignore", invalid="ignore"):  # set per thread
                 out[first : first + PART] = self.K[first : first + PART] @ v
 
         if a.any():
@@ -308,13 +309,13 @@ class _GramRun:
         return out
 
     def record(self, image: Image) -> None:
-        """A record of P and the gap at hand; ``image`` gives ``K`` times vectors in the scores' precision."""
+        """Record P and the current gap; ``image`` multiplies by ``K`` in the precision of the scores."""
         self.bound = max(self.bound, self.dual(self.a, self.scores, image))
         gap = max(0.0, self.primal - self.bound) / max(self.primal, TINY)
         self.log.add(gap if np.isfinite(self.primal) else np.inf, self.primal, float(len(self.log.history) + 1))
 
     def dual(self, a: Array, scores: Array, image: Image) -> float:
-        """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
+        """Return D of the dual variables ``y a``, scaled to its maximum; if υ = 0, without the negative ones."""
         s = self.losses.y * a
         square = float(a @ scores)
         if self.losses.settings.upsilon == 0 and (s < 0).any():
@@ -323,7 +324,7 @@ class _GramRun:
         return scaled_dual(self.losses, s, square)
 
     def step(self) -> bool:
-        """A step of Newton, or as much of it as P falls for; whether P falls."""
+        """Take a Newton step, or the step of least P along it; return whether P fell."""
         losses = self.losses
         a = self.a
         scores = self.scores
@@ -361,15 +362,15 @@ class _GramRun:
             self.scores = after
             self.primal = primal
         elif self.span is not None:
-            self.span = None  # a step that is solved further may
+            self.span = None  # a step that is solved more exactly may still lower P
             return self.step()
         return falls
 
     def iterated(self, stiffness: Array, face: Array, residual: Array) -> Array | None:
-        """``(K_SS + D_S)⁻¹ residual``, as well as the gap asks for; None where conjugate gradients are slow."""
+        """Return ``(K_SS + D_S)⁻¹ residual`` by conjugate gradients, or None if they are slow."""
         if self.span is None:
             return None
-        # unless it proves good
+        # dropped unless this solve is fast
         span = self.span
         self.span = None
         gap, root, b = self.log.history[-1]["gap"], np.sqrt(stiffness), np.zeros(len(stiffness))
@@ -387,7 +388,10 @@ class _GramRun:
         return None
 
     def factorise(self, stiffness: Array, face: Array) -> bool:
-        """Factor ``1 + √c K √c`` over the face, unless it is that of the last step; whether it is positive definite."""
+        """Factor ``1 + √c K √c`` over the active rows, unless it is the last factor.
+
+        Returns whether the matrix is positive definite.
+        """
         if np.array_equal(stiffness, self.stiffness):
             return True
         m = len(face)
@@ -403,7 +407,7 @@ class _GramRun:
         return True
 
     def correction(self, stiffness: Array, residual: Array) -> Array:
-        """``(K_SS + D_S)⁻¹ residual``: scaled by √stiffness on both sides, the system is good for any λ."""
+        """Return ``(K_SS + D_S)⁻¹ residual``, scaled by √stiffness on both sides, which suits any λ."""
         root = np.sqrt(stiffness)
         solve = lapack.spotrs if self.factor.dtype == np.float32 else lapack.dpotrs
         found: Array = root * solve(self.factor.T, root * residual, lower=0)[0]
@@ -411,7 +415,7 @@ class _GramRun:
 
 
 def gather(K: Array, face: Array, root: Array, out: Array, threads: int) -> None:
-    """``out <- 1 + √c K √c`` over the face, whose √c is ``root`` (m,): its lower half."""
+    """Write the lower half of ``1 + √c K √c`` over the active rows to ``out``; ``root`` (m,) is √c."""
     starts = range(0, len(face), PART)[::-1]  # the longest rows first
 
     def fill(start: int) -> None:

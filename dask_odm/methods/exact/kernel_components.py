@@ -1,11 +1,11 @@
-"""Rows in parts that are so far apart that a narrow kernel is nothing between them: products within the parts alone.
+"""Connected components of a narrow kernel: products are taken within components of rows that are far apart.
 
-Where no feature of two parts comes near, every kernel value between them is below `NOTHING`, which float32 does not see
-beside the 1 of a row with itself. A product in float32 leaves them out; one in float64 has them from float32, whose
-rounding of so small numbers float64 does not see. What a product costs falls by the number of parts.
+If rows are far enough apart, the kernel value between them is below `NOTHING`, which float32 cannot resolve beside the
+1 of a row with itself. A product in float32 leaves these values out. A product in float64 computes them in float32,
+whose rounding error is negligible for values so small. The cost of a product falls by the number of components.
 
-Products are computed by threads of this process even where there are workers: the parts are many small matrices, whose
-products would mostly wait for messages, and a model's bits may not depend on who computed it.
+Products are computed by threads of this process even if there are workers. The components are many small matrices,
+whose products would mostly wait for messages, and a model's bits may not depend on who computed it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import ChosenRows, Products, ReadableProducts, RowProducts, Subset
 from dask_odm.typing import Array
 
-NOTHING = float(np.finfo(np.float32).eps)  # a kernel value of rows that are apart
-ROUNDED = 0.1  # the most that rounding rows to float32 may change the logarithm of a kernel value
-FEATURES = 32  # the most of rows that are looked through: they are held in memory for it
-READ_ROWS = 4096  # at a time
-SLOTS = 8  # along the distance at which rows are apart, in which a feature's values are counted
-PIECES = 256  # the most boxes that rows are cut into
-WORTH = 0.5  # share of the matrix that may be left
-FEW = 64  # rows that are not cut again
+NOTHING = float(np.finfo(np.float32).eps)  # kernel values below are negligible in float32
+ROUNDED = 0.1  # largest change of the logarithm of a kernel value by rounding rows to float32
+FEATURES = 32  # most features of rows that are searched, since they are held in memory
+READ_ROWS = 4096  # rows read at a time
+SLOTS = 8  # histogram slots of a feature per distance at which rows are apart
+PIECES = 256  # most boxes that rows are cut into
+WORTH = 0.5  # largest share of the matrix within components that is worth the route
+FEW = 64  # boxes of so few rows are not cut again
 
 
 @dataclass(frozen=True, eq=False)
 class ApartFace:
-    """A face of rows in several parts: the bias, what is within each, and what ``between`` adds, if anything."""
+    """Kernel matrix of active rows in several components.
+
+    It is the sum of the bias, the matrix within each component, and what ``between`` adds, if anything.
+    """
 
     places: Sequence[Array]
     faces: Sequence[Operator]
@@ -48,7 +51,7 @@ class ApartFace:
         return sum(map(len, self.places))
 
     def matvec(self, v: Array) -> Array:
-        """``K @ v``, float64 (n,)."""
+        """Return ``K @ v``, float64 (n,)."""
         out = np.full(self.n, self.bias * float(v.sum()))
         for at, face in zip(self.places, self.faces, strict=True):
             out[at] += face.matvec(v[at])
@@ -57,9 +60,9 @@ class ApartFace:
 
 @dataclass(frozen=True, eq=False)
 class ApartProducts:
-    """`Products` of rows whose ``label`` (n,) says which part each is in; parts are apart (see the module)."""
+    """`Products` of rows in several kernel components; ``label`` (n,) is the component of each row."""
 
-    within: RowProducts  # of the kernel without its bias
+    within: RowProducts  # with the kernel without its bias
     kernel: Kernel
     label: Array
 
@@ -94,12 +97,12 @@ class ApartProducts:
         return out + self._between(targets, sources, v) if double_precision else out
 
     def _places(self, index: Array) -> list[Array]:
-        """Where the rows of every part are in ``index``."""
+        """Return the places in ``index`` of the rows of every component."""
         label = self.label[index]
         return [np.flatnonzero(label == part) for part in range(int(self.label.max()) + 1)]
 
     def _between(self, targets: Array, sources: Array, v: Array) -> Array:
-        """What kernel values between parts add, in float32."""
+        """Return the contribution to a product of kernel values between components, in float32."""
         out = np.zeros(len(targets))
         label = self.label[sources]
         for part, there in enumerate(self._places(targets)):
@@ -110,7 +113,7 @@ class ApartProducts:
 
 
 def labels_of(products: Products) -> Array | None:
-    """The part of every row where products are of rows in parts, else None."""
+    """Return the kernel component of every row, or None if products do not split into components."""
     if isinstance(products, ApartProducts):
         return products.label
     if isinstance(products, Subset):
@@ -120,7 +123,7 @@ def labels_of(products: Products) -> Array | None:
 
 
 def parts_of_rows(products: Products) -> list[Array]:
-    """The rows of every part, ascending; all rows where there is but one part."""
+    """Return the ascending rows of every component; all rows if there is only one."""
     label = labels_of(products)
     if label is None:
         return [np.arange(products.n)]
@@ -128,7 +131,7 @@ def parts_of_rows(products: Products) -> list[Array]:
 
 
 def part_products(products: Products, rows: Array) -> Products:
-    """Products of some ``rows``, all of one part, of the kernel without its bias."""
+    """Return products of ``rows``, all of one component, with the kernel without its bias."""
     if isinstance(products, Subset):
         return part_products(products.whole, products.index[rows])
     assert isinstance(products, ApartProducts)
@@ -136,7 +139,7 @@ def part_products(products: Products, rows: Array) -> Products:
 
 
 def share_of(products: Products) -> float:
-    """Which share of the matrix a product in float32 uses."""
+    """Return the share of the matrix that a product in float32 computes."""
     if not isinstance(products, ApartProducts):
         return 1.0
     shares = np.bincount(products.label) / products.n
@@ -144,9 +147,9 @@ def share_of(products: Products) -> float:
 
 
 def set_apart(products: Products) -> Products:
-    """The same products within the parts that the rows are in, where that leaves half of the matrix out.
+    """Return products within kernel components, if these make up at most half of the matrix; else the same products.
 
-    Rows so far from zero, for the kernel's width, that float32 does not tell which are near are left as they are.
+    Products are unchanged, too, if rows are so far from zero that rounding to float32 hides which ones are near.
     """
     if not isinstance(products, ReadableProducts) or not isinstance(products.kernel, RBF):
         return products
@@ -164,7 +167,7 @@ def set_apart(products: Products) -> Products:
 
 
 def _in_float32(products: RowProducts) -> Array:
-    """All rows; those too large for float32 are infinite."""
+    """Return all rows in float32; values too large for it are infinite."""
     out = np.empty(products.source.shape, np.float32)
     with np.errstate(over="ignore"):
         for start in range(0, products.n, READ_ROWS):
@@ -173,9 +176,10 @@ def _in_float32(products: RowProducts) -> Array:
 
 
 def parts_of(X: Array, distance: float) -> Array:
-    """Which part each of the rows ``X`` (n, d) is in, int (n,): no two rows of two parts are as near as ``distance``.
+    """Return the component of each of the rows ``X`` (n, d), int (n,).
 
-    Rows are cut into boxes where a feature has a gap, and boxes that are near are one part. Finds no parts but such.
+    Rows of different components are at least ``distance`` apart. Rows are cut into boxes at gaps of single features,
+    and near boxes join one component, so that some components may stay undivided.
     """
     if np.linalg.norm(np.ptp(X, axis=0)) < distance:
         return np.zeros(len(X), np.int64)
@@ -200,7 +204,7 @@ def parts_of(X: Array, distance: float) -> Array:
 
 
 def _beyond_gap(X: Array, slot: float) -> Array | None:
-    """Which rows are above the widest gap of any feature; None where none has a gap of a whole ``slot``."""
+    """Return which rows are above the widest gap of any feature, or None if no gap spans a whole ``slot``."""
     low = X.min(axis=0)
     high = X.max(axis=0)
     widest = 0

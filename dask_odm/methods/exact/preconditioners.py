@@ -1,4 +1,6 @@
-"""What preconditions the systems of a Newton step: landmarks, cells of neighbours besides, or each part of the rows."""
+"""Preconditioners of the systems of Newton steps: landmarks, landmarks with blocks of neighbours, or kernel
+components.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ from dask_odm.methods.exact.block_preconditioner import GROUPS, CellBlocks, cell
 from dask_odm.methods.exact.kernel_components import labels_of, part_products, parts_of_rows
 from dask_odm.typing import Array
 
-LANDMARKS = 1024  # the most
+LANDMARKS = 1024  # most landmarks
 Solved = Callable[[Array], Array]
 
 
 def landmark_count(n: int) -> int:
-    """Rows that the preconditioner of ``n`` rows is made of."""
+    """Return the number of landmarks of the preconditioner for ``n`` rows."""
     return min(LANDMARKS, n // 24 + 128, n)
 
 
 def drawn_landmarks(n: int, rng: np.random.Generator) -> Array:
-    """Ascending rows, of ``n``, that are landmarks."""
+    """Draw ascending rows, of ``n``, as landmarks."""
     return np.sort(rng.choice(n, landmark_count(n), replace=False))
 
 
@@ -38,22 +40,10 @@ def _cell_blocks(products: Products, features: Array, seed: int, threads: int) -
 
 
 class FacePreconditioner:
-    """Preconditioners of the systems of a solve: by landmarks, and with cells, which are made when first wanted.
+    """Preconditioners of the systems of a solve: by landmarks, and by blocks, which are made when first needed.
 
-    Parameters
-    ----------
-    products : Products
-    index : ndarray of shape (r,)
-        Ascending rows that are the landmarks.
-    seed : int
-    threads : int
-    room : int
-        Bytes that factors of parts may take.
-
-    Attributes
-    ----------
-    parts : PartBlocks or None
-        What preconditions instead where the rows are in parts that are apart: landmarks are not made then.
+    ``index`` (r,) are the landmarks' rows, ascending. Factors of kernel components may take ``room`` bytes. If rows
+    split into components, ``parts`` is the preconditioner to use instead, and landmarks are not made; else it is None.
     """
 
     def __init__(self, products: Products, index: Array, seed: int, threads: int, *, room: int) -> None:
@@ -70,38 +60,30 @@ class FacePreconditioner:
         return _cell_blocks(self._products, self._woodbury.features, self._seed, self._threads)
 
     def by_landmarks(self, face: Array, stiffness: Array) -> Solved:
-        """About ``(I + √c K √c)⁻¹`` on the rows ``face``, where ``stiffness`` c (n,) is not zero."""
+        """Return the landmarks' ``(I + √c K √c)⁻¹`` on the active rows ``face``; ``stiffness`` (n,) is c."""
         self._woodbury.follow(stiffness)
         return self._woodbury.on(face)
 
     def by_cells(self, face: Array, stiffness: Array) -> Solved:
-        """The same with what landmarks leave of K within cells."""
+        """Return `by_landmarks` with the Nyström residual of K within blocks."""
         return self._cells.on(face, stiffness)
 
     @property
     def state(self) -> tuple[Array, Array]:
-        """Inner matrix (r, r) and stiffness (n,) of the landmarks', to `go_on` from."""
+        """Inner matrix (r, r) and stiffness (n,) of the landmarks' preconditioner, from which it can `go_on`."""
         return self._woodbury.inner, self._woodbury.stiffness
 
     def go_on(self, inner: Array, stiffness: Array) -> None:
-        """Take up a `state`."""
+        """Resume from a `state`."""
         self._woodbury.go_on(inner, stiffness)
 
 
 class PartBlocks:
-    """``(I + √c K √c)⁻¹`` where rows are in parts, but for kernel values between these (see
-    `dask_odm.methods.exact.kernel_components`).
+    """``(I + √c K √c)⁻¹`` for rows in kernel components, without the kernel values between these.
 
-    Small parts have a Cholesky factor each, large ones landmarks and cells of their own. The bias, which all parts
-    share, is of rank one.
-
-    Parameters
-    ----------
-    products : Products
-    seed : int
-    threads : int
-    room : int
-        Bytes that factors may take.
+    Small components have one Cholesky factor each, large ones have landmarks and blocks of their own. Factors may take
+    ``room`` bytes. The bias, which all components share, is of rank one. See
+    `dask_odm.methods.exact.kernel_components`.
     """
 
     def __init__(self, products: Products, seed: int, threads: int, *, room: int) -> None:
@@ -112,15 +94,15 @@ class PartBlocks:
         self._rows = parts_of_rows(products)
 
     def are_small(self, face: Array) -> bool:
-        """Whether the rows ``face`` are of parts that are small enough for one factor each."""
+        """Return whether the components of the active rows ``face`` are small enough for one factor each."""
         place = np.zeros(self._products.n, bool)
         place[face] = True
         entries = np.sort([float(np.count_nonzero(place[rows])) ** 2 for rows in self._rows])
-        # a part that is being factored, one of each group at most, takes twice as much besides its factor
+        # a component that is being factored, at most one per group, takes twice as much besides its factor
         return bool(8.0 * (entries.sum() + 2.0 * entries[-GROUPS:].sum()) <= self._room)
 
     def on(self, face: Array, stiffness: Array) -> Solved:
-        """The preconditioner as a function of residuals on the rows ``face``, whose c is ``stiffness`` (n,)."""
+        """Return the preconditioner as a function of residuals on the active rows ``face``; ``stiffness`` (n,) is c."""
         if self.are_small(face):
             return self._whole.on(face, stiffness)
         within, root, bias = self._within(face, stiffness), np.sqrt(stiffness[face]), self._products.kernel.bias
@@ -149,7 +131,7 @@ class PartBlocks:
         return found
 
     def _within(self, face: Array, stiffness: Array) -> Solved:
-        """Every part alone, without the bias."""
+        """Return the preconditioner of every component alone, without the bias."""
         place = np.full(len(stiffness), -1)
         place[face] = np.arange(len(face))
         each: list[tuple[Array, Solved]] = []

@@ -1,4 +1,4 @@
-"""Kernels by Newton over all rows, to a certified gap: in this process, or with its products spread over workers."""
+"""Recipe of the exact solver: kernels by Newton over all rows, to a certified gap, in this process or on workers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False."
-MANY_ENTRIES = 10**10  # of the kernel matrix, in a pass: from here on a fit may take hours
+MANY_ENTRIES = 10**10  # entries of the kernel matrix per pass, from which on a fit may take hours
 
 
 def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train over all rows; equal ones are made one first."""
+    """Train over all rows; equal rows are merged first."""
     if fit.kernel.kernel == "linear":
         raise InputError("solver='exact' is for kernels other than 'linear', which solver='newton' learns exactly.")
     given = data
@@ -60,7 +60,7 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
 
 
 def _warn_of_entries(n: int) -> None:
-    """Say what so many rows cost; only who asks for this solver comes here with as many."""
+    """Log what so many rows cost; only users who ask for this solver have as many."""
     entries = n * (n + 1) // 2
     if entries > MANY_ENTRIES:
         logger.warning(
@@ -95,7 +95,7 @@ def _left_out(
     data: TrainingData,
     fit: ODMFit,
 ) -> dict[str, Any]:
-    """Fitted attributes of leaving out each row, where they are wanted."""
+    """Return the fitted attributes of leave-one-out, or none if they are not wanted."""
     if not fit.loo:
         return {}
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
@@ -107,7 +107,7 @@ def _left_out(
 
 
 def _at_all_rows(pairs: Array, data: TrainingData) -> Array:
-    """Scores and leverages of the rows that take part, at their places among all rows of a store."""
+    """Return scores and leverages of all rows of a store: those of the rows that take part, zeros elsewhere."""
     y, weight = data.columns()
     found = np.zeros((2, len(y)))
     found[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
@@ -115,7 +115,7 @@ def _at_all_rows(pairs: Array, data: TrainingData) -> Array:
 
 
 def _fits(state: ExactState, n: int) -> bool:
-    """Whether a state is one of ``n`` rows."""
+    """Return whether a state has the shapes of one of ``n`` rows."""
     vectors = all(vector.shape == (n,) for vector in (state.coefficients, state.scores, state.stiffness))
     r = len(state.inner)
     return vectors and state.inner.shape == (r, r) and 1 <= r <= landmark_count(n)

@@ -1,20 +1,20 @@
-"""Newton on the primal over all rows: the exact kernel machine; of many rows the Gram matrix is never formed whole.
+"""The exact kernel ODM: Newton on the primal over all rows. Large Gram matrices are never formed whole.
 
-The loss is piecewise quadratic, so a step solves a ridge system over the rows S outside the band,
+The loss is piecewise quadratic, so a step solves a ridge system over the active rows S, which are outside the band,
 
     (K_SS + D_S) a_S = t_S,   a = 0 elsewhere,   D = ρ by side,   t_i = y_i (1 ∓ θ),
 
-by conjugate gradients from the coefficients at hand, preconditioned by landmarks (`Woodbury`), and where these leave
-much of a narrow kernel, by cells of neighbouring rows besides (`CellBlocks`). Rows in parts that are far apart are
-multiplied and preconditioned part by part (`dask_odm.methods.exact.kernel_components`, `PartBlocks`). A line search on
-P follows, so that P never rises. The step's accuracy is what the gap asks for: with residual r of the system, the gap
-that its inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32; where the gap so found is at most ``tol``,
-the scores are computed in float64 and it is held against these, and later steps correct them (iterative refinement).
-The dual bound is the best of all steps', each scaled to where D is largest.
+by conjugate gradients from the current coefficients, preconditioned by landmarks (`Woodbury`). If these leave much of a
+narrow kernel, a block preconditioner is used (`CellBlocks`). Rows that split into kernel components are multiplied and
+preconditioned per component (`dask_odm.methods.exact.kernel_components`, `PartBlocks`). A line search on P follows, so
+that P never rises. The step is as exact as the gap requires: with residual r of the system, the gap that its
+inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32. Once that gap is at most ``tol``, the scores are
+computed in float64, the gap is checked against them, and later steps correct them (iterative refinement). The dual
+bound is the best of all steps, each scaled to the maximum of D.
 
-Starts from the solution of a quarter of the rows, found in the same way, where no better start is at hand. Where the
-kernel is narrow and λ large, steps from afar put rows out of the band as fast as others enter it; the solutions for
-smaller λ, each the start of the next, are the way around that.
+Without a better start, the solve begins with the solution of a quarter of the rows, found in the same way. If the
+kernel is narrow and λ large, steps from afar move rows out of the band as fast as others enter it. Then the problem is
+solved for growing values of λ, each solution being the start of the next.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from dask_odm.methods.exact.kernel_components import set_apart, share_of
 from dask_odm.methods.exact.preconditioners import FacePreconditioner, drawn_landmarks, landmark_count
 from dask_odm.typing import Array
 
-FORCING = 0.003  # times min(0.1, √gap) · gap is the gap that an inexact step may leave: rows change sides with it
-LITTLE = 0.01  # share of the gap: a step that gains less is poor
-EXACTEST = 1e-8  # the least exactness: no system is solved further than this times what the gap asks for
+FORCING = 0.003  # an inexact step may leave a gap of this times min(0.1, √gap) · gap; more makes rows change sides
+LITTLE = 0.01  # a step that gains a smaller share of the gap is poor
+EXACTEST = 1e-8  # least exactness: no system is solved further than this times what the gap requires
 TRIED = 2  # steps after which a large gap calls for smaller λ first
-EASED = (1e-4, 1e-2)  # shares of λ that are solved for on the way to it
-NEAR = 0.001  # exactness on that way: what is little of P there is much of the least P
+EASED = (1e-4, 1e-2)  # shares of λ that are solved on the way to it
+NEAR = 0.001  # exactness on that way, where a small share of P is a large share of the least P
 
 
 @dataclass(frozen=True)
 class ExactLimits:
-    """Where one way of solving takes over from another.
+    """Sizes and counts at which one way of solving takes over from another.
 
     Parameters
     ----------
     whole_rows, whole_numbers : int
-        The most rows, and numbers in them, whose matrix is held whole, and solved by Cholesky alone.
+        Most rows, and numbers in them, whose Gram matrix is held whole and solved first.
     dense_rows : int
-        Of these, the most that are solved in float64 by Cholesky alone where nothing else got there.
+        Most of these rows that are solved in float64 by Cholesky alone if nothing else converged.
     direct_rows : int
-        The most active rows that Cholesky may take over where conjugate gradients are slow.
+        Most active rows for which Cholesky may take over from slow conjugate gradients.
     products : int
-        The most of one system.
+        Most products of one system.
     patience : int
         Steps that may pass without a smaller gap.
     far : float
-        The largest gap after `TRIED` steps that does not call for smaller λ first.
+        Largest gap after `TRIED` steps that does not call for smaller λ first.
     """
 
     whole_rows: int = 3072
@@ -78,7 +78,7 @@ class ExactLimits:
     far: float = 0.5
 
     def are_whole(self, n: int, d: int) -> bool:
-        """Whether the matrix of ``n`` rows of ``d`` features is held whole."""
+        """Return whether the matrix of ``n`` rows of ``d`` features is held whole."""
         return n <= self.whole_rows and n * d <= self.whole_numbers
 
 
@@ -87,23 +87,23 @@ LIMITS = ExactLimits()
 
 @dataclass(frozen=True, eq=False)
 class ExactState:
-    """Where a solve is after a step: enough to go on from to the same bits.
+    """State of a solve after a step, from which it resumes to the same bits.
 
     Attributes
     ----------
     coefficients, scores : ndarrays of shape (n,)
     inner, stiffness : ndarrays of shape (r, r) and (n,)
-        Of the preconditioner, see `Woodbury`.
+        State of the preconditioner, see `Woodbury`.
     bound, certified : float
-        Largest value of the dual found so far; that of the kernel in float64.
+        Largest dual value found so far, and the largest for the kernel in float64.
     exactness : float
-        What the accuracy that the gap asks for is multiplied by.
+        Factor of the accuracy that the gap requires.
     passes : float
-        Kernel entries used so far, by those of the whole matrix.
+        Kernel entries used so far, as a multiple of the whole matrix.
     near : bool
-        Whether systems are preconditioned by cells as well as by landmarks, these having been slow.
+        Whether the block preconditioner is used because landmarks alone were slow.
     double_since : int
-        The step since which products have entries in float64, float32 having got no further; −1 before.
+        Step since which products have float64 entries because float32 got no further; −1 before.
     history : list of dict
     """
 
@@ -125,8 +125,8 @@ class ExactState:
 
 
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
-    """Peak bytes of a solve where it runs; rows, and what products take, aside."""
-    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0  # before, and gone again
+    """Return the peak bytes of a solve, without rows and what products take."""
+    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0  # freed again before the rest
     if n <= LIMITS.dense_rows:
         return max(whole, 5 * 8 * n * n)
     r = landmark_count(n)
@@ -136,7 +136,7 @@ def solver_bytes(n: int, d: int, itemsize: int) -> int:
 
 
 def part_room(n: int) -> int:
-    """Bytes that factors of parts may take: what is projected for landmarks, cells and Cholesky, not made then."""
+    """Return the bytes for factors of components: those of landmarks, blocks and Cholesky, which are not made then."""
     return n * (4 * landmark_count(n) + 8 * CELL_ROWS) + 8 * min(n, LIMITS.direct_rows) ** 2
 
 
@@ -159,7 +159,7 @@ def solve_exact(
     ----------
     losses : RowLosses
     products : Products
-        Of the n rows' kernel.
+        Products with the kernel of the n rows.
     settings : SolverSettings
         ``max_iter`` bounds the steps; the seed chooses the rows of start and preconditioner.
     start : ndarray of shape (n,), optional
@@ -167,10 +167,9 @@ def solve_exact(
     resume : ExactState, optional
         Go on after that step.
     threads : int
-        For what is not a kernel product.
+        For everything but kernel products.
     certify : bool
-        Hold the last gap against the kernel in float64. Without it the gap is that of the kernel as computed in
-        float32.
+        Check the last gap for the kernel in float64. Without it the gap is that of the kernel as computed in float32.
     limits : ExactLimits
     on_step, on_state : callable
         Called with the record and with the state of every step.
@@ -189,7 +188,7 @@ def solve_exact(
         state = run.begin(start, resume)
         while True:
             if resume is None or len(state.history) > len(resume.history):
-                on_state(state)  # what is told is saved already
+                on_state(state)  # a step is saved before it is reported
                 on_step(state.history[-1])
             if run.finished(state):
                 return run.solution(state)
@@ -216,7 +215,7 @@ class _ExactRun:
         self.began = time.perf_counter()
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
-        """Make the preconditioner, and the state to start from unless there is one to go on from."""
+        """Make the preconditioner; return the state to start or to resume from."""
         n = self.products.n
         rng = np.random.default_rng(self.settings.seed)
         index = drawn_landmarks(n, rng)
@@ -238,7 +237,7 @@ class _ExactRun:
         return self._recorded(replace(state, passes=self.share * share * (2 - share)))
 
     def _rough(self, rng: np.random.Generator) -> Array:
-        """The solution of a few of the rows, as coefficients of all."""
+        """Return the solution of a quarter of the rows, as coefficients of all."""
         n = self.products.n
         index = np.sort(rng.choice(n, n // SUBSET, replace=False))
         losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
@@ -251,12 +250,12 @@ class _ExactRun:
         return a
 
     def finished(self, state: ExactState) -> bool:
-        """Whether the gap is small enough, the steps are used up, or float64 gets no further."""
+        """Return whether the gap is small enough, the steps are used up, or float64 gets no further."""
         enough = state.history[-1]["gap"] <= self.settings.tol or len(state.history) > self.settings.max_iter
         return enough or (self._stalled(state) and (state.double or not self.certify))
 
     def _stalled(self, state: ExactState) -> bool:
-        """Whether the gap has not shrunk for long; in float32 also, whether the most exact systems gave poor steps."""
+        """Return whether the gap has stopped shrinking, or float32 steps were poor in spite of exact systems."""
         if not state.double and state.exactness <= EXACTEST:
             return True
         patience = self.limits.patience
@@ -269,13 +268,13 @@ class _ExactRun:
         return ExactSolution(state.coefficients, state.scores, point, point.gap <= self.settings.tol, state.history)
 
     def _recorded(self, state: ExactState) -> ExactState:
-        """The state with one record more, held against the kernel in float64 where it would be the last."""
+        """Return the state with its record added; if it would be the last, scores and gap are recomputed in float64."""
         found = self._with_record(state)
         stalled = self._stalled(found)
         if not self.certify or not (stalled or self.finished(found)):
             return found
         share = np.count_nonzero(state.coefficients) / self.products.n
-        # scores are carried along from step to step: in float64, too, their rounding adds up
+        # scores are updated step by step: in float64, too, their rounding adds up
         scores = scores_of(self.products, state.coefficients, double_precision=True)
         passes = state.passes + share * (2 - share)
         found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
@@ -294,7 +293,7 @@ class _ExactRun:
         return replace(state, bound=bound, history=[*state.history, record])
 
     def _dual(self, a: Array, scores: Array) -> float:
-        """D of the dual variables ``y a``, scaled to where it is largest; where υ = 0 without the negative ones."""
+        """Return D of the dual variables ``y a``, scaled to its maximum; if υ = 0, without the negative ones."""
         s = self.losses.y * a
         square = float(a @ scores)
         if self.losses.settings.upsilon == 0:
@@ -305,7 +304,7 @@ class _ExactRun:
         return scaled_dual(self.losses, s, square)
 
     def step(self, state: ExactState) -> ExactState:
-        """Solve for the active rows; take the step as it is where it lowers P, else as far as P falls."""
+        """Take a Newton step over the active rows; if it does not lower P, take the step of least P along it."""
         if self.leads and len(state.history) == TRIED + 1 and state.history[-1]["gap"] > self.limits.far:
             return self._led_up(state)
         here = np.stack([state.coefficients, state.scores])
@@ -335,7 +334,7 @@ class _ExactRun:
         )
 
     def _led_up(self, state: ExactState) -> ExactState:
-        """``state`` where growing λ leads: each solution is near the next, from afar rows are chased in and out."""
+        """Return the state reached by solving for growing λ, with few rows changing sides each time."""
         led = replace(state, exactness=NEAR)
         for share in EASED:
             odm = self.losses.settings
@@ -351,7 +350,7 @@ class _ExactRun:
         return self._recorded(replace(led, bound=state.bound, exactness=NEAR, history=state.history))
 
     def _newton(self, state: ExactState) -> tuple[Array, float, bool]:
-        """Coefficients and scores of the Newton step (2, n), the passes it took, and whether its system was slow."""
+        """Return coefficients and scores of the Newton step (2, n), its passes, and whether its system was slow."""
         losses = self.losses
         products = self.products
         a = state.coefficients
@@ -388,13 +387,13 @@ def _require_finite(primal: float) -> None:
 def _solve_whole(
     losses: RowLosses, products: Products, settings: SolverSettings, start: Array | None, threads: int
 ) -> ExactSolution:
-    """Few rows, their matrix whole; not converged where that has too few digits."""
+    """Solve a few rows with their whole matrix; the result is not converged if that is not precise enough."""
     X = products.rows(np.arange(products.n))
     return solve_rows(losses, products.kernel, X, settings, start=start, threads=threads)
 
 
 def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings, on_step: OnStep) -> ExactSolution:
-    """Few rows, to rounding; no start is of use."""
+    """Solve a few rows to rounding, in float64; a start is of no use."""
     began = time.perf_counter()
     everyone = np.arange(products.n)
     X = products.rows(everyone).astype(np.float64)
@@ -407,7 +406,7 @@ def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings
     primal = losses.primal(a, scores)
     _require_finite(primal)
     gap = float(losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny)
-    if gap > settings.tol:  # not settled: another s may say more, and is at worst 0
+    if gap > settings.tol:  # not converged: other dual variables may give a better bound, and at worst 0
         s = losses.dual_candidate(margins)
         bound = scaled_dual(losses, s, float((losses.y * s) @ (K @ (losses.y * s))))
         gap = min(gap, (primal - bound) / max(primal, np.finfo(float).tiny))

@@ -1,1 +1,1 @@
-"""The kernel machine in the span of landmarks (Nyström), in memory or by passes over a store."""
+"""The kernel ODM over landmarks (Nyström), in memory or by passes over a store."""

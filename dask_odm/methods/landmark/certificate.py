@@ -1,7 +1,7 @@
-"""How far a landmark model is from the optimum of its kernel: by one exact pass, or by a bound that costs little.
+"""Certificates of a landmark model: its gap to the optimum of the kernel, by one exact pass or by a cheap bound.
 
-Both are rigorous, from kernel values in float64. Those of float32 certify another kernel: they move P by 1e-5 of it
-and the gap by up to 8e-2.
+Both are rigorous and use kernel values in float64. Values in float32 would certify another kernel: they change P by
+1e-5 of it, and the gap by up to 8e-2.
 """
 
 from __future__ import annotations
@@ -16,31 +16,23 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.as_predicted import Claim
 from dask_odm.typing import Array
 
-CHEAP = 4e9  # multiplications: a fraction of a second
-WHOLE = 2e10  # where half of the rows are landmarks: then it is a good bound
-MEANINGFUL = 0.1  # a bound above is not shown
+CHEAP = 4e9  # multiplications that take a fraction of a second
+WHOLE = 2e10  # multiplications if half of the rows are landmarks, when the bound is good
+MEANINGFUL = 0.1  # largest gap that is shown; a bound above it says nothing
 
 
 def is_cheap(n: int, r: int) -> bool:
-    """Whether the bound from the landmarks' residual costs next to nothing for ``n`` rows."""
+    """Return whether the bound by the landmarks' residual costs next to nothing for ``n`` rows and ``r`` landmarks."""
     return n * float(r) ** 2 <= (WHOLE if 2 * r >= n else CHEAP)
 
 
 def certified(
     losses: RowLosses, products: Products, landmarks: Landmarks, places: Array, a: Array, *, exact: bool, threads: int
 ) -> Claim | None:
-    """P of the model with coefficients ``a`` (r,) of the landmarks, and a lower bound of P*; None if it says nothing.
+    """Return P of landmark coefficients ``a`` (r,) and a lower bound of P*, or None if the bound says nothing.
 
-    Parameters
-    ----------
-    losses : RowLosses
-    products : Products
-        Of the n rows that were learned from.
-    landmarks : Landmarks
-        Rows of these, at ``places`` (r,).
-    exact : bool
-        By a pass over the kernel of all active rows; else by what the landmarks leave of it.
-    threads : int
+    The landmarks are the training rows at ``places`` (r,). ``exact`` takes a pass over the kernel of all active rows;
+    otherwise the landmarks' Nyström residual gives the bound.
     """
     everyone = np.arange(products.n)
     square_norm = float(a @ (landmarks.gram @ a))

@@ -1,8 +1,8 @@
-"""A weighted sample of rows that many hands may draw together: priority sampling.
+"""Priority sampling: a weighted sample of rows that several workers draw together.
 
-Every row has a uniform number of its own, from a seed and its number; those of largest weight over uniform number
-are kept. Samples of parts of the rows merge into the sample of all, whoever drew them. With the weights of
-`PrioritySample.weighted` sums over the sample are unbiased.
+Every row has a uniform number, determined by a seed and the row's number. The rows with the largest weight over uniform
+number are kept. Samples of parts of the rows merge into the sample of all, whoever drew them. With the weights of
+`PrioritySample.weighted`, sums over the sample are unbiased.
 Source: Duffield, Lund, Thorup, *Priority sampling for estimation of arbitrary subset sums*, J. ACM 2007.
 """
 
@@ -15,15 +15,15 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-AT_ONCE = 1 << 14  # uniform numbers
+AT_ONCE = 1 << 14  # uniform numbers computed at a time
 
 
 def uniform_numbers(numbers: Array, seed: int) -> Array:
-    """One number in (0, 1) for every one of ``numbers``, that it and ``seed`` decide; float64, the same shape."""
+    """Return a float64 number in (0, 1) for each of ``numbers``, determined by it and ``seed``."""
     x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.random.SeedSequence(seed).generate_state(
         1, np.uint64
     )
-    # SplitMix64's finaliser; wrapping products are meant
+    # SplitMix64's finaliser; the products are meant to wrap around
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
@@ -31,19 +31,10 @@ def uniform_numbers(numbers: Array, seed: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class PrioritySample:
-    """Rows of largest priority, one more than the sample's size: the last sets the threshold.
+    """The rows of largest priority (m, d), m ≤ size + 1: one more than the sample's size, since the last sets the
+    threshold.
 
-    Attributes
-    ----------
-    size : int
-    rows : ndarray of shape (m, d), m ≤ size + 1
-    y : ndarray of shape (m,)
-        Their targets.
-    weight : float64 ndarray of shape (m,)
-    priority : float64 ndarray of shape (m,)
-        Falling.
-    numbers : int64 ndarray of shape (m,)
-        Of the rows.
+    ``priority`` (m,) descends; ``y``, ``weight`` and ``numbers`` (m,) are the rows' targets, weights and numbers.
     """
 
     size: int
@@ -57,14 +48,14 @@ class PrioritySample:
     def draw(
         cls, weight: Array, y: Array, first: int, read: Callable[[Array], Array], size: int, seed: int
     ) -> PrioritySample:
-        """Of rows numbered from ``first``, by their ``weight`` (n,); ``read`` gives rows at ascending positions."""
+        """Draw rows, numbered from ``first``, by ``weight`` (n,); ``read`` returns rows at ascending positions."""
         at = np.flatnonzero(weight)
         priority = weight[at]
-        for start in range(0, len(at), AT_ONCE):  # of all rows uniform numbers take several times their memory
+        for start in range(0, len(at), AT_ONCE):  # all at once take several times the memory
             some = slice(start, start + AT_ONCE)
             priority[some] /= uniform_numbers(first + at[some], seed)
         if len(at) > size + 1:
-            # all of the threshold and above, so that the choice among equals is by number
+            # keep everything at the threshold and above, so that ties are decided by row number
             threshold = np.partition(priority, len(at) - size - 1)[len(at) - size - 1]
             best = np.flatnonzero(priority >= threshold)
             at = at[best]
@@ -85,7 +76,7 @@ class PrioritySample:
         return PrioritySample(self.size, rows, y, weight, priority[best], numbers)
 
     def weighted(self) -> tuple[Array, Array, Array]:
-        """Rows (m, d), m ≤ size, targets (m,), and weights (m,), by which sums over them estimate those over all."""
+        """Return rows (m, d), m ≤ size, targets (m,), and weights (m,) by which sums estimate those over all rows."""
         if len(self.rows) <= self.size:
             return self.rows, self.y, self.weight
         return self.rows[:-1], self.y[:-1], np.maximum(self.weight[:-1], self.priority[-1])

@@ -1,14 +1,14 @@
-"""Functions in the span of landmarks, ``f = Σ_j α_j κ(z_j, ·)``: what is minimised and summed over rows for them.
+"""The Nyström problem: functions ``f = Σ_j α_j κ(z_j, ·)`` of landmarks z_j, and their sums over rows.
 
-In coefficients α of r landmarks, with G their Gram matrix, K the rows' kernel values (n, r), u minus the derivatives of
-the rows' losses and c their second derivatives::
+Let α be the coefficients of r landmarks, G their Gram matrix, K the rows' kernel values (n, r), u minus the derivatives
+of the rows' losses and c their second derivatives::
 
     P(α) = ½ αᵀGα + Σ_i loss_i((Kα)_i),   ∇P = Gα − Kᵀu,   ∇²P = G + Kᵀ diag(c) K
 
-P is exact for the kernel itself, since f lies in its space. The gap of the problem restricted to the span is
-``½ ∇Pᵀ G⁻¹ ∇P``: its stopping rule, not a certificate for the kernel.
+P is exact for the kernel itself, since f lies in its space. The gap of the problem restricted to the landmarks is
+``½ ∇Pᵀ G⁻¹ ∇P``. It is the stopping rule, not a certificate for the kernel.
 
-A `dask_odm.methods.landmark.query.SpanQuery` has the sums over rows; the `SpanProblem` asks it of all of them, by any
+A `dask_odm.methods.landmark.query.SpanQuery` sums over blocks of rows; the `SpanProblem` runs it over all rows, by any
 `Passes`.
 """
 
@@ -39,23 +39,23 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class SpanProblem:
-    """What Newton asks of rows it never sees, about a span of landmarks; every method is one pass over all of them.
+    """A Nyström problem over all rows, for Newton's method; every method takes one pass.
 
     Parameters
     ----------
     query : SpanQuery
     passes : Passes
-        Over blocks as the query takes them.
+        Passes over blocks in the form that the query takes.
     rows : ndarray of shape (n, d), optional
-        All of them as the kernel sees them, where they are in memory, or sparse ones of which a slice or an index gives
-        such an array. A sample is drawn of these at once, which takes less time than to draw one of every group and
-        merge them, and gives the same.
+        All rows as the kernel sees them, if they are in memory, or sparse rows that return such an array when indexed.
+        A sample is drawn from these at once. This is faster than drawing one per group and merging them, and gives
+        the same sample.
     y : ndarray of shape (n,), optional
         Their targets.
-    weight : ndarray of shape (n,), or empty: all 1
+    weight : ndarray of shape (n,), or empty for 1
         Their weights.
     budget : int
-        Bytes that kernel values of rows in memory may be kept in.
+        Bytes of kernel values that may be kept for rows in memory.
     threads : int
     """
 
@@ -71,10 +71,10 @@ class SpanProblem:
     def over_rows(
         cls, query: SpanQuery, rows: Any, y: Array, weight: Array, budget: int, threads: int = 1
     ) -> SpanProblem:
-        """Over `rows` in memory: their values are kept where they fit ``budget`` bytes.
+        """Build the problem over `rows` in memory; their kernel values are kept if they fit ``budget`` bytes.
 
-        Else they are recomputed in every pass. Values are in the query's dtype, sums in float64. Neither budget nor
-        threads change a bit.
+        Otherwise values are recomputed in every pass. They are in the query's dtype, sums in float64. Budget and
+        threads never change the result.
         """
         query = replace(query, scaling=None, streamed=False)
         n = len(rows)
@@ -91,11 +91,11 @@ class SpanProblem:
 
     @classmethod
     def over_passes(cls, query: SpanQuery, passes: Passes) -> SpanProblem:
-        """Over arrays of raw rows, whoever has them; the query has their scaling."""
+        """Build the problem over passes of raw rows; the query has their scaling."""
         return cls(replace(query, streamed=passes.streamed), passes)
 
     def in_float64(self) -> SpanProblem:
-        """The same problem with kernel values that are computed in float64, from the same rows."""
+        """Return the same problem with kernel values computed in float64 from the same rows."""
         query = self.query.in_float64
         if self.rows is None:
             return replace(self, query=query)
@@ -106,16 +106,16 @@ class SpanProblem:
         return SpanProblem.over_rows(query, self.rows, self.y, self.weight, budget, self.threads)
 
     def pass_bytes(self, draw_size: int) -> PassBytes:
-        """What a task of a pass that draws so many rows holds, where they are streamed."""
+        """Return the bytes that a task holds in a pass over streamed rows that draws ``draw_size`` of them."""
         return span_pass_bytes(self.query.r, self.query.landmarks.shape[1], self.query.landmarks.itemsize, draw_size)
 
     @property
     def _row_bytes(self) -> int:
-        """Of a row that is drawn."""
+        """Bytes of a row that is drawn."""
         return drawn_bytes(self.query.landmarks.shape[1], self.query.landmarks.itemsize)
 
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
-        """Loss, dual image, curvatures and a sample, if one is to be drawn, at ``a``."""
+        """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
         if draw is None or self.rows is None:
             nbytes = 0 if draw is None else draw.size * self._row_bytes
             streamed: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
@@ -124,31 +124,31 @@ class SpanProblem:
         return replace(total, sample=self._draw(list(chain.from_iterable(total.curvatures)), draw))
 
     def product(self, at: SpanSums, p: Array) -> Array:
-        """``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
+        """Return ``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
         total: Array = self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures)
         return total
 
     def rounding(self, a: Array) -> SpanRounding:
-        """How far sums at ``a`` of rows drawn by their curvature are from those of kernel values in float64."""
+        """Return how sums at ``a`` change with float64 kernel values, for rows drawn by their curvature."""
         total: SpanRounding = self.passes.run(self.query, SpanQuery.rounding, a)
         return total
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
-        """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
+        """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
         total: Array = self.passes.run(self.query, SpanQuery.slopes, a, direction, steps)
         return total
 
     def hessian(self, a: Array) -> Array:
-        """``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
+        """Return ``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
         total: Array = self.passes.run(self.query, SpanQuery.hessian, a, nbytes=8 * self.query.r**2)
         return total
 
     def leverages(self, a: Array, inverse: Array) -> Array:
-        """Of all rows in order, scores at ``a`` and, of those with a curvature, ``‖inverse · k‖²``: float64 (2, n)."""
+        """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of active ones, in order: float64 (2, n)."""
         return np.concatenate(self.passes.run(self.query, SpanQuery.leverages, a, inverse), axis=1)
 
     def support(self, a: Array, draw: Draw) -> PrioritySample:
-        """Rows drawn in proportion to their dual variables |u| at ``a``; those without one after them."""
+        """Return rows drawn in proportion to their dual variables |u| at ``a``; rows without one come last."""
         if self.rows is not None:
             return self._draw(self.passes.run(self.query, SpanQuery.chances, a), draw)
         nbytes = draw.size * self._row_bytes
@@ -156,7 +156,7 @@ class SpanProblem:
         return drawn
 
     def _draw(self, weights: Sequence[Array], draw: Draw) -> PrioritySample:
-        """Of rows in memory, by the ``weights`` of all, part by part in their order."""
+        """Draw rows in memory by the ``weights`` of all rows, which are given part by part."""
         rows = self.rows
         y = self.y
         assert y is not None
@@ -164,5 +164,5 @@ class SpanProblem:
 
 
 def _values_bytes(n: int, query: SpanQuery) -> int:
-    """Bytes of the kernel values of ``n`` rows at the landmarks."""
+    """Return the bytes of the kernel values of ``n`` rows at the landmarks."""
     return n * query.r * query.dtype.itemsize

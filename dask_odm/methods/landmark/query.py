@@ -1,7 +1,7 @@
-"""What is asked of rows about functions in the span of landmarks, block by block, and how its answers are added up.
+"""Sums of the Nyström problem over blocks of rows.
 
-The module `dask_odm.methods.landmark.problem` says what the sums are for. Kernel values of some rows at a time stay in
-a core's cache; queries of several problems over the same landmarks take them in turns (`add_tiles`).
+`dask_odm.methods.landmark.problem` says what the sums are for. Kernel values are computed in tiles that stay in a
+core's cache. Queries of several problems over the same landmarks share each tile (`add_tiles`).
 """
 
 from __future__ import annotations
@@ -24,25 +24,18 @@ from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.typing import Array
 
-TILE_BYTES = 512 << 10  # bytes of kernel values that are computed at a time: they stay in the second-level cache
+TILE_BYTES = 512 << 10  # bytes of kernel values computed at a time; they stay in the second-level cache
 ACTIVE_ROWS = 512  # rows with a curvature that are multiplied at once
-GROUPS = 16  # of rows in memory, whose sums are added in order
-UNSUPPORTED = 1e-3  # share of its stiffness that a row without a dual variable is drawn by
+GROUPS = 16  # groups of rows in memory; their sums are added in order
+UNSUPPORTED = 1e-3  # share of its stiffness by which a row without a dual variable is drawn
 
 
 @dataclass(frozen=True, eq=False)
 class SpanSums:
-    """Sums over rows at one α.
+    """Sums over rows at one α: the loss, ``Kᵀu`` (r,), which is minus its gradient, and the curvatures.
 
-    Attributes
-    ----------
-    loss : float
-    dual_image : float64 ndarray of shape (r,)
-        ``Kᵀu``, minus the gradient of the loss.
-    curvatures : tuple
-        Of groups of rows in order, the second derivatives of their losses, block by block as products take them.
-    sample : PrioritySample or None
-        Rows drawn by their curvature.
+    ``curvatures`` are second derivatives of the losses, by groups of rows in order, and block by block within a group.
+    ``sample`` are rows drawn by their curvature, or None.
     """
 
     loss: float
@@ -58,20 +51,21 @@ class SpanSums:
 
 @dataclass(frozen=True, eq=False)
 class SpanRounding:
-    """What rounded kernel values hide at one α: how far sums over rows are from those of float64 values.
+    """Differences at one α between sums with float64 kernel values and sums with rounded ones.
 
-    With the dual variables u of the rounded scores, D is that of the span in float64, and so is the gap::
+    With the dual variables u of the rounded scores, D is that of the float64 problem over the landmarks, and so is the
+    gap::
 
         ½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i
 
     Attributes
     ----------
     dual_image : float64 ndarray of shape (r,)
-        ``Kᵀu`` less that of the rounded values.
+        ``Kᵀu`` minus that of the rounded values.
     young : float
         The second sum, which is 0 for rounded scores f.
     loss : float
-        The sum of losses less that of the rounded values.
+        The sum of losses minus that of the rounded values.
     """
 
     dual_image: Array
@@ -84,7 +78,7 @@ class SpanRounding:
 
 @dataclass(frozen=True)
 class Draw:
-    """How many rows to sample, and by which seed."""
+    """The number of rows to sample, and the seed."""
 
     size: int
     seed: int
@@ -92,20 +86,20 @@ class Draw:
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows ``first`` and on of others, as the kernel sees them: the X of a block in memory."""
+    """The X of a block in memory: rows from ``first`` on of ``rows``, as the kernel sees them."""
 
     rows: Any
     first: int
 
     def read(self, start: int, stop: int) -> Array:
-        """Rows ``start:stop`` of these."""
+        """Return rows ``start:stop`` of the block."""
         found: Array = self.rows[self.first + start : self.first + stop]
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class SpanQuery:
-    """What is asked of rows about the span of landmarks; tasks carry it.
+    """Sums of the Nyström problem over blocks of rows. Tasks carry it.
 
     Parameters
     ----------
@@ -114,12 +108,12 @@ class SpanQuery:
         In the rows' dtype.
     loss : Loss
     scaling : Affine, optional
-        From raw rows, where blocks have an array of these, to those that the kernel sees.
+        Scaling from raw rows to those that the kernel sees, if blocks hold raw rows.
     streamed : bool
-        Rows are gone after a pass, and sums may travel: rows of a sample are read at once, curvatures packed, and
-        products taken of active rows alone. See `Passes`.
+        Rows are gone after a pass, and sums may travel. So rows of a sample are read at once, curvatures are packed,
+        and products are taken of active rows alone. See `Passes`.
     double : bool
-        Kernel values are computed in float64 from the same rows; else in their dtype.
+        Compute kernel values in float64 from the same rows; else in the rows' dtype.
     """
 
     kernel: Kernel
@@ -134,7 +128,7 @@ class SpanQuery:
 
     @property
     def r(self) -> int:
-        """Landmarks."""
+        """Number of landmarks."""
         return len(self.landmarks)
 
     @cached_property
@@ -148,16 +142,16 @@ class SpanQuery:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of kernel values."""
+        """Type of the kernel values."""
         return np.dtype(np.float64) if self.double else self.landmarks.dtype
 
     @property
     def tile_rows(self) -> int:
-        """Rows whose kernel values are computed at a time."""
+        """Number of rows whose kernel values are computed at a time."""
         return tile_rows(self.r, self.dtype.itemsize)
 
     def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
-        """Loss, dual image, curvatures and a sample, if one is to be drawn, at ``a``."""
+        """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
         running = RunningSums(self, a, draw)
         for block in blocks:
             add_tiles([running], [block])
@@ -166,9 +160,9 @@ class SpanQuery:
     def product(
         self, blocks: Iterable[RowBlock], p: Array, curvatures: Sequence[Array], so_far: Array | None = None
     ) -> Array:
-        """``Kᵀ (c ∘ K p)`` over the blocks, with what `sums` had of their curvatures.
+        """Return ``Kᵀ (c ∘ K p)`` over the blocks, with the curvatures that `sums` returned for them.
 
-        Here and below, ``so_far`` is what blocks before these gave: it goes on from there.
+        Here and below, ``so_far`` is the result for earlier blocks, to which these are added.
         """
         out = np.zeros(self.r) if so_far is None else so_far
         for block, curvature in zip(blocks, curvatures, strict=True):
@@ -181,7 +175,7 @@ class SpanQuery:
         return out
 
     def rounding(self, blocks: Iterable[RowBlock], a: Array) -> SpanRounding:
-        """What the query's kernel values hide at ``a``, of rows drawn by their curvature and weighed as drawn."""
+        """Return how sums at ``a`` change with float64 kernel values, for rows drawn by their curvature."""
         total = SpanRounding(np.zeros(self.r), 0.0, 0.0)
         buffer = np.empty((self.tile_rows, self.r))
         for block in blocks:
@@ -191,7 +185,7 @@ class SpanQuery:
         return total
 
     def _hidden(self, K: Array, exact_K: Array, y: Array, weight: Array, a: Array) -> SpanRounding:
-        """`rounding` of some rows."""
+        """Return the `rounding` of some rows from their rounded and exact kernel values."""
         scores = K @ a
         exact = exact_K @ a
         curvature = self.loss.evaluate(scores, y, weight)[2]
@@ -204,7 +198,7 @@ class SpanQuery:
     def slopes(
         self, blocks: Iterable[RowBlock], a: Array, direction: Array, steps: Array, so_far: Array | None = None
     ) -> Array:
-        """Derivatives by step of the loss at ``a + step · direction``, for every one of ``steps``."""
+        """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps)) if so_far is None else so_far
         for block in blocks:
             for rows, K in self._tiles(block):
@@ -218,27 +212,27 @@ class SpanQuery:
     def support(
         self, blocks: Iterable[RowBlock], a: Array, draw: Draw, so_far: PrioritySample | None = None
     ) -> PrioritySample:
-        """Rows drawn by their `chances` at ``a``."""
+        """Return rows drawn by their `chances` at ``a``."""
         drawn = (self._draw(block, self._chances(block, a), draw) for block in blocks)
         return reduce(add, drawn if so_far is None else chain([so_far], drawn))
 
     def chances(self, blocks: Iterable[RowBlock], a: Array) -> tuple[Array, ...]:
-        """Every row's dual variable |u| at ``a``, and next to nothing for those without one, block by block."""
+        """Return every row's dual variable |u| at ``a``, or a tiny value for rows without one, block by block."""
         return tuple(self._chances(block, a) for block in blocks)
 
     def hessian(self, blocks: Iterable[RowBlock], a: Array, so_far: Array | None = None) -> Array:
-        """``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
+        """Return ``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
         total = np.zeros((self.r, self.r)) if so_far is None else so_far
         for block in blocks:
             for _, K, c in self._active(block, a, np.empty(len(block.y))):
-                scaled = np.sqrt(c[:, None]) * K  # float64, as the sum is
+                scaled = np.sqrt(c[:, None]) * K  # float64, like the sum
                 total += scaled.T @ scaled
         return total
 
     def leverages(
         self, blocks: Iterable[RowBlock], a: Array, inverse: Array, so_far: list[Array] | None = None
     ) -> list[Array]:
-        """Scores of the rows at ``a`` and, of those with a curvature, ``‖inverse · k‖²``: a list of (2, n) arrays.
+        """Return scores of the rows at ``a``, and ``‖inverse · k‖²`` of active ones: a list of (2, n) arrays.
 
         ``inverse`` (r, r) is lower triangular.
         """
@@ -247,16 +241,16 @@ class SpanQuery:
         for block in blocks:
             pair = np.zeros((2, len(block.y)))
             for active, K, _ in self._active(block, a, pair[0]):
-                # K · inverseᵀ, of which half is zero
+                # K · inverseᵀ; half of the inverse is zero
                 white = multiply(1.0, inverse.T, K.astype(inverse.dtype, copy=False).T, trans_a=1, overwrite_b=1).T
                 pair[1, active] = np.einsum("ij,ij->i", white, white)
             found.append(pair)
         return found
 
     def _active(self, block: RowBlock, a: Array, scores: Array) -> Iterator[tuple[Array, Array, Array]]:
-        """Places, kernel values and second derivatives of the rows that have one; sets ``scores`` (n,) of all at ``a``.
+        """Yield places, kernel values and second derivatives of active rows; set ``scores`` (n,) of all rows at ``a``.
 
-        Many rows at a time, since products of few are slow.
+        Many rows are yielded at a time, since products of few are slow.
         """
         held = list[tuple[Array, Array, Array]]()
         count = 0
@@ -273,7 +267,7 @@ class SpanQuery:
                 count = 0
 
     def fill(self, block: RowBlock) -> None:
-        """Compute the values that ``block`` is to keep."""
+        """Compute the kernel values that ``block`` keeps."""
         assert block.values is not None
         for start in range(0, len(block.y), self.tile_rows):
             rows = slice(start, min(len(block.y), start + self.tile_rows))
@@ -282,7 +276,7 @@ class SpanQuery:
     def _add_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
-        """``total`` and the loss of rows of kernel values ``K``; adds to ``dual_image``, sets ``curvature``."""
+        """Return ``total`` plus the loss of rows with kernel values ``K``; add to ``dual_image``, set ``curvature``."""
         fused = as_fused(self.loss)
         if fused is not None:
             return fused.span_sums(K, y, weight, a, dual_image, curvature, total)
@@ -293,7 +287,7 @@ class SpanQuery:
         return total + loss
 
     def _add_active(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
-        """To a product, its active rows."""
+        """Add the active rows of a block to a product."""
         active = np.flatnonzero(curvature)
         buffer = self._buffer()
         step = self.tile_rows
@@ -302,7 +296,7 @@ class SpanQuery:
             span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
 
     def _add_tiles(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
-        """To a product, the tiles that would be kept, if there were memory: BLAS rounds a row by its place in one."""
+        """Add a block to a product in the tiles that could be kept, since BLAS rounds by place in a tile."""
         buffer = self._buffer()
         step = self.tile_rows
         for start in range(0, len(block.y), step):
@@ -311,7 +305,7 @@ class SpanQuery:
                 span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
 
     def _chances(self, block: RowBlock, a: Array) -> Array:
-        """`chances` of one block."""
+        """Return the `chances` of one block."""
         chances = np.empty(len(block.y))
         for rows, K in self._tiles(block):
             y = block.y[rows]
@@ -323,11 +317,11 @@ class SpanQuery:
         return chances
 
     def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
-        """Of the rows of a block, by their ``weight``."""
+        """Draw rows of a block by their ``weight``."""
         return PrioritySample.draw(weight, block.y, block.first, partial(self._read, block), draw.size, draw.seed)
 
     def _read(self, block: RowBlock, rows: slice | Array) -> Array:
-        """Some rows of a block as the kernel sees them."""
+        """Return some rows of a block as the kernel sees them."""
         if isinstance(block.X, RowRange):
             assert isinstance(rows, slice)
             return block.X.read(rows.start, rows.stop)
@@ -335,16 +329,16 @@ class SpanQuery:
         return X if self.scaling is None else self.scaling(X)
 
     def _buffer(self) -> Array:
-        """Where a tile is computed."""
+        """Allocate memory for one tile."""
         return np.empty((self.tile_rows, self.r), self.dtype)
 
     def _tile(self, X: Array, out: Array) -> Array:
-        """Kernel values of rows ``X`` (n, d) as the kernel sees them, in the front of ``out``."""
+        """Compute kernel values of rows ``X`` (n, d), which are scaled, into the front of ``out``."""
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, out[: len(X)])
 
     def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
-        """Kernel values of a block, some rows at a time, in the same memory; where they are kept, all if ``whole``."""
+        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``."""
         n = len(block.y)
         kept = block.values
         if whole and kept is not None:
@@ -357,14 +351,7 @@ class SpanQuery:
 
 
 class RunningSums:
-    """`SpanQuery.sums` as they are added up, block by block and tile by tile.
-
-    Parameters
-    ----------
-    query : SpanQuery
-    a : ndarray of shape (r,)
-    draw : Draw or None
-    """
+    """A sum of `SpanQuery.sums` in progress, added block by block and tile by tile."""
 
     def __init__(self, query: SpanQuery, a: Array, draw: Draw | None) -> None:
         self.query = query
@@ -375,18 +362,18 @@ class RunningSums:
         self._curvature = np.empty(0)
 
     def begin(self, block: RowBlock) -> None:
-        """Rows of another block come."""
+        """Begin a block."""
         self._curvature = np.empty(len(block.y))
 
     def add(self, block: RowBlock, rows: slice, K: Array) -> None:
-        """The next ``rows`` of the block, with their kernel values."""
+        """Add the next ``rows`` of the block, with their kernel values."""
         y = block.y[rows]
         weight = block.weight[rows]
         curvature = self._curvature[rows]
         self._loss = self.query._add_sums(K, y, weight, self._a, self._dual_image, curvature, self._loss)
 
     def end(self, block: RowBlock) -> None:
-        """All rows of the block were added."""
+        """End a block, after all of its rows were added."""
         query = self.query
         curvature = self._curvature
         packed = query.loss.pack(curvature, block.y, block.weight) if query.streamed else curvature
@@ -396,12 +383,12 @@ class RunningSums:
             self._sample = drawn if self._sample is None else self._sample + drawn
 
     def result(self) -> SpanSums:
-        """The sums over all blocks."""
+        """Return the sums over all blocks."""
         return SpanSums(self._loss, self._dual_image, (self._curvatures,), self._sample)
 
 
 def add_tiles(sums: Sequence[RunningSums], blocks: Sequence[RowBlock]) -> None:
-    """Add to each of ``sums`` its block: the same rows, whose kernel values at the same landmarks are computed once."""
+    """Add a block to each of ``sums``. The blocks have the same rows, whose kernel values are computed once for all."""
     for each, block in zip(sums, blocks, strict=True):
         each.begin(block)
     for rows, K in sums[0].query._tiles(blocks[0], whole=True):
@@ -412,27 +399,27 @@ def add_tiles(sums: Sequence[RunningSums], blocks: Sequence[RowBlock]) -> None:
 
 
 def tile_rows(r: int, itemsize: int) -> int:
-    """Rows whose values at ``r`` landmarks are computed at a time."""
+    """Return the number of rows whose values at ``r`` landmarks are computed at a time."""
     return max(16, TILE_BYTES // (r * itemsize) // 4 * 4)
 
 
 def drawn_bytes(d: int, itemsize: int) -> int:
-    """Bytes of a row of ``d`` features that is drawn."""
+    """Return the bytes of a drawn row of ``d`` features."""
     return itemsize * d + 24
 
 
 def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
-    """What a task of a pass over streamed rows holds, for ``r`` landmarks, where it draws so many rows."""
+    """Return the bytes that a task holds in a pass over streamed rows for ``r`` landmarks, if it draws so many rows."""
     row = drawn_bytes(d, itemsize)
     work = 3 * r * d * 8 + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
     return PassBytes(8 * r + 2 * draw_size * row, 40, work)
 
 
 def active_bytes(r: int) -> int:
-    """Bytes of the rows with a curvature that a thread multiplies at once: gathered, joined, scaled."""
+    """Return the bytes of the active rows that a thread multiplies at once: gathered, joined, scaled."""
     return 4 * 8 * ACTIVE_ROWS * r
 
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
-    """Bytes a thread computes in, of ``n`` rows of ``d`` features in memory: rows read and packed, values."""
+    """Return the bytes that a thread computes in, for ``n`` rows of ``d`` features in memory."""
     return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize

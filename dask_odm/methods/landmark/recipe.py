@@ -1,4 +1,4 @@
-"""Kernels by Newton over the span of landmarks, O(n r) a pass, wherever the rows are."""
+"""Recipe of the landmark solver: kernels by Newton on the Nyström problem, O(n r) per pass, wherever the rows are."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-WHOLE_VALUES = 1 << 28  # kernel values that a store's rows in memory may have at the landmarks
+WHOLE_VALUES = 1 << 28  # most kernel values at the landmarks for which a store's rows are read into memory
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
 PIVOT_ROWS = 20  # candidate rows per landmark
-AT_ONCE = 16  # the most machines that share their passes over a store: each keeps a preconditioner in this process
-OBJECTIVE = ("objective",)  # of the records of a fit, what is of the model itself: their gaps are within the span
+AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
+OBJECTIVE = ("objective",)  # figure of the records that holds for the kernel itself, unlike their gap
 FEW = 4  # a fit begins with one landmark in so many
 
 Spanned = Callable[..., SpanProblem]
@@ -62,12 +62,12 @@ SpanSolution = PrimalSolution[SpanSums]
 
 
 def landmark_values(rows: int, fit: ODMFit) -> int:
-    """Kernel values of so many rows at the landmarks."""
+    """Return the number of kernel values of so many rows at the landmarks."""
     return rows * min(rows, fit.n_landmarks)
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train over the span of landmarks; equal rows in memory are made one first."""
+    """Train over landmarks; equal rows in memory are merged first."""
     _check(fit)
     began = time.perf_counter()
     given = data
@@ -97,7 +97,7 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
 
 
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
-    """Train all machines of many classes over the span of the same landmarks, drawn once among the rows of all."""
+    """Train all machines of many classes over the same landmarks, drawn once among the rows of all."""
     _check(fit)
     data = data.merged()
     here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
@@ -114,7 +114,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Seque
 def _over_shared_landmarks(
     data: TrainingData, count: int, memory: int, fit: ODMFit
 ) -> Callable[[TrainingData, ODMFit], Trained]:
-    """What trains a machine over landmarks that are chosen once, among the rows of all machines."""
+    """Choose landmarks once among the rows of all machines, and return a function that trains a machine over them."""
     method = "uniform" if fit.choice == "support" else fit.choice
     whole = data.seen_by(fit.kernel)
     choosing = _choosing(replace(fit, choice=method), count, data.rows)
@@ -128,7 +128,7 @@ def _over_shared_landmarks(
 
 
 def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
-    """Machines that share their passes over a store: as many as fit the workers and this process."""
+    """Return how many machines share their passes over a store: as many as fit the workers and this process."""
     if data.in_memory or fit.certify:
         return 1
     count = _count(data.rows, fit)
@@ -143,7 +143,7 @@ def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
 
 
 def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array, memory: int, fit: ODMFit) -> Trained:
-    """One machine, over the span of landmarks that may be no rows of its own."""
+    """Train one machine over landmarks that may be no rows of its own."""
     seen, loss = data.seen_by(fit.kernel), fit.loss(data)
     count = len(landmarks)
     draws = max(start_rows(data.rows, count), SKETCH * count)
@@ -156,7 +156,7 @@ def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array,
 
 
 def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Whether all machines share their landmarks: not where each is certified or leaves out rows of its own."""
+    """Return whether all machines share their landmarks: not if each is certified or left-out rows are wanted."""
     return not (fit.certify or fit.loo)
 
 
@@ -171,54 +171,58 @@ def _check(fit: ODMFit) -> None:
 
 
 def _count(rows: int, fit: ODMFit) -> int:
-    """Landmarks among so many rows."""
+    """Return the number of landmarks for so many rows."""
     if fit.n_landmarks > rows:
         logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.n_landmarks, rows)
     return min(rows, fit.n_landmarks)
 
 
 def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
-    """Bytes that Newton, and ``more``, take here; MemoryLimitError where they, or a certificate after, do not fit."""
+    """Return the bytes that Newton, and ``more``, take here.
+
+    Raises MemoryLimitError if they do not fit, or if a certificate afterwards would not.
+    """
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
     needed += more
     here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
-    if fit.certify:  # told now, not after the fit
+    if fit.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return needed
 
 
 def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
-    """How the landmarks are chosen that a fit begins with."""
+    """Return the arguments of `choose` for the landmarks with which a fit begins."""
     if _by_support(fit, count, n):
         return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
     method = "uniform" if fit.choice == "support" else fit.choice
-    # by their residual among so many rows that a pass costs no more than Newton's
+    # residuals are computed on so few rows that a pass costs no more than Newton's
     return {"method": method, "seed": fit.run.seed, "count": count, "rows": PIVOT_ROWS * count}
 
 
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
-    """Whether landmarks are added by what the first of them leave to be done; not where every row is one."""
+    """Return whether further landmarks are drawn by the dual variables of a first solution; not if every row is one."""
     return fit.choice == "support" and count < n
 
 
 def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
-    """About what Newton over ``r`` landmarks of ``d`` features holds besides ``n`` rows and their vectors."""
+    """Return about the bytes that Newton over ``r`` landmarks holds beside ``n`` rows of ``d`` features."""
     start = start_rows(n, r)
-    sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it comes and as it is put together
+    sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it is drawn, and as it is joined
     few = r // FEW + 1
     tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
-    # the Gram matrix, its factor and what made it; the preconditioner, its parts and the values they are made of
+    # the Gram matrix, its factor and buffers; the preconditioner, its parts and their kernel values
     return sample + tiles + 8 * ((10 + SKETCH) * r * r + (SKETCH + 4) * r * d)
 
 
 def _solve(
     chosen: Landmarks, spanned: Spanned, data: TrainingData, count: int, memory: int, fit: ODMFit, began: float
 ) -> tuple[Landmarks, SpanSolution, SpanProblem]:
-    """All landmarks, the ``chosen`` ones if no more are to come, Newton's solution over them, and their span.
+    """Return all landmarks, Newton's solution over them, and their Nyström problem.
 
-    ``spanned`` gives the span of landmarks over the rows; of a few of them a sample's solution is learned first, to
-    start from, and to tell which rows have a dual variable.
+    ``chosen`` are all landmarks, or the first of them if more are drawn by support. ``spanned`` builds the Nyström
+    problem of landmarks. A problem with a few of them over a sample of the rows is solved first: its solution is the
+    start, and tells which rows have a dual variable.
     """
     n = data.rows
     seed = fit.run.seed
@@ -229,7 +233,7 @@ def _solve(
     by_support = _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
         few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
-        rough = spanned(few, keep=2 * size >= n)  # else values are read but twice: computed sooner than kept
+        rough = spanned(few, keep=2 * size >= n)  # of a sample, values are used twice: recomputing is faster
         a = rough_solution(rough, few, n, size, seed, memory, CPU_COUNT)
         landmarks = with_support(rough, few, a, count, seed) if by_support else chosen
         start = carried_over(few, a, landmarks)
@@ -255,7 +259,7 @@ def _solve(
 def _left_out(
     span: SpanProblem, landmarks: Landmarks, a: Array, given: TrainingData, data: TrainingData, fit: ODMFit
 ) -> dict[str, Any]:
-    """Fitted attributes of leaving out each row, where they are wanted."""
+    """Return the fitted attributes of leave-one-out, or none if they are not wanted."""
     if not fit.loo:
         return {}
     needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES + active_bytes(len(landmarks)))
@@ -264,13 +268,13 @@ def _left_out(
 
 
 def _fits(state: LandmarkState, r: int) -> bool:
-    """Whether a state is one of ``r`` landmarks."""
+    """Return whether a state has the shapes of one of ``r`` landmarks."""
     shaped = state.a.shape == (r,) and state.sketched.shape in ((0,), (r,))
     return shaped and min(state.drawn, state.steps) >= 0
 
 
 def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
-    """What is known of the gap for the kernel itself: asked for, or for next to nothing where rows are in memory."""
+    """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
     if not fit.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
         return None
@@ -294,7 +298,7 @@ def _finish(
     claim: Claim | None,
     fit: ODMFit,
 ) -> Trained:
-    """The model of a solution: its landmarks are the support, ``raw`` rows with their ``numbers``."""
+    """Build the model of a solution. Its landmarks are the support: ``raw`` rows with their ``numbers``."""
     a = solution.x
     kernel = landmarks.kernel
     require_finite_solution(a, solution.gap)

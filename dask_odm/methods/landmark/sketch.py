@@ -1,13 +1,13 @@
-"""The Hessian of the landmark problem, sketched: summed over a sample of the active rows, and factored.
+"""Sketched Hessian of the Nyström problem: summed over a sample of the active rows, and factored.
 
-In float64 whatever the rows' type: sums in float32 would drown the small eigenvalues of G. Half of the time of a fit
-goes here, at the speed of matrix products, so the memory of one sketch serves the next: fresh pages would take as
-long again.
+It is in float64 for rows of any dtype, since sums in float32 would drown the small eigenvalues of G. Half of the time
+of a fit is spent here, at the speed of matrix products. The memory of one sketch is reused by the next, because fresh
+pages would take as long again.
 
-Even float64 drowns them where landmarks are nearly dependent and λ is large. A Cholesky factor whose least pivot is no
-more than rounding tells; the sketch is then made in the coordinates of an orthonormal basis of the span, ``β = Lᵀα``
-with ``G = LLᵀ``, where it is the identity and a sum: nothing that counts is small there. That takes as long again, so
-only where it must.
+Even float64 drowns these eigenvalues if landmarks are nearly dependent and λ is large. This shows in a Cholesky factor
+whose least pivot is no more than rounding. The sketch is then made in the coordinates ``β = Lᵀα`` of an orthonormal
+basis, with ``G = LLᵀ``. There it is the identity plus a sum, so that nothing that counts is small. This takes as long
+again, so it is done only if needed.
 """
 
 from __future__ import annotations
@@ -21,25 +21,17 @@ from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.typing import Array
 
 PHASE = "preconditioner"
-SKETCH = 3  # rows of the sample for each landmark
-ROWS = 256  # of the sample, whose kernel values a thread computes at a time
-COLUMNS = 256  # of the matrix, that a thread sums up at a time
-DROWNED = 1.0  # times the rounding of the trace: a pivot of the factor below it has no digits left
+SKETCH = 3  # rows of the sample per landmark
+ROWS = 256  # rows of the sample whose kernel values a thread computes at a time
+COLUMNS = 256  # columns of the matrix that a thread sums at a time
+DROWNED = 1.0  # times the rounding of the trace: a smaller pivot has no digits left
 
 
 class SketchedHessian:
     """``G + Σ w k kᵀ`` over sampled rows with kernel values k at the landmarks, as a preconditioner.
 
-    Parameters
-    ----------
-    landmarks : Landmarks
-    threads : int
-        No bit depends on it.
-
-    Attributes
-    ----------
-    whitened : bool
-        Whether it is that of the coordinates ``Lᵀα``: ``1 + Σ w L⁻¹k (L⁻¹k)ᵀ``.
+    ``whitened`` says whether it is that of the coordinates ``Lᵀα``: ``1 + Σ w L⁻¹k (L⁻¹k)ᵀ``. ``threads`` never change
+    it.
     """
 
     def __init__(self, landmarks: Landmarks, threads: int) -> None:
@@ -50,7 +42,7 @@ class SketchedHessian:
         self.whitened = False
 
     def make(self, sample: PrioritySample) -> None:
-        """Sum over ``sample``, of up to ``SKETCH`` rows a landmark, and factor; LinAlgError where that cannot be."""
+        """Sum over ``sample``, of up to ``SKETCH`` rows per landmark, and factor; raise LinAlgError if that fails."""
         rows, _, weight = sample.weighted()
         values = self._values[: len(rows)]
         self._fill(rows, weight, values)
@@ -61,7 +53,7 @@ class SketchedHessian:
                 raise LinAlgError("the sketched Hessian is not finite")
 
     def _fill(self, rows: Array, weight: Array, values: Array) -> None:
-        """``√w kᵀ`` of every row."""
+        """Compute ``√w kᵀ`` of every row into ``values``."""
         kernel = self._landmarks.kernel
         right = kernel.pack_right(self._landmarks.rows.astype(np.float64))
 
@@ -73,8 +65,8 @@ class SketchedHessian:
         run_threads(fill, range(0, len(rows), ROWS), self.threads, PHASE)
 
     def _whiten(self, values: Array) -> None:
-        """``√w (L⁻¹ k)ᵀ`` of every row in place."""
-        _ = self._landmarks.panels  # before threads ask for them
+        """Replace ``√w kᵀ`` of every row by ``√w (L⁻¹ k)ᵀ``, in place."""
+        _ = self._landmarks.panels  # computed before threads ask for them
 
         def whiten(start: int) -> None:
             self._landmarks.whiten(values[start : start + ROWS])
@@ -82,11 +74,11 @@ class SketchedHessian:
         run_threads(whiten, range(0, len(values), ROWS), self.threads, PHASE)
 
     def _factored(self, values: Array, gram: Array | None) -> bool:
-        """Factor ``gram``, or the identity, and the sum of the values' squares; whether digits are left in it."""
+        """Factor ``gram``, or the identity, plus the sum of the values' squares; return whether it kept any digits."""
         r = len(self._landmarks)
 
         def square(start: int) -> None:
-            # right of the diagonal, which is below it as Fortran has it
+            # right of the diagonal, which is below it in Fortran order
             stop = min(r, start + COLUMNS)
             self._factor[start:stop, start:] = values[:, start:stop].T @ values[:, start:]
             if gram is not None:
@@ -101,15 +93,15 @@ class SketchedHessian:
         return bool(info == 0 and (gram is None or (diagonal**2).min() > floor))
 
     def solve(self, b: Array) -> Array:
-        """Its inverse times ``b`` (r,)."""
+        """Return its inverse times ``b`` (r,)."""
         return solve_factored(self._factor.T, b)
 
 
 def solve_factored(factor: Array, b: Array) -> Array:
-    """``(L Lᵀ)⁻¹ b`` of a lower factor, in a third of the time that LAPACK takes for one right side."""
+    """Return ``(L Lᵀ)⁻¹ b`` of a lower factor, in a third of the time that LAPACK takes for one right side."""
     return np.asarray(blas.dtrsv(factor, blas.dtrsv(factor, b, lower=1), lower=1, trans=1, overwrite_x=1))
 
 
 def times_symmetric(A: Array, v: Array) -> Array:
-    """``A v`` from half of A: that it is read from memory is what takes the time."""
+    """Return ``A v`` from half of A, since reading A from memory takes the time."""
     return np.asarray(blas.dsymv(1.0, A.T, v))

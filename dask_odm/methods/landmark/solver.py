@@ -1,13 +1,13 @@
-"""Newton on the primal over the span of landmarks, for kernels: O(n r) a pass instead of O(n²).
+"""Newton on the primal of the Nyström problem: O(n r) per pass instead of O(n²).
 
-A step solves ``(G + Kᵀ diag(c) K) Δ = −∇P`` by conjugate gradients, preconditioned by the same matrix summed over
-a sample of the active rows only, drawn in proportion to their curvature c. Four to six steps from zero; unit steps,
-and an exact line search where one does not lower P; a short step is followed by a new preconditioner. Sums are in
-float64 from the start: where P ceases to fall, the run ends. The rows themselves are the `SpanProblem`'s.
+A step solves ``(G + Kᵀ diag(c) K) Δ = −∇P`` by conjugate gradients. The preconditioner is the same matrix summed over a
+sample of the active rows, drawn in proportion to their curvature c. A solve takes four to six steps from zero. An exact
+line search replaces a unit step that does not lower P, and a short step is followed by a new preconditioner. Sums are
+in float64 from the start, so the run ends once P ceases to fall. The `SpanProblem` has the rows.
 
-Where landmarks are nearly dependent and λ is large, sums in their coefficients α lose the small eigenvalues of G. The
-sketch notices (`SketchedHessian.whitened`), and the step is then solved in the coordinates ``β = Lᵀα``, ``G = LLᵀ``,
-of an orthonormal basis: ``(1 + L⁻¹ Kᵀ diag(c) K L⁻ᵀ) Δβ = −L⁻¹∇P``, from the same kernel values.
+If landmarks are nearly dependent and λ is large, sums in their coefficients α lose the small eigenvalues of G. The
+sketched Hessian notices (`SketchedHessian.whitened`), and the step is then solved in the coordinates ``β = Lᵀα``,
+``G = LLᵀ``, of an orthonormal basis: ``(1 + L⁻¹ Kᵀ diag(c) K L⁻ᵀ) Δβ = −L⁻¹∇P``, from the same kernel values.
 """
 
 from __future__ import annotations
@@ -28,30 +28,23 @@ from dask_odm.methods.landmark.query import Draw, SpanSums
 from dask_odm.methods.landmark.sketch import SKETCH, SketchedHessian, solve_factored, times_symmetric
 from dask_odm.typing import Array
 
-TIRED = 15  # products of a system after which the preconditioner is made anew
-SHORT = 0.1  # share of a step: where P falls for less, the preconditioner is made anew, too
-MOST_PRODUCTS = 300  # of one system
-START_TOL = 1.0  # the gap that a sample's problem is solved to: its rows are few enough to be wrong by as much
-START_STEPS = 20  # the most steps of it
-ROUNDING = 1e-13  # share of P: a step that gains less has come to the end of float64
-FORCING = 0.1  # the largest share of the gradient that conjugate gradients may leave
+TIRED = 15  # products of a system after which the preconditioner is renewed
+SHORT = 0.1  # share of a step; if P falls for less, the preconditioner is renewed, too
+MOST_PRODUCTS = 300  # most products of one system
+START_TOL = 1.0  # gap to which a sample's problem is solved: its few rows make it as wrong as that
+START_STEPS = 20  # most steps for it
+ROUNDING = 1e-13  # share of P; a step that gains less has reached the end of float64
+FORCING = 0.1  # largest share of the gradient that conjugate gradients may leave
 
 SpanIterate = Iterate[SpanSums]
 
 
 @dataclass(frozen=True, eq=False)
 class LandmarkState:
-    """Where a run stands after a step: all that it takes to go on from there.
+    """State of a run after a step, from which it can resume.
 
-    Attributes
-    ----------
-    a : ndarray of shape (r,)
-    sketched : ndarray of shape (r,), or empty
-        The coefficients that the preconditioner was made at, from rows drawn in pass ``drawn``.
-    double_precision : bool
-        Whether passes are in float64 by now.
-    drawn, steps : int
-    history : list of dict
+    ``sketched`` (r,), or empty, are the coefficients at which the preconditioner was made, from rows drawn in pass
+    ``drawn``. ``double_precision`` says whether passes are in float64 by now.
     """
 
     a: Array
@@ -77,37 +70,38 @@ def solve_landmark(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[LandmarkState], object] = lambda state: None,
 ) -> PrimalSolution[SpanSums]:
-    """Minimise P over the span, from coefficients ``a`` (r,), until the gap over the span is at most ``tol`` of P.
+    """Minimise P over the landmarks from ``a`` (r,), until the Nyström problem's gap is at most ``tol``.
 
     Parameters
     ----------
     span : SpanProblem
     landmarks : Landmarks
-        Independent ones.
+        Linearly independent ones.
     a : ndarray of shape (r,)
     tol : float
+        Relative to P.
     max_iter : int
         Most steps.
     seed : int
-        Of the samples that preconditioners are made of.
+        Seed of the samples for preconditioners.
     threads : int
-        For making them; no bit depends on it.
+        For making preconditioners. Their number never changes the result.
     confirm : bool
-        Hold the gap against float64; a solution that is only a start needs no such look.
+        Check the gap against float64; a solution that is only a start does not need it.
     began : float, optional
-        What `time.perf_counter` said when the seconds of the records began; now without.
+        `time.perf_counter` when the seconds of the records began; now by default.
     resume : LandmarkState, optional
-        Go on from there, instead of ``a``.
+        Resume from this state, instead of ``a``.
     on_step : callable
-        Told of every pass of value and gradient: iteration, gap, objective, passes so far, seconds so far.
+        Called after every pass of value and gradient: iteration, gap, objective, passes so far, seconds so far.
     on_state : callable
-        Given the state after every step.
+        Called with the state after every step.
     """
     newton = _SpanNewton(span, landmarks, tol, seed, threads, confirm, StepLog(on_step, began), on_state)
     if resume is not None:
         newton.resume(resume)
         a = resume.a
-    return replace(newton.run(a, max_iter), sums=None)  # they are as large as the rows' curvatures and a sample
+    return replace(newton.run(a, max_iter), sums=None)  # sums are as large as the rows' curvatures and a sample
 
 
 class _SpanNewton(Newton[SpanSums]):
@@ -129,7 +123,7 @@ class _SpanNewton(Newton[SpanSums]):
         self._on_state = on_state
         self._tired, self._sketched, self._drawn = True, np.empty(0), 0
         self._confirm = confirm
-        self._sample: PrioritySample | None = None  # that the preconditioner was made of
+        self._sample: PrioritySample | None = None  # of which the preconditioner was made
         self._sketch = SketchedHessian(landmarks, threads)
 
     def resume(self, state: LandmarkState) -> None:
@@ -150,7 +144,7 @@ class _SpanNewton(Newton[SpanSums]):
         return self._span.query.dtype == np.float64
 
     def look(self, x: Array, number: int, known: SpanSums | None) -> SpanIterate:
-        """The pass, with a sample of the rows if the next step needs one."""
+        """Take a pass at ``x``, and draw a sample of the rows if the next step needs one."""
         draw = None
         if self._tired:
             seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
@@ -162,7 +156,7 @@ class _SpanNewton(Newton[SpanSums]):
         return np.asarray(solve_triangular(self._landmarks.factor, gradient, lower=True, check_finite=False))
 
     def _make_sketch(self, at: SpanIterate) -> None:
-        """Of the sample that was drawn at ``at``."""
+        """Make the preconditioner from the sample that was drawn at ``at``."""
         assert at.sums.sample is not None
         self._sample = at.sums.sample
         self._sketch.make(self._sample)
@@ -178,7 +172,7 @@ class _SpanNewton(Newton[SpanSums]):
         return x
 
     def _plain_step(self, at: SpanIterate) -> tuple[Array, int]:
-        """By conjugate gradients in the coefficients of the landmarks."""
+        """Return the step by conjugate gradients in the coefficients of the landmarks, and its number of products."""
         return conjugate_gradients(
             lambda p: times_symmetric(self._landmarks.gram, p) + self._span.product(at.sums, p),
             -at.gradient,
@@ -188,7 +182,7 @@ class _SpanNewton(Newton[SpanSums]):
         )
 
     def _whitened_step(self, at: SpanIterate) -> tuple[Array, int]:
-        """In the coordinates ``Lᵀα`` of an orthonormal basis."""
+        """Return the step by conjugate gradients in the coordinates ``Lᵀα``, and its number of products."""
         factor = self._landmarks.factor
 
         def coefficients(p: Array) -> Array:
@@ -205,7 +199,7 @@ class _SpanNewton(Newton[SpanSums]):
 
     def _length(self, at: SpanIterate, direction: Array, slope: float) -> float:
         length = super()._length(at, direction, slope)
-        # the curvatures that the preconditioner was made of are far from those that this step met
+        # this step met curvatures far from those of the preconditioner
         self._tired = self._tired or length < SHORT
         return length
 
@@ -223,10 +217,10 @@ class _SpanNewton(Newton[SpanSums]):
         return at if self.stuck else after
 
     def confirmed(self, at: SpanIterate) -> SpanIterate:
-        """The same coefficients, with a gap that float64 stands for.
+        """Return the same coefficients with a gap that holds in float64.
 
-        It is enlarged by what a sample of the rows shows that float32 may hide. Where that is more than ``tol`` leaves
-        room for, all passes are in float64 from here on.
+        The gap is enlarged by the effect of float32 rounding on a sample of the rows. If that pushes it above ``tol``,
+        all later passes are in float64.
         """
         sample = self._sample if at.sums.sample is None else at.sums.sample
         if not self._confirm or self._double or sample is None:
@@ -243,7 +237,7 @@ class _SpanNewton(Newton[SpanSums]):
         return at
 
     def _enlarged(self, at: SpanIterate, sample: PrioritySample) -> float:
-        """The gap at ``at``, and what kernel values in float64 may add to it and to P."""
+        """Return the gap at ``at`` plus what kernel values in float64 may add to it and to P."""
         query = self._span.query
         some = SpanProblem.over_rows(
             replace(query, loss=query.loss.of_stiff_rows()), *sample.weighted(), 0, self._sketch.threads
@@ -255,30 +249,22 @@ class _SpanNewton(Newton[SpanSums]):
 
 
 def _forcing(at: SpanIterate) -> float:
-    """Share of the squared norm of the gradient that conjugate gradients may leave."""
+    """Return the share of the squared norm of the gradient that conjugate gradients may leave."""
     return float(min(FORCING, np.sqrt(at.gap)) ** 2)
 
 
 def rough_solution(
     span: SpanProblem, landmarks: Landmarks, n: int, size: int, seed: int, memory: int, threads: int = 1
 ) -> Array:
-    """Coefficients (r,) that are nearly the best for a sample of the rows, or for all of them where these are few.
+    """Return coefficients (r,) that are nearly optimal for a sample of the rows, or for all rows if these are few.
 
-    Parameters
-    ----------
-    span : SpanProblem
-        Of ``n`` rows, asked for one pass if a sample is drawn.
-    landmarks : Landmarks
-    n, size, seed : int
-        Rows, those of a sample, and what it is drawn by.
-    memory : int
-        Bytes that kernel values of the sample may be kept in.
-    threads : int
+    ``span`` is the problem over ``n`` rows. It takes one pass if a sample of ``size`` rows is drawn. ``memory`` bounds
+    the bytes of kernel values of the sample that are kept.
     """
     zero = np.zeros(len(landmarks))
     some = span
     if 2 * size < n:
-        # with all coefficients zero every row is active: drawn by its weight
+        # with all coefficients zero every row is active, and drawn by its weight
         sample = span.sums(zero, Draw(size, seed)).sample
         assert sample is not None
         rows, y, weight = sample.weighted()
@@ -291,11 +277,11 @@ def rough_solution(
 
 
 def with_support(span: SpanProblem, landmarks: Landmarks, a: Array, count: int, seed: int) -> Landmarks:
-    """``landmarks``, and others up to ``count``, drawn by the dual variables of the rows at coefficients ``a``.
+    """Return ``landmarks`` and others, up to ``count``, drawn by the rows' dual variables at coefficients ``a``.
 
-    The solution is a sum over the rows that have a dual variable. One pass over the rows of ``span``.
+    The solution is a sum over rows that have a dual variable. Takes one pass over the rows of ``span``.
     """
-    other = np.random.SeedSequence(seed, spawn_key=(1,))  # than those of samples
+    other = np.random.SeedSequence(seed, spawn_key=(1,))  # another seed than those of samples
     drawn = span.support(a, Draw(count, int(other.generate_state(1)[0])))
     new = np.flatnonzero(~np.isin(drawn.numbers, landmarks.index))[: count - len(landmarks)]
     rows, index = (
@@ -306,11 +292,11 @@ def with_support(span: SpanProblem, landmarks: Landmarks, a: Array, count: int, 
 
 
 def carried_over(few: Landmarks, a: Array, landmarks: Landmarks) -> Array:
-    """Coefficients of ``landmarks`` (r,) for the function next to that of ``few`` with coefficients ``a``."""
+    """Return coefficients of ``landmarks`` (r,) for the function nearest to that of ``few`` with coefficients ``a``."""
     values = landmarks.kernel.tile(landmarks.rows.astype(np.float64), few.rows.astype(np.float64)) @ a
     return solve_factored(landmarks.factor, values)
 
 
 def start_rows(n: int, r: int) -> int:
-    """Rows of the sample that `rough_solution` learns from."""
+    """Return the number of rows in the sample of `rough_solution`."""
     return min(max(8 * r, n // 8), 32 * r)

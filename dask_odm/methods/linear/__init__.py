@@ -1,1 +1,1 @@
-"""The linear machine, dense or sparse."""
+"""The linear ODM, over dense or sparse rows."""

@@ -1,9 +1,9 @@
-"""Fewer rows than features: a linear model in the span of its rows, which has as many coordinates as there are rows.
+"""Gram (kernel-trick) reduction: with fewer rows than features, a linear model is solved in as many weights as rows.
 
-The minimiser of ``½‖w‖² + Σ loss_i(w·φ_i)`` lies in the span of the rows φ. With an orthonormal basis Q (r, k) of it
-and ``Φ = C Q`` the problem is the same one in ``z = Q w`` over rows C (n, r): same P, same gap, and r ≤ n instead of k
-weights. Cholesky of the Gram matrix ``Φ Φᵀ`` with pivots gives C, and by the r rows that it chose Q, which is not
-formed.
+The minimiser of ``½‖w‖² + Σ loss_i(w·φ_i)`` lies in the span of the rows φ. Let Q (r, k) be an orthonormal basis of it
+and ``Φ = C Q``. Then the problem is the same one in ``z = Q w`` over rows C (n, r), with the same P and gap, and with r
+≤ n weights instead of k. Pivoted Cholesky of the Gram matrix ``Φ Φᵀ`` gives C. The r rows that it chose give Q, which
+is not formed.
 """
 
 from __future__ import annotations
@@ -21,19 +21,10 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class RowSpan:
-    """The rows' coordinates, and the way back.
+    """Coordinates of the rows in the span of the rows, and the map back to weights.
 
-    Attributes
-    ----------
-    features : FeatureMap
-    block : ndarray or CSR matrix of shape (n, d)
-        All rows as `FeatureMap.block` gives them.
-    chosen : ndarray of shape (r,)
-        Rows that span all.
-    factor : ndarray of shape (r, r)
-        Lower; theirs.
-    coordinates : ndarray of shape (n, r)
-        C.
+    ``block`` (n, d) are all rows as `FeatureMap.block` returns them. The rows ``chosen`` (r,) span all; ``factor`` (r,
+    r) is the lower Cholesky factor of their Gram matrix. ``coordinates`` (n, r) are C.
     """
 
     features: FeatureMap
@@ -44,7 +35,7 @@ class RowSpan:
 
     @classmethod
     def of(cls, features: FeatureMap, X: Any) -> RowSpan:
-        """Of raw rows ``X`` (n, d), dense or CSR; the Gram matrix is summed in float64."""
+        """Reduce raw rows ``X`` (n, d), dense or CSR; the Gram matrix is summed in float64."""
         block = features.block(X)
         gram = _gram(features, block)
         factor, pivots, rank, _ = lapack.dpstrf(gram, lower=1)
@@ -54,14 +45,14 @@ class RowSpan:
         return cls(features, block, order[:rank], np.tril(factor[:rank, :rank]), coordinates)
 
     def weights(self, z: Array) -> Array:
-        """``w = Qᵀ z``, float64 (k,)."""
+        """Return ``w = Qᵀ z``, float64 (k,)."""
         a = np.zeros(self.block.shape[0])
         a[self.chosen] = solve_triangular(self.factor, z, trans="T", lower=True, check_finite=False)
         return self.features.weighted_sum(self.block, a)
 
 
 def _gram(features: FeatureMap, block: Any) -> Array:
-    """``Φ Φᵀ``, the constant feature included; sparse rows stay so: their shift is taken off the products."""
+    """Return ``Φ Φᵀ``, constant feature included; sparse rows stay sparse, with the shift subtracted afterwards."""
     if not issparse(block):
         exact = np.asarray(block, dtype=np.float64)
         return np.asarray(exact @ exact.T) + features.bias
@@ -77,5 +68,5 @@ def _gram(features: FeatureMap, block: Any) -> Array:
 
 
 def span_bytes(n: int, d: int, *, sparse: bool) -> int:
-    """Peak bytes of making a `RowSpan`: rows in float64, the Gram matrix, its factor, coordinates."""
+    """Return the peak bytes of making a `RowSpan`: rows in float64, the Gram matrix, its factor, coordinates."""
     return 8 * ((0 if sparse else n * d) + 5 * n * n)

@@ -1,9 +1,8 @@
-"""A linear problem that is asked for its Hessian at many points near each other: it is brought up to date, not summed.
+"""A linear problem whose Hessian is updated from point to point instead of summed anew, for rows in memory.
 
-The curvature of a row's loss is piecewise constant. From one point to the next most rows keep theirs, and so they do
-where all losses weigh more or less, but for one factor. So the Hessian at a point is that at the last, times the
-factor, and the products of the rows that crossed an end of the band meanwhile: a few in a hundred from step to step
-and from setting to setting. Rows are in memory.
+The curvature of a row's loss is piecewise constant. From one point to the next most rows keep theirs, and a new weight
+of all losses only scales it. So the Hessian at a point is the last one times that factor, plus the products of the rows
+that crossed an end of the band: a few in a hundred from step to step, and from setting to setting.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.typing import Array
 
-GROUPS = 4  # of rows, at most: every one has a Hessian to be added
-LEAST_ROWS = 1000  # of a group
-STEADY = 1e-5  # share of a row's curvature: a smaller change of it is rounding
+GROUPS = 4  # most groups of rows: each has a Hessian to be added
+LEAST_ROWS = 1000  # least rows of a group
+STEADY = 1e-5  # share of a row's curvature; a smaller change of it is rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """Sums over rows, their curvature only by as much as that of the rows changed; and this, group by group."""
+    """Sums over rows whose curvature holds only the change from known curvatures, and the new ones, group by group."""
 
     sums: PrimalSums
     curvatures: list[list[Array]]
@@ -38,16 +37,16 @@ class Changes:
         return Changes(self.sums + other.sums, self.curvatures + other.curvatures)
 
     def since(self, before: PrimalSums | None) -> PrimalSums:
-        """The whole sums, where those ``before`` had the curvature that was known."""
+        """Return the whole sums, given those ``before`` with the known curvatures."""
         return self.sums if before is None else replace(self.sums, curvature=before.curvature + self.sums.curvature)
 
 
 @dataclass(frozen=True, eq=False)
 class ChangesQuery(Query):
-    """As `Query`, of blocks that are taken whole."""
+    """A `Query` over blocks that are taken whole."""
 
     def changes(self, blocks: Iterable[RowBlock], known: Sequence[Array] = ()) -> Changes:
-        """What is summed over the blocks, if the curvatures of their rows were ``known``, or none was."""
+        """Sum over the blocks, with only the change of the Hessian if the curvatures of their rows are ``known``."""
         sums = []
         curvatures = []
         for i, block in enumerate(blocks):
@@ -59,39 +58,32 @@ class ChangesQuery(Query):
         return Changes(reduce(add, sums), [curvatures])
 
     def _changed(self, X: Any, c: Array, known: Array) -> Array:
-        """What `_second` gives for ``c`` beyond that for ``known``."""
+        """Return `_second` of ``c`` minus that of ``known``."""
         more = c - known
         more[np.abs(more) <= STEADY * c] = 0.0
         return self._second(X, np.maximum(more, 0.0)) - self._second(X, np.maximum(-more, 0.0))
 
 
 class UpdatedProblem(PrimalProblem):
-    """As `PrimalProblem`, but in the rows' own type whatever is asked for: for gaps that are not small.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : BandLoss
-    passes : Passes
-    """
+    """A `PrimalProblem` with an updated Hessian, always in the rows' own type: for gaps that are not small."""
 
     def __init__(self, features: FeatureMap, loss: BandLoss, passes: Passes) -> None:
         super().__init__(features, loss, passes)
         self._band = loss
-        self._at: Array | None = None  # where the sums are known
+        self._at: Array | None = None  # weights at which the sums are known
         self._last: PrimalSums | None = None
-        self._known: list[list[Array]] = []  # curvatures of the rows where the last sums are of
+        self._known: list[list[Array]] = []  # curvatures of the rows in the last sums
 
     @classmethod
     def of_rows(
         cls, features: FeatureMap, loss: BandLoss, X: Any, y: Array, weight: Array, threads: int = 1
     ) -> UpdatedProblem:
-        """As `over_rows`, in fewer and larger blocks."""
+        """Build the problem like `over_rows`, in fewer and larger blocks."""
         step = max(LEAST_ROWS, -(-X.shape[0] // GROUPS))
         return cls(features, loss, ThreadPasses.cut(X, y, weight, step, GROUPS, threads))
 
     def weigh(self, loss: BandLoss) -> None:
-        """Go on with another loss."""
+        """Replace the loss by another one."""
         factor = float(loss.stiffness.sum() / self._band.stiffness.sum())
         self._loss = self._band = loss
         self._at = None
@@ -100,7 +92,7 @@ class UpdatedProblem(PrimalProblem):
             self._known = [[c * c.dtype.type(factor) for c in group] for group in self._known]
 
     def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
-        """As `Query.sums`, of all rows."""
+        """Return `Query.sums` of all rows."""
         if curvature != "full":
             return super().sums(w, curvature, double_precision=double_precision, hessian_stride=hessian_stride)
         if self._last is None or w is not self._at:

@@ -1,7 +1,8 @@
-"""Linear machines of many classes on sparse rows in memory of many features, one against the rest: all in one sweep.
+"""Recipe for linear machines of many classes, one against the rest, over sparse rows of many features: all in one
+sweep.
 
-Text has more features than rows, of which a row has few: descent in the dual (`dask_odm.methods.linear.sparse_descent`)
-then takes less time than Newton, whose systems are of all features.
+Text has more features than rows, and few of them in each row. Dual descent (`dask_odm.methods.linear.sparse_descent`)
+then takes less time than Newton, whose systems have all features.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dask_odm.methods.settings import ODMFit
 
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Whether machines are learned so: of unscaled sparse rows, with no start, path, checkpoint or leaving out."""
+    """Return whether the rows are unscaled and sparse, and no start, path, checkpoint or loo is asked for."""
     if scheme != "ovr" or not isinstance(data, MemoryData) or not issparse(data.held.X):
         return False
     plain = fit.kernel.scale is None and not fit.loo and fit.run.checkpoint is None

@@ -1,14 +1,14 @@
-"""L-BFGS on the primal of a linear model over sparse rows: two passes a step, none of which is a Hessian's.
+"""L-BFGS on the primal of a linear model over sparse rows: two passes per step, and no Hessian.
 
-direction  −H ∇P(w), H the inverse Hessian that the last `MEMORY` steps and changes of the gradient suggest, from a
+direction  −H ∇P(w) with H the inverse Hessian suggested by the last `MEMORY` steps and changes of the gradient, from a
            multiple of the identity (Nocedal and Wright, *Numerical Optimization*, algorithm 7.4)
-step       where P is least on the direction, found by Newton's method on its slope, which is piecewise linear
-gap        held against the best dual variables so far: those that the margins give, mixed with the best before in
-           the share that makes the gap least. Gradients of such a run go up and down; the mixture's gap mostly falls
-           (as residual smoothing has it for linear systems: Zhou and Walker, SIAM J. Sci. Comput. 15, 1994)
+step       of least P along the direction, by Newton's method on its piecewise linear slope
+gap        against the best dual variables so far. Those that the margins give are mixed with the best before, in the
+           share that makes the gap least. Gradients of such a run go up and down; the mixture's gap mostly falls
+           (like residual smoothing of linear systems: Zhou and Walker, SIAM J. Sci. Comput. 15, 1994)
 
-Against Newton's method with conjugate gradients: these find a direction for rows that are active now, at ten to fifty
-passes; here every pass sees the rows that are active then.
+Newton's method with conjugate gradients spends ten to fifty passes on a direction for the rows that are active at
+first. Here every pass sees the rows that are active by then.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.step_log import OnStep, StepLog
 from dask_odm.typing import Array
 
-MEMORY = 10  # steps that the inverse Hessian is made of
+MEMORY = 10  # steps from which the inverse Hessian is made
 FLAT = 1e-2  # share of the first slope that a step may leave
-LOOKS = 12  # at slopes, along one direction
-SHARES = np.array([0.0, 0.25, 0.5, 0.75])  # of the new dual variables in the mixture; all of them is known
+LOOKS = 12  # most slopes computed along one direction
+SHARES = np.array([0.0, 0.25, 0.5, 0.75])  # shares of the new dual variables in the mixture; a share of 1 is known
 
 
 def solve_quasi_newton(
@@ -37,7 +37,7 @@ def solve_quasi_newton(
     max_iter: int,
     on_step: OnStep = lambda record: None,
 ) -> PrimalSolution[None]:
-    """Minimise P from ``w`` (k,) by up to ``max_iter`` steps, to the relative duality gap ``tol``."""
+    """Minimise P from ``w`` (k,) in up to ``max_iter`` steps, to the relative duality gap ``tol``."""
     log = StepLog(on_step)
     memory = _Memory()
     dual = _BestDual(problem)
@@ -66,22 +66,22 @@ def solve_quasi_newton(
 
 
 class _Memory:
-    """What is known of the inverse Hessian."""
+    """The last steps and changes of the gradient, which approximate the inverse Hessian."""
 
     def __init__(self) -> None:
         self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=MEMORY)
         self._last: tuple[Array, Array] | None = None
 
     def moved(self, step: Array, gradient: Array) -> None:
-        """A ``step`` was taken from where the gradient was that one."""
+        """Note a ``step`` that was taken from where the gradient was ``gradient``."""
         self._last = step, gradient
 
     def times(self, gradient: Array) -> Array:
-        """H times the gradient of now, by the recursion of two loops."""
+        """Return H times the current gradient, by the two-loop recursion."""
         if self._last is not None:
             step, before = self._last
             turn = gradient - before
-            self._pairs.append((step, turn, 1.0 / float(step @ turn)))  # at least ‖step‖²: P has the term ½‖w‖²
+            self._pairs.append((step, turn, 1.0 / float(step @ turn)))  # at least ‖step‖², since P has the term ½‖w‖²
         q = gradient.copy()
         along = []
         for step, turn, inverse in reversed(self._pairs):
@@ -96,14 +96,14 @@ class _Memory:
 
 
 class _BestDual:
-    """The dual variables whose value D is the best that was found."""
+    """The dual variables with the best D so far."""
 
     def __init__(self, problem: SparsePrimal) -> None:
         self._problem = problem
         self._best: tuple[Array, Array] | None = None
 
     def gap(self, w: Array, scores: Array, u: Array, image: Array) -> float:
-        """P(w) − D, with the margins' own dual variables ``u`` (n,) and their ``image`` (k,) mixed in."""
+        """Return P(w) − D, after mixing in the margins' own dual variables ``u`` (n,) with their ``image`` (k,)."""
         whole = 0.5 * float((w - image) @ (w - image))
         if self._best is None:
             self._best = u, image
@@ -123,7 +123,7 @@ class _BestDual:
 
 
 def _length(problem: SparsePrimal, w: Array, scores: Array, direction: Array, change: Array) -> float:
-    """Where P is least along ``direction``; 0 where float64 cannot tell."""
+    """Return the step of least P along ``direction``; 0 if float64 cannot tell."""
     inner, norm = float(w @ direction), float(direction @ direction)
 
     def look(step: float) -> tuple[float, float]:
@@ -134,7 +134,7 @@ def _length(problem: SparsePrimal, w: Array, scores: Array, direction: Array, ch
 
 
 def _root(look: Callable[[float], tuple[float, float]]) -> float:
-    """Where a slope that grows is about zero, by Newton's method between bounds; 0 where it is not negative at 0."""
+    """Return a root of an increasing slope, by Newton's method between bounds; 0 if the slope at 0 is not negative."""
     slope, curvature = look(0.0)
     if not -slope > 0.0:
         return 0.0

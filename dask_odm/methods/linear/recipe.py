@@ -1,4 +1,6 @@
-"""The linear kernel by Newton in the weights of its features: a pass over the rows a step, wherever they are."""
+"""Recipe of the linear kernel: Newton in the weights of the features, a pass over the rows per step, wherever they
+are.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-SPANNED = 2  # features for every row from which a model is sought in the span of the rows
-LEAST_FEATURES = 512  # with fewer, the Hessian costs little
-SHARPER = 0.1  # share of the tolerance that is reached in the span
+SPANNED = 2  # features per row from which the Gram reduction is used
+LEAST_FEATURES = 512  # with fewer features, the Hessian costs little
+SHARPER = 0.1  # share of the tolerance that the reduced problem reaches
 
 
 def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
@@ -54,12 +56,12 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
         needed = problem.nbytes + left_out + data.held_bytes(scaled=False)
         data.cluster.require(needed, 1, f"Newton over {features.k} weights")
     leaves_out = _forms_for_leaving_out(problem, data, fit, exact)
-    with single_threaded_blas:  # once for all passes: entering it looks for libraries
+    with single_threaded_blas:  # once for all passes, since entering it searches for libraries
         return _solve_path(problem, features, data, fit, exact, leaves_out)
 
 
 def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
-    """Whether the Hessian is formed: where it is not large and fits the workers' memory."""
+    """Return whether the Hessian is formed: if it is not large and fits the workers' memory."""
     forms = problem.k <= EXACT_FEATURES
     if forms and not passes.fits(problem.pass_bytes("full")):
         logger.warning(
@@ -72,11 +74,11 @@ def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
 
 
 def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
-    """How features are scaled; None where they are not, and no pass over the rows is spent on statistics."""
+    """Return the scaling of features, or None if none is asked for; then no pass is spent on statistics."""
     if fit.kernel.scale is None:
         return None
     statistics = data.statistics()
-    fit.kernel.make(statistics)  # for what it refuses
+    fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
     return fit.kernel.scaling(statistics, sparse=isinstance(data, MemoryData) and issparse(data.held.X))
 
 
@@ -88,7 +90,7 @@ def _solve_path(
     exact: bool | None,
     leaves_out: bool,
 ) -> Trained:
-    """The model for the settings' λ; or for each λ of a path, from the solution of the one before."""
+    """Solve for the settings' λ, or for each λ of a path from the solution before, and return the model."""
     w = start_weights(features, fit)
     found = []
     sums = None
@@ -112,7 +114,7 @@ def _solve_path(
 
 @dataclass(frozen=True, eq=False)
 class _Ways:
-    """How the problem for one λ is solved: by the way that suits the rows, if one does, and then by Newton."""
+    """Solves the problem for one λ: first by a cheaper route if one suits the rows, and then by Newton."""
 
     data: TrainingData
     fit: ODMFit
@@ -131,7 +133,7 @@ class _Ways:
         return cls(data, fit, span, thin, exact, resume, save)
 
     def solved(self, problem: PrimalProblem, lam: float, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
-        """The solution for λ from weights ``w`` (k,), whose sums ``start`` may be known."""
+        """Return the solution for λ from weights ``w`` (k,), whose sums ``start`` may be known."""
         ahead = self._ahead(lam, w)
         settings = self.fit.solver
         if ahead is not None and ahead.converged:
@@ -151,17 +153,17 @@ class _Ways:
         ).after(ahead)
 
     def _ahead(self, lam: float, w: Array) -> PrimalSolution[Any] | None:
-        """What is found before Newton sees all weights and rows; None where nothing is."""
+        """Solve a cheaper version of the problem for a starting point; None if none is worth its cost."""
         if self.span is not None and self.resume is None:
             return _in_span(self.span, replace(self.fit, odm=replace(self.fit.odm, lam=lam)), self.data)
         return None if self.thin is None else solve_thin(self.thin.with_lam(lam), w, self.fit)
 
 
 def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:
-    """The span of rows in memory that are far fewer than features, to solve in; None where that is no gain.
+    """Return the Gram reduction of rows in memory that are far fewer than features, or None if it is no gain.
 
-    Sparse rows are solved in the weights unless they are scaled: their products are cheap, while what scaling does to
-    rare features makes thousands of products needed.
+    Sparse rows are reduced only if they are scaled. Their products are cheap, but scaling inflates rare features, which
+    would take thousands of products.
     """
     few = SPANNED * data.rows <= features.k >= LEAST_FEATURES and data.rows <= EXACT_FEATURES
     if not few or not isinstance(data, MemoryData) or fit.start is not None:
@@ -174,7 +176,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
 
 
 def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
-    """The optimum over the span, as weights (k,), and the steps to it: in float64, by Cholesky, from zero."""
+    """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,)."""
     assert isinstance(data, MemoryData)
     rows = span.coordinates
     held = data.held
@@ -184,17 +186,17 @@ def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[A
     found = solve_newton(
         problem,
         np.zeros(features.k),
-        tol=SHARPER * fit.solver.tol,  # rows in float32 do not have the digits of their Gram matrix
+        tol=SHARPER * fit.solver.tol,  # rows in float32 lack the digits of their Gram matrix
         max_iter=fit.solver.max_iter,
         exact=True,
         double_precision=True,
         on_step=report_step,
     )
-    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows themselves say so
+    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows show it
 
 
 def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:
-    """Whether rows are left out; InputError where that is asked for and the Hessian is not formed."""
+    """Return whether leave-one-out is computed; raise InputError if it is asked for and the Hessian is not formed."""
     forms = problem.k <= EXACT_FEATURES if forms is None else forms
     if fit.loo and not forms:
         raise InputError(
@@ -205,7 +207,7 @@ def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMF
 
 
 def start_weights(features: FeatureMap, fit: ODMFit) -> Array:
-    """Where a linear solver starts: weights (k,) of the model to start from, or zeros."""
+    """Return weights (k,) at which a linear solver starts: those of the model to start from, or zeros."""
     w = np.zeros(features.k)
     if fit.start is None:
         return w

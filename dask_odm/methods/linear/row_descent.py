@@ -1,9 +1,9 @@
-"""Dual coordinate descent over sparse rows, of one linear machine: for text, whose rows have few features in common.
+"""Dual coordinate descent over sparse rows, for one linear machine: for text, whose rows have few features in common.
 
-A sweep visits every row once in random order, and moves its dual variable to where the dual is largest, as
-`dask_odm.methods.linear.sparse_descent` does for many machines at once. The gap is looked at after every `SWEEPS`; it
-ends where the gap is small enough, or no longer falls quickly: rows that have much in common are not for coordinate
-descent.
+A sweep visits every row once in random order, and maximises the dual in the row's variable, as
+`dask_odm.methods.linear.sparse_descent` does for many machines at once. The gap is computed after every `SWEEPS`
+sweeps. The descent ends once the gap is small enough, or no longer falls quickly: coordinate descent is slow for rows
+that have much in common.
 
 Source: Hsieh, Chang, Lin, Keerthi and Sundararajan, *A dual coordinate descent method for large-scale linear SVM*, ICML
 2008.
@@ -20,15 +20,15 @@ from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import Record, StepLog
 
-SWEEPS = 4  # between two looks at the gap
-FALLS = 0.5  # share of the gap that so many sweeps leave at most
-END = np.ones(1)  # of the segment from the dual variables to themselves
+SWEEPS = 4  # sweeps between two computations of the gap
+FALLS = 0.5  # share of the gap that so many sweeps may leave
+END = np.ones(1)  # end of the segment from the dual variables to themselves
 
 
 def descend_rows(
     problem: SparsePrimal, settings: SolverSettings, on_step: Callable[[Record], object] = lambda record: None
 ) -> PrimalSolution[None]:
-    """Minimise P from zero, by up to ``settings.max_iter`` sweeps over unscaled rows."""
+    """Minimise P from zero, in up to ``settings.max_iter`` sweeps over unscaled rows."""
     log = StepLog(on_step)
     rng = np.random.default_rng(settings.seed)
     n = len(problem.y)

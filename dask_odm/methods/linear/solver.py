@@ -1,10 +1,9 @@
-"""Semismooth Newton on the primal of a linear model: one pass over the rows a step.
+"""Semismooth Newton on the primal of a linear model: one pass over the rows per step.
 
-step   ``(I + Σ c_i φ_i φ_iᵀ) Δ = −∇P(w)``: by Cholesky up to `EXACT_FEATURES` weights, by conjugate gradients with a
-       diagonal preconditioner beyond; of very many rows the Hessian is that of a sample, value and gradient are of all
-       (subsampled Newton: Roosta-Khorasani and Mahoney, 2019)
-where steps cease to help
-       the Hessian is summed over all rows from there on; after that, all sums are in float64
+step   ``(I + Σ c_i φ_i φ_iᵀ) Δ = −∇P(w)``, by Cholesky up to `EXACT_FEATURES` weights, and beyond by conjugate
+       gradients with a diagonal preconditioner. With very many rows the Hessian is that of a sample, while value and
+       gradient are of all rows (subsampled Newton: Roosta-Khorasani and Mahoney, 2019)
+stall  if steps cease to help, the Hessian is summed over all rows; if they cease again, all sums are in float64
 stop   by a gap that is summed in float64
 """
 
@@ -22,28 +21,21 @@ from dask_odm.linalg.dense import solve_positive
 from dask_odm.linalg.krylov import conjugate_gradients
 from dask_odm.typing import Array
 
-MOST_PRODUCTS = 500  # of one system
-FORCING = 1e-2  # the largest share of the gradient that conjugate gradients may leave
+MOST_PRODUCTS = 500  # most products of one system
+FORCING = 1e-2  # largest share of the gradient that conjugate gradients may leave
 SLOW = 0.25  # share of the gap that a good step leaves at most
-CREEP = 0.1  # share of P: a step that gains less, and is slow, is of a Hessian or a float too coarse
-ROUNDING = 1e-7  # share of P: a smaller decrease cannot be seen in it
+CREEP = 0.1  # share of P; a slow step that gains less has too coarse a Hessian or float type
+ROUNDING = 1e-7  # share of P below which a decrease cannot be seen in it
 
 State = Iterate[PrimalSums]
 
 
 @dataclass(frozen=True, eq=False)
 class NewtonState:
-    """Where a run stands after a step: all that it takes to go on from there.
+    """State of a run after a step, from which it can resume.
 
-    Attributes
-    ----------
-    w : ndarray of shape (k,)
-    double_precision : bool
-        Whether passes are in float64 by now.
-    hessian_stride : int
-        The Hessian is summed over one row in so many.
-    steps : int
-    history : list of dict
+    ``double_precision`` says whether passes are in float64 by now. The Hessian is summed over one row in
+    ``hessian_stride``.
     """
 
     w: Array
@@ -78,19 +70,19 @@ def solve_newton(
     max_iter : int
         Most steps.
     exact : bool, optional
-        Steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
+        Take steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
     double_precision : bool
-        Compute all passes in float64; else only those that float32 has not digits enough for.
+        Compute all passes in float64; else only those for which float32 has too few digits.
     certify : bool
-        Whether the last gap is summed anew in float64.
+        Whether the last gap is summed again in float64.
     start : PrimalSums, optional
-        The sums at ``w`` with the curvature that is needed, where they are known: spares the first pass.
+        The sums at ``w`` with the curvature that is needed, if they are known; saves the first pass.
     resume : NewtonState, optional
-        Go on from there, instead of ``w``.
+        Resume from this state, instead of ``w``.
     on_step : callable
-        Told of every step: iteration, gap, objective, passes so far, seconds so far.
+        Called after every step: iteration, gap, objective, passes so far, seconds so far.
     on_state : callable
-        Given the state after every step that is kept.
+        Called with the state after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
     newton = _LinearNewton(problem, exact, tol, double_precision, certify, StepLog(on_step), on_state)
@@ -134,7 +126,7 @@ class _LinearNewton(Newton[PrimalSums]):
         return Iterate.of(x, x, known, number)
 
     def confirmed(self, at: State) -> State:
-        """The same w with sums in float64; where that gap is not small enough, all that follows is in float64."""
+        """Return the same w with sums in float64. If that gap is not small enough, all later passes are in float64."""
         if self._double or not self._certify:
             return at
         self.passes += 1
@@ -155,7 +147,7 @@ class _LinearNewton(Newton[PrimalSums]):
         return -solve_positive(hessian, at.gradient, first_ridge)
 
     def _inexact_direction(self, at: State) -> Array:
-        """By conjugate gradients, until the residual is as small a part of the gradient as the gap suggests."""
+        """Return the step by conjugate gradients, solved to a share of the gradient that depends on the gap."""
         inverse = 1.0 / (1.0 + at.sums.curvature)
         x, products = conjugate_gradients(
             lambda p: p + self._problem.product(at.x, p, double_precision=self._double),
@@ -181,10 +173,10 @@ class _LinearNewton(Newton[PrimalSums]):
         still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < CREEP * at.primal
         if kept is at or (still and after.gap > self.tol):
             if self._stride > 1:
-                self._stride = 1  # a sample of the rows has too few of the active ones: the same w again, of all
+                self._stride = 1  # the sample has too few active rows: take the same w again, over all rows
                 return self.at(kept.x)
             if not self._double:
-                self._double = True  # float32 has no more digits to give: the same w again, in float64
+                self._double = True  # float32 has no digits left: take the same w again, in float64
                 return self.at(kept.x)
         self.stuck = kept is at
         return kept

@@ -1,4 +1,4 @@
-"""Many linear machines on the same sparse rows, one class against the rest each: dual coordinate descent, all at once.
+"""Dual coordinate descent for many linear machines at once, one class against the rest each, over the same sparse rows.
 
 For row i and a machine with margin m and dual variable s, ``g = m − ‖x‖² s``; the dual is largest in s at::
 
@@ -7,11 +7,11 @@ For row i and a machine with margin m and dual variable s, ``g = m − ‖x‖²
         0                                 otherwise
 
 and the machine's weights move by ``y x`` times the change. A row's entries are read once for all machines, whose
-weights of one feature lie side by side: to fetch them from memory is what a sweep over sparse rows costs.
-Machines leave as their gap is small enough; no machine's arithmetic depends on the others.
+weights of one feature are adjacent in memory, since fetching weights dominates the cost of a sweep over sparse rows. A
+machine leaves once its gap is small enough. No machine's arithmetic depends on the others.
 
 Source: Hsieh, Chang, Lin, Keerthi and Sundararajan, *A dual coordinate descent method for large-scale linear SVM*, ICML
-2008, for one machine of the hinge loss.
+2008, for one machine with the hinge loss.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-SWEEPS = 4  # between two looks at the gap, each of which costs about half a sweep
+SWEEPS = 4  # sweeps between two computations of the gap, each of which costs about half a sweep
 
 
 @dataclass(frozen=True, eq=False)
 class SparseProblem:
-    """Rows (n, d) of a CSR array, with a constant feature √bias; codes (n,) of classes and stiffnesses (n,).
+    """Rows (n, d) of a CSR array with a constant feature √bias, class codes (n,) and stiffnesses (n,).
 
     ``settings`` has the band; λ is in the stiffnesses.
     """
@@ -56,7 +56,7 @@ class SparseProblem:
 
     @property
     def norms(self) -> Array:
-        """‖x‖² of every row, the constant feature included, (n,)."""
+        """‖x‖² of every row, constant feature included, (n,)."""
         squares = np.concatenate([[0.0], np.cumsum(self.data.astype(np.float64) ** 2)])
         norms: Array = np.diff(squares[self.indptr]) + self.bias
         return norms
@@ -69,9 +69,9 @@ def descend_machines(
     threads: int = 1,
     on_step: Callable[[Record], object] = lambda record: None,
 ) -> list[PrimalSolution[None]]:
-    """Learn class 0, 1, … ``machines − 1`` against the rest each, until every relative gap is at most ``solver.tol``.
+    """Learn classes 0 to ``machines − 1``, each against the rest, until every relative gap is at most ``solver.tol``.
 
-    ``solver.max_iter`` bounds the sweeps. No bit depends on ``threads``, which share the machines.
+    ``solver.max_iter`` bounds the sweeps. ``threads`` share the machines and never change the result.
     """
     bounds = np.linspace(0, machines, min(threads, machines) + 1).astype(int)
     groups = [np.arange(a, b) for a, b in pairwise(bounds)]
@@ -140,7 +140,7 @@ def sweep_machines(
     data: Array, indices: Array, indptr: Array, constant: float, codes: Array, machines: Array, stiffness: Array,
     band: Array, norms: Array, order: Array, W: Array, S: Array,
 ) -> None:  # fmt: skip
-    """Visit every row once, in ``order``; weights ``W`` (d + 1, machines) and dual variables ``S`` (n, machines)."""
+    """Visit every row once, in ``order``; update weights ``W`` (d + 1, machines) and variables ``S`` (n, machines)."""
     low = band[0]
     high = band[1]
     upsilon = band[2]
@@ -180,7 +180,7 @@ def judge_machines(
     data: Array, indices: Array, indptr: Array, constant: float, codes: Array, machines: Array, stiffness: Array,
     band: Array, W: Array, S: Array, primal: Array, gap: Array,
 ) -> None:  # fmt: skip
-    """P and P − D of every machine; the latter row by row, as `dask_odm.learning.problem.odm.RowLosses.row_gaps`."""
+    """Add P and P − D of every machine to ``primal`` and ``gap``; P − D is summed by rows like `RowLosses.row_gaps`."""
     low = band[0]
     high = band[1]
     upsilon = band[2]

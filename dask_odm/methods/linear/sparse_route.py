@@ -1,8 +1,8 @@
-"""Rows in memory that are mostly zeros, for the linear kernel: which way over them costs least, and the quick one.
+"""The sparse route: linear models over rows in memory that are mostly zeros, solved in the cheapest way.
 
-Dense rows are read as sparse ones. Where a Hessian of the entries costs little, Newton forms it. Else steps are taken
-that need products alone: of far fewer rows than features first coordinate descent in the dual, whose rows hardly know
-each other, and then, or of other rows at once, quasi-Newton steps.
+Dense rows that are mostly zeros are converted to sparse ones. If a Hessian summed entry by entry costs little, Newton
+forms it. Otherwise steps need products alone. If there are fewer rows than features, dual coordinate descent comes
+first, since such rows have little in common. Quasi-Newton steps follow.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dask_odm.methods.linear.row_descent import descend_rows
 from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
 
-HESSIAN_PASSES = 12  # passes over the rows that a Hessian may cost where Newton forms it
-STEPS = 10  # by products, for every step that Newton may take
-CHOLESKY = 75  # multiplications of a factorisation that take as long as an entry in a pass
+HESSIAN_PASSES = 12  # most passes over the rows that a Hessian may cost for Newton to form it
+STEPS = 10  # steps by products for every step that Newton may take
+CHOLESKY = 75  # multiplications of a factorisation that take as long as one entry in a pass
 
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
-    """The same data as sparse rows, where they are in memory, mostly zeros, and of more than a few features."""
+    """Return the data as sparse rows if they are in memory, mostly zeros, and have more than a few features."""
     if fit.loo or not isinstance(data, MemoryData) or data.features <= MOST_FEATURES:
         return data
     held = data.held
@@ -41,7 +41,7 @@ def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
 
 
 def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
-    """Whether Newton forms the Hessian of thin rows, by what it costs; None: of other rows, the solver knows."""
+    """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None leaves it to the solver."""
     if fit.loo or not _are_thin(data):
         return None
     entries = data.held.X.nnz  # type: ignore[attr-defined]
@@ -50,12 +50,9 @@ def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
 
 
 def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> SparsePrimal | None:
-    """The problem over thin rows, to be solved by products; None where a Hessian or a checkpoint is wanted.
+    """Return the problem over mostly-zero rows to be solved by products, or None if a Hessian or checkpoint is wanted.
 
-    Raises
-    ------
-    MemoryLimitError
-        The solver's vectors do not fit.
+    Raises MemoryLimitError if the solver's vectors do not fit.
     """
     if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
@@ -66,7 +63,7 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
-    """From ``w`` (k,) as near to the optimum as these steps get."""
+    """Return the best solution that descent and quasi-Newton steps reach from ``w`` (k,)."""
     settings = fit.solver
     ahead = None
     n, d = problem.X.shape

@@ -1,1 +1,1 @@
-"""Many classes by machines of two: one against one, exactly."""
+"""Many classes by exact one-against-one machines."""

@@ -1,24 +1,24 @@
-"""Two classes against each other, from kernel values in memory: dual coordinate descent that takes large changes first.
+"""Dual coordinate descent for two classes with kernel values in memory, which makes large changes first.
 
-With κ = κ₀ + β, of which β makes the intercept, a row's score is ``(K₀ a)_i + b``, b = β Σ a. For row i with
+Let κ = κ₀ + β, where β makes the intercept. A row's score is ``(K₀ a)_i + b``, b = β Σ a. For row i with
 ``g_i = m_i − κ₀(x_i, x_i) s_i``, m its margin, the dual is largest in s_i at (see `dask_odm.methods.exact.dual_cd`)::
 
     s_i ← c (1−θ−g_i) / (1 + K_ii c)          if g_i < 1−θ         c the row's stiffness
           υ c (1+θ−g_i) / (1 + K_ii υ c)      if g_i > 1+θ
           0                                   otherwise
 
-To find that value takes the row's score alone, to change s_i its whole row of K. So a sweep leaves a row as it is
-unless its own margin would move by a threshold or more; the threshold falls from sweep to sweep, which is nearly as
-good as to choose the row that gains most each time. A sweep begins with a look at all rows at once, and visits those
-that come to `NEAR` of the threshold, in an order of its own: with the same one for all, sweeps were seen to gain next
-to nothing. Changes go `OVER` times as far as they should, where s_i keeps its sign: successive over-relaxation
-(Mangasarian and Musicant, *Successive overrelaxation for support vector machines*, 1999).
+Finding that value takes only the row's score, but changing s_i takes the whole row of K. So a sweep skips a row unless
+its own margin would move by a threshold or more. The threshold falls from sweep to sweep, which is nearly as good as
+choosing the row of largest gain each time. A sweep first computes the moves of all rows at once. Then it visits those
+within `NEAR` of the threshold, in an order of its own: with the same order each time, sweeps were seen to gain next to
+nothing. Changes go `OVER` times as far as they should if s_i keeps its sign: successive over-relaxation (Mangasarian
+and Musicant, *Successive overrelaxation for support vector machines*, 1999).
 
-In a sweep b stands still: if it moved with every change, all rows would answer each, with two to three times as many
-changes in all. After the sweep it goes towards β Σ a. As rows answer a rise of b by a fall of Σ a, a step of the whole
-way would be too long; how much too long depends on the kernel's width, and is learned: the answer is taken to be a
-share of what rows would do each by itself, a smaller one while b is behind on the same side, a larger one where it has
-gone too far.
+During a sweep b is fixed. If it moved with every change, all rows would respond to each, with two to three times as
+many changes in all. After the sweep b moves towards β Σ a. Rows respond to a rise of b by a fall of Σ a, so a full step
+would be too long. How much too long depends on the kernel's width, and is learned. The response is assumed to be a
+share of what the rows would do independently. The share shrinks while b lags on the same side, and grows after b went
+too far.
 """
 
 from __future__ import annotations
@@ -33,36 +33,37 @@ from dask_odm.learning.step_log import Record, step_record
 from dask_odm.linalg.jit import compiled, inlined
 from dask_odm.typing import Array
 
-# thresholds: of the first sweep, and the share that is left of it in the next
+# threshold of the first sweep, and the factor from sweep to sweep
 FIRST = 1.0
 SHRINK = 0.9
 NEAR = 0.4
-LOOK = 0.03  # below this threshold the gap is looked at after every sweep: above, it is never small
-LEAST = 1e-3  # the last threshold: what is left then is smooth, and Newton's
+LOOK = 0.03  # threshold below which the gap is computed after every sweep; above, it is never small
+LEAST = 1e-3  # last threshold; what is left then is smooth, and Newton's work
 OVER = 1.2
-# the first share of the answer, and what it is multiplied by
+# first share of the response, and its factors while b lags and after it went too far
 ANSWER = 0.3
 BEHIND = 0.65
 BEYOND = 1.5
-SPARE = 0.9  # of the gap that is asked for: what rounding adds to the scores meanwhile
+SPARE = 0.9  # share of the gap to reach, which leaves room for rounding of the scores
 TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True, eq=False)
 class PairValues:
-    """Kernel values of the rows of two classes, all C-contiguous and of one number type.
+    """Kernel values of the rows of two classes, all C-contiguous and of one dtype.
 
     Attributes
     ----------
     negative, positive : ndarrays of shape (n, n) and (m, m)
         κ₀ of each class's rows among themselves.
     across : ndarray of shape (n, m)
+        κ₀ between the classes.
     back : ndarray of shape (m, n)
-        Its transpose: descent reads whole rows.
+        Its transpose, since descent reads whole rows.
     bias : float
-        β, what κ has more than κ₀.
+        β, the constant by which κ exceeds κ₀.
     error : float
-        How far any of them may be from the kernel's value.
+        Bound of the error of each value.
     """
 
     negative: Array
@@ -73,7 +74,7 @@ class PairValues:
     error: float = 0.0
 
     def product(self, a: Array) -> Array:
-        """``K a`` (n + m,) with the values and short sums in their own type."""
+        """Return ``K a`` (n + m,), with values and short sums in the values' dtype."""
         n = len(self.negative)
         v = a.astype(self.across.dtype)
         low = (self.negative @ v[:n]).astype(np.float64) + self.across @ v[n:]
@@ -81,7 +82,7 @@ class PairValues:
         return np.concatenate([low, high]) + self.bias * a.sum()
 
     def matrix(self) -> Array:
-        """The whole kernel matrix (n + m, n + m), in float64."""
+        """Return the whole kernel matrix (n + m, n + m), in float64."""
         n = len(self.negative)
         K = np.empty((n + len(self.positive),) * 2)
         K[:n, :n], K[n:, n:] = self.negative, self.positive
@@ -92,9 +93,9 @@ class PairValues:
 
 @dataclass(frozen=True, eq=False)
 class PairSolution:
-    """Coefficients (n,) with their scores, P and its relative gap, and one record a step.
+    """Coefficients (n,) with their scores, P and its relative gap, and one record per step.
 
-    ``double_precision``: a model of it has to predict in float64, since values in float32 would not have the gap.
+    ``double_precision`` says that a model must predict in float64, since values in float32 would not have the gap.
     """
 
     coefficients: Array
@@ -109,17 +110,9 @@ class PairSolution:
 def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -> PairSolution:
     """Minimise P over the rows of two classes, the negative ones first, until the gap is at most ``tol`` of P.
 
-    It may end before that. The gap is the largest that kernel values within ``values.error`` of the true ones allow.
-
-    Parameters
-    ----------
-    losses : RowLosses
-        Of all rows.
-    values : PairValues
-        In whose number type descent computes; the gap is summed in float64.
-    tol : float
-    seed : int
-        Of the order of the rows.
+    It may stop earlier. The gap is the largest that kernel values within ``values.error`` of the true ones allow.
+    Descent computes in the dtype of ``values``; the gap is summed in float64. ``seed`` determines the order of the
+    rows.
     """
     began = time.perf_counter()
     dtype = values.across.dtype
@@ -146,7 +139,10 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
 
 @compiled
 def _row_gap(s: float, margin: float, c: float, over: float, low: float, high: float) -> float:
-    """Of one row, as `RowLosses.row_gaps`; ``over`` is υ c. Without a branch, so that rows are judged many at once."""
+    """Return the gap of one row as `RowLosses.row_gaps` does; ``over`` is υ c.
+
+    It has no branches, so that it vectorises over rows.
+    """
     below = low - margin
     above = margin - high
     up = max(s, 0.0)
@@ -160,7 +156,7 @@ def _row_gap(s: float, margin: float, c: float, over: float, low: float, high: f
 def _judge(
     a: Array, scores: Array, shift: float, negatives: int, stiffness: Array, band: Array, spread: float
 ) -> tuple[float, float]:
-    """The sum of the losses at ``scores + shift``, and P − D where any of these may be ``spread`` off."""
+    """Return the sum of the losses at ``scores + shift``, and P − D if any of these may be off by ``spread``."""
     low = band[0]
     high = band[1]
     upsilon = band[2]
@@ -175,7 +171,7 @@ def _judge(
         below = max(low - margin, 0.0)
         above = max(margin - high, 0.0)
         loss += 0.5 * (c * below * below + over * above * above)
-        # convex in the margin: no margin between the two has more
+        # convex in the margin, so no margin in between has a larger gap
         near = _row_gap(s, margin - spread, c, over, low, high)
         far = _row_gap(s, margin + spread, c, over, low, high)
         gap += max(near, far)
@@ -184,7 +180,7 @@ def _judge(
 
 @inlined
 def _add_row(step: float, near: Array, far: Array, to_near: Array, to_far: Array) -> None:
-    """Add ``step`` times a row of K to scores: those of its own class, and of the other."""
+    """Add ``step`` times a row of K to the scores of its own class and of the other."""
     for j in range(near.size):
         to_near[j] += step * near[j]
     for j in range(far.size):
@@ -193,7 +189,7 @@ def _add_row(step: float, near: Array, far: Array, to_near: Array, to_far: Array
 
 @compiled
 def _add_rows(K: Array, used: Array, a: Array, out: Array) -> None:
-    """``out += K.T a`` of the rows ``used``, four at a time: ``out`` is read and written a quarter as often."""
+    """Add ``K.T a`` of the rows ``used`` to ``out``, four rows at a time for a quarter of the memory traffic."""
     for at in range(0, used.size - 3, 4):
         i0 = used[at]
         i1 = used[at + 1]
@@ -218,7 +214,7 @@ def _add_rows(K: Array, used: Array, a: Array, out: Array) -> None:
 
 @compiled
 def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a: Array, out: Array) -> None:
-    """``out += K a``, (n,), in float64."""
+    """Add ``K a`` to ``out`` (n,), in float64."""
     n = len(negative)
     low = np.flatnonzero(a[:n])
     high = np.flatnonzero(a[n:])
@@ -230,8 +226,10 @@ def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a:
 
 @compiled
 def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, terms: Array) -> None:
-    """Fill ``terms`` (6, n): of every row y, κ₀ with itself, what s is by a margin that lacks 1 of the band, below it
-    and above, and the inverse of that.
+    """Fill ``terms`` (6, n) with figures of every row.
+
+    They are y, κ₀ of the row with itself, the dual variable per margin missing below and above the band, and the
+    inverses of these two.
     """
     n = len(negative)
     upsilon = band[2]
@@ -246,12 +244,12 @@ def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, term
 
 @compiled
 def _change(a: float, score: float, terms: Array, i: int, low: float, high: float) -> tuple[float, float, float]:
-    """How far s of a row is from its best value, that value, and how far the row's margin would move."""
+    """Return the distance of a row's s from its best value, that value, and how far the row's margin would move."""
     s = terms[0, i] * a
     g = terms[0, i] * score - terms[1, i] * s
     zero = s - s
     new = max(low - g, zero) * terms[2, i] + min(high - g, zero) * terms[3, i]
-    # both are read, so that many rows are told at once
+    # read both without a branch, so that the loop vectorises
     below = terms[4, i]
     above = terms[5, i]
     return new - s, new, abs(new - s) * (above if g > high else below)
@@ -261,7 +259,7 @@ def _change(a: float, score: float, terms: Array, i: int, low: float, high: floa
 def _near(
     order: Array, terms: Array, low: float, high: float, least: float, b: float, a: Array, scores: Array, rows: Array
 ) -> int:
-    """The first of ``rows`` ``<-`` those whose margins would move by ``least`` or more, in ``order``: how many."""
+    """Write the rows whose margins would move by ``least`` or more into ``rows``, in ``order``; return their number."""
     moves = np.empty(a.size, a.dtype)
     count = 0
     for i in range(a.size):
@@ -288,7 +286,7 @@ def _sweep(
     scores: Array,
     rows: Array,
 ) -> float:
-    """Visit the rows that are near; ``a`` and ``scores`` are changed in place. Returns how much Σ a has grown."""
+    """Visit the rows near the threshold, update ``a`` and ``scores`` in place, and return the growth of Σ a."""
     n = len(negative)
     grown = 0.0
     exact = a.dtype.type
@@ -324,7 +322,7 @@ def _sweep(
 
 @inlined
 def _answer(a: Array, terms: Array) -> float:
-    """How far Σ a falls where all scores rise by 1 and each row answers by itself."""
+    """Return how far Σ a falls if all scores rise by 1 and each row responds independently."""
     zero = a[0] - a[0]
     out = zero
     for i in range(a.size):
@@ -337,7 +335,7 @@ def _answer(a: Array, terms: Array) -> float:
 
 @inlined
 def _common(a: int, b: int) -> int:
-    """The greatest common divisor."""
+    """Return the greatest common divisor."""
     while b:
         a, b = b, a % b
     return a
@@ -358,7 +356,7 @@ def _descend(
     a: Array,
     scores: Array,
 ) -> int:
-    """Sweep until the relative gap is at most ``tol``, or the threshold is the least; returns how often.
+    """Sweep until the relative gap is at most ``tol``, or the threshold is the least; return the number of sweeps.
 
     ``scores`` are those of κ₀.
     """

@@ -1,8 +1,8 @@
-"""The exact machine of two classes whose whole kernel matrix fits the cache, or nearly: one of many, one against one.
+"""Newton's method for one pair of classes, whose whole kernel matrix about fits the cache.
 
-Where descent (`dask_odm.methods.pairs.descent`) ends short of the gap that is asked for, it has told nearly all rows
-that will be outside the band. Semismooth Newton goes on from there, in a few steps; each solves
-``(K_SS + D_S) a_S = t_S`` over the rows S outside by Cholesky, see `dask_odm.methods.exact.solver`.
+If descent (`dask_odm.methods.pairs.descent`) stops short of the gap that is asked for, it has found nearly all of the
+active rows. Semismooth Newton goes on from there, in a few steps. Each solves ``(K_SS + D_S) a_S = t_S`` over the
+active rows S by Cholesky, see `dask_odm.methods.exact.solver`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,9 @@ from dask_odm.typing import Array
 
 
 def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: PairSolution) -> PairSolution:
-    """Minimise P over rows with the kernel matrix ``K`` (n, n).
+    """Minimise P over rows with the float64 kernel matrix ``K`` (n, n), from where descent ended.
 
-    Parameters
-    ----------
-    losses : RowLosses
-        Of the n rows.
-    K : float64 ndarray of shape (n, n)
-    settings : SolverSettings
-        ``max_iter`` bounds Newton's steps.
-    start : PairSolution
-        Where descent ended; its records come first.
+    ``settings.max_iter`` bounds Newton's steps. The records of ``start`` come first.
     """
     began = time.perf_counter()
     history = list(start.history)
@@ -43,7 +35,7 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Pai
     carried = False
     while True:
         primal, gap = pair_gap(losses, a, scores)
-        if carried and gap <= settings.tol:  # of scores that were carried along, which may have drifted
+        if carried and gap <= settings.tol:  # its scores were updated step by step, and may have drifted
             scores = _scores(K, a)
             carried = False
             primal, gap = pair_gap(losses, a, scores)
@@ -65,10 +57,10 @@ def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: Pai
 
 
 def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol: float) -> PairSolution:
-    """A solution in float64 with the gap that it may have where a model predicts in the type of ``values``.
+    """Return a float64 solution with its gap if the model predicts in the dtype of ``values``.
 
-    It is the largest for scores as far from those in float64 as any is with ``values``. Where it would be above
-    ``tol``, the solution is returned as it is: for a model in float64.
+    The gap is the largest for scores as far from those in float64 as any is with ``values``. If it would exceed
+    ``tol``, the solution keeps its gap and is marked for a model in float64.
     """
     spread = float(np.abs(values.product(found.coefficients) - found.scores).max())
     slopes = np.abs(losses.dual_candidate(losses.y * found.scores))
@@ -80,7 +72,7 @@ def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol
 
 
 def pair_gap(losses: RowLosses, a: Array, scores: Array) -> tuple[float, float]:
-    """P of coefficients (n,) with their scores, and the relative gap of these as dual variables."""
+    """Return P of coefficients (n,) with their scores, and their relative gap as dual variables."""
     margins = losses.y * scores
     primal = losses.primal(a, scores)
     return primal, float(losses.row_gaps(losses.y * a, margins).sum()) / max(primal, TINY)
@@ -88,7 +80,7 @@ def pair_gap(losses: RowLosses, a: Array, scores: Array) -> tuple[float, float]:
 
 @compiled
 def _scores(K: Array, a: Array) -> Array:
-    """``K a``, of the rows that count: K is symmetric, and its rows are contiguous."""
+    """Return ``K a``, summed over rows with a coefficient: K is symmetric, and its rows are contiguous."""
     out = np.zeros(len(a))
     for i in range(len(a)):
         if a[i] != 0.0:
@@ -100,7 +92,7 @@ def _scores(K: Array, a: Array) -> Array:
 
 @compiled
 def _gather(K: Array, active: Array, root: Array, ridge: float) -> Array:
-    """``1 + ridge + √D K √D`` of the active rows, its lower half."""
+    """Return the lower half of ``1 + ridge + √D K √D`` over the active rows."""
     n = len(active)
     out = np.empty((n, n))
     for i in range(n):
@@ -112,7 +104,7 @@ def _gather(K: Array, active: Array, root: Array, ridge: float) -> Array:
 
 
 def _solved(K: Array, active: Array, stiffness: Array, target: Array) -> Array:
-    """Coefficients of the active rows: scaled by √stiffness on both sides, their system is good for any λ."""
+    """Return coefficients of the active rows. Scaling by √stiffness keeps the system well-conditioned for any λ."""
     root = np.sqrt(stiffness)
 
     def attempt(ridge: float) -> Array | None:
@@ -124,9 +116,10 @@ def _solved(K: Array, active: Array, stiffness: Array, target: Array) -> Array:
 
 
 def _stepped(losses: RowLosses, K: Array, a: Array, scores: Array, now: tuple[float, float]) -> tuple[Array, Array]:
-    """A step of Newton, or as much of it as P falls for; ``now`` is P with its gap.
+    """Take a Newton step, or the step of least P along it; ``now`` is P with its gap.
 
-    Coefficients of equal rows of both classes may be far from their best where P, which knows their sum alone, is not.
+    A step that halves the gap is taken even if P does not fall: coefficients of equal rows of both classes may be far
+    from their best values without any effect on P, which depends on their sum alone.
     """
     margins = losses.y * scores
     settings = losses.settings

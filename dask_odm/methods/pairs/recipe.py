@@ -1,10 +1,11 @@
-"""The exact machines of all pairs of classes, of rows in memory: kernel values that pairs share are computed once.
+"""Recipe of exact machines for all pairs of classes, over rows in memory. Kernel values that pairs share are computed
+once.
 
-The rows of a class among themselves are in every pair of it, those of two classes in one: the former are kept, and all
-values are computed once, in the rows' type (those of polynomials in float64). Of float32 rows the gap is the largest
-that their rounding allows, by the error of a sample of them. Each pair is a small problem
-(`dask_odm.methods.pairs.descent`, and where that ends short of ``tol`` `dask_odm.methods.pairs.newton`, in float64),
-and threads take pairs in turn. Where values in float32 would not have the gap of a pair, the model predicts in float64.
+Kernel values within a class are used by every pair of it, and are kept. Values between two classes are used by one
+pair. All are computed in the rows' dtype, or in float64 for polynomials. For float32 rows the gap is the largest that
+rounding allows, by the error on a sample of rows. Each pair is a small problem, solved by
+`dask_odm.methods.pairs.descent`, and if that stops short of ``tol``, by `dask_odm.methods.pairs.newton` in float64.
+Threads take pairs in turn. If values in float32 would not have the gap of some pair, the model predicts in float64.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
-PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs: some seconds
-PAIRS_BYTES = 1 << 30  # of their matrices and model, that "auto" takes where no limit is set
-SAMPLE = 256  # rows whose values among themselves tell how these are rounded
-FEW = 256  # rows of a pair that is solved to rounding: it takes no longer
-DENSE_BYTES = 1 << 28  # of sparse rows that are made dense
-ROUNDING = 1e-14  # the gap that is as good as none
+PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs that take some seconds
+PAIRS_BYTES = 1 << 30  # bytes of matrices and model that "auto" takes if no limit is set
+SAMPLE = 256  # rows of the sample that shows how kernel values are rounded
+FEW = 256  # most rows of a pair that is solved to rounding, which takes no longer
+DENSE_BYTES = 1 << 28  # most bytes of sparse rows that are made dense
+ROUNDING = 1e-14  # gap that float64 cannot tell from zero
 _ALL = np.empty(0, np.int64)
-PAIR_ROWS = 6000  # the most rows of a pair whose kernel matrix is formed
+PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 
 
 def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Whether all pairs are learned at once: of rows in memory, where no pair has many, without a checkpoint.
+    """Return whether all pairs are learned at once: small pairs, rows in memory, and no checkpoint.
 
-    Sparse rows are made dense for it, where that takes little memory.
+    Sparse rows are made dense for it if that takes little memory.
     """
     if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData):
         return False
@@ -80,13 +81,13 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], 
 
 
 def _dense(data: MemoryData) -> MemoryData:
-    """The same rows as an array."""
+    """Return the same rows as a dense array."""
     held = data.held
     return replace(data, held=replace(held, X=held.X.toarray())) if issparse(held.X) else data
 
 
 def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
-    """Of the rows: where most features are at rest these become zeros, which tiles of the RBF kernel skip."""
+    """Return the scaling of the rows. For RBF, a least or largest value that most rows have becomes 0."""
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
     return scaling.at_rest(data.held.X, statistics) if fit.kernel.kernel == "rbf" else scaling
@@ -96,9 +97,7 @@ SUITED = Together(train_pairs, suits)
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
-    """What kernel values are computed in: of a polynomial, which may be any numbers, no sample tells how float32 rounds
-    them.
-    """
+    """Return the dtype of kernel values: float64 for polynomials, whose rounding no sample bounds."""
     return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
 
 
@@ -110,7 +109,7 @@ def _require(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> None:
 
 
 def _needed(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> int:
-    """Bytes of the kernel matrices and the model."""
+    """Return the bytes of the kernel matrices and the model."""
     largest = sum(sorted(counts)[-2:])
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
@@ -119,7 +118,7 @@ def _needed(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> int:
 
 
 def are_quick(data: TrainingData, fit: ODMFit) -> bool:
-    """Whether exact pairs take little time and memory, for data that they suit."""
+    """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
     room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
     fits = _needed(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit) <= room
@@ -128,9 +127,9 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """What threads solve pairs from, by class: scaled rows, packed for either side, weights, own kernel values.
+    """Data from which threads solve pairs, by class: scaled rows, packed for either side, weights, and kernel values.
 
-    The kernel, and its values, are without ``bias``.
+    The kernel and its values are without ``bias``.
     """
 
     kernel: Kernel
@@ -142,7 +141,7 @@ class _Pairs:
     own: list[Array]
     error: float
     fit: ODMFit
-    free: list[Array]  # memory for values across classes that no thread uses: fresh pages are slow
+    free: list[Array]  # memory for values across classes that no thread uses now; fresh pages are slow
 
     @classmethod
     def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
@@ -160,7 +159,7 @@ class _Pairs:
         return cls(kernel, tiles, bias, rows, packed, weights, own, error, fit, [])
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
-        """The machine of a pair."""
+        """Solve one pair of classes."""
         y = np.repeat([-1.0, 1.0], [len(self.rows[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
         settings = self.fit.solver
@@ -172,14 +171,14 @@ class _Pairs:
             if not found.converged:
                 found = solve_pair(losses, self._matrix(values, pair), settings, found)
                 if values.across.dtype == np.float32:
-                    # a model has the rows that it predicts on the left, where float32 rounds otherwise
+                    # a model has the rows that it predicts on the left, which rounds differently in float32
                     self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
                     found = as_predicted(losses, values, found, tol)
         return replace(found, converged=found.gap <= tol)
 
     @contextmanager
     def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
-        """Kernel values of a pair."""
+        """Yield the kernel values of a pair."""
         n = len(self.rows[negative])
         m = len(self.rows[positive])
         try:
@@ -195,7 +194,7 @@ class _Pairs:
         self.free.append(room)
 
     def _matrix(self, values: PairValues, pair: tuple[int, int]) -> Array:
-        """The kernel matrix of both classes' rows in float64."""
+        """Return the kernel matrix of both classes' rows in float64."""
         if values.across.dtype == np.float64:
             return values.matrix()
         X = np.concatenate([self.rows[code] for code in pair]).astype(np.float64)
@@ -203,7 +202,7 @@ class _Pairs:
 
 
 def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
-    """How far kernel values of float32 ``rows`` may be from those in float64: twice the most that a sample shows."""
+    """Return a bound of the rounding of kernel values of float32 ``rows``: twice the largest error on a sample."""
     some = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
     exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
     rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
@@ -213,7 +212,7 @@ def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
 def _finish(
     given: MemoryData, seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit
 ) -> Trained:
-    """One model of all pairs, of rows as they were ``given``.
+    """Build one model of all pairs, with rows as they were ``given``.
 
     Its support is in the order of the classes, so that few machines share a part of it.
     """
@@ -240,7 +239,7 @@ def _finish(
 
 
 def _placed(rows: list[Array], found: list[PairSolution]) -> Iterator[tuple[int, slice, Array]]:
-    """Of every machine and each of its classes: its number, places of the class's rows, and their coefficients."""
+    """Yield the number, places and coefficients of each of a machine's two classes, machine by machine."""
     starts = np.cumsum([0, *map(len, rows)])
     for i, (solution, pair) in enumerate(zip(found, combinations(range(len(rows)), 2), strict=True)):
         cut = len(rows[pair[0]])
