@@ -1,4 +1,4 @@
-"""One pass from a source to a store, or to a training and a test store, in bounded memory."""
+"""Ingestion: one pass from a source to a store, or to a training and a test store, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dask_odm.errors import InputError
 from dask_odm.events import Ingested, Progress, report
 
 logger = logging.getLogger("dask_odm")
-_SPLIT_GROUP = 100  # of so many rows in a row the split takes its share exactly
-_SPLIT_BATCH = 64
+_SPLIT_GROUP = 100  # consecutive rows of which the split takes exactly its share, up to rounding
+_SPLIT_BATCH = 64  # groups drawn at a time
 
 Path = str | os.PathLike[str]
 
@@ -177,12 +177,10 @@ def ingest(
 
 
 class RandomSplit:
-    """Draws test rows from a stream of rows of unknown length.
+    """Random split of a stream of rows of unknown length into training and test rows.
 
-    Parameters
-    ----------
-    test_size : share of the test rows, in (0, 1)
-    seed : the draw is the same for the same seed, however the stream is cut into blocks
+    ``test_size`` is the share of test rows, in (0, 1). The same ``seed`` gives the same split, however the stream is
+    cut into blocks.
     """
 
     def __init__(self, test_size: float, seed: int) -> None:
@@ -194,7 +192,7 @@ class RandomSplit:
         self._ready = np.zeros(0, dtype=bool)
 
     def take(self, rows: int) -> npt.NDArray[np.bool_]:
-        """Return for the next ``rows`` rows whether each is a test row."""
+        """Return a mask of the test rows among the next ``rows`` rows."""
         parts = [self._ready]
         while sum(map(len, parts)) < rows:
             parts.append(self._draw())
@@ -203,7 +201,7 @@ class RandomSplit:
         return mask[:rows]
 
     def _draw(self) -> npt.NDArray[np.bool_]:
-        """Decide the next groups: each takes its share, rounded so that the sum stays exact."""
+        """Draw the mask of the next groups of rows. Rounding is carried over, so that the total share stays exact."""
         order = self._random.random((_SPLIT_BATCH, _SPLIT_GROUP)).argsort(axis=1, kind="stable").argsort(axis=1)
         bounds = np.rint(np.arange(self._group, self._group + _SPLIT_BATCH + 1) * _SPLIT_GROUP * self._size)
         self._group += _SPLIT_BATCH
@@ -219,7 +217,7 @@ def _test_path(path: str) -> str:
 def _append(
     block: SourceBlock, encoder: LabelEncoder, writers: Sequence[StoreWriter], split: RandomSplit | None
 ) -> None:
-    """Hand a block to the writers."""
+    """Append a block to the store, or split it between the training and the test store."""
     if len(block.X) == 0:
         return
     were_codes = not encoder.is_real
@@ -243,7 +241,7 @@ def _append_rows(
 
 
 def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
-    """Log what was decided of the labels without being asked: that they are real, or the last column."""
+    """Log what was decided about labels by default: that they are real, or that they are the last column."""
     if encoder.is_real and target == "auto" and source.y_kind is None:
         logger.info(
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
@@ -259,7 +257,7 @@ def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
 
 
 def _warn_of_classes(source: Source, classes: Sequence[Label]) -> None:
-    """Say of labels that were taken from the last column, for want of a better, that they are not two."""
+    """Warn if labels that were taken from the last column, by default, do not have two classes."""
     found = len(set(classes))
     if found != 2:
         logger.warning(
