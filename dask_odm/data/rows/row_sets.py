@@ -36,7 +36,7 @@ class RowSet:
 
     @classmethod
     def at(cls, positions: Array, counts: Sequence[int]) -> RowSet:
-        """Return the set of rows at ascending ``positions`` among all rows; ``counts`` are the rows of each partition."""
+        """Return the rows at ascending ``positions`` among all rows; ``counts`` are the rows of each partition."""
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         cuts = np.searchsorted(positions, bounds)
         pieces: list[Piece] = []

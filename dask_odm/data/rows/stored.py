@@ -202,7 +202,7 @@ def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: i
 def count_groups(
     store: Store, targets: Targets, group_of: Callable[[StoreBlock], Array], n_groups: int, folder: str, chunk: int
 ) -> Array:
-    """Count the rows of a chunk per group, (n_groups,), and save the group of each row (−1 if dropped) in ``folder``."""
+    """Count the rows of a chunk per group, (n_groups,), and save each row's group (−1 if dropped) in ``folder``."""
     block = store.read(chunk)
     keep, _, _ = targets(block)
     groups = np.where(keep, group_of(block), -1).astype(np.int32)

@@ -166,7 +166,7 @@ class OneOfMany:
         return keep, np.where(codes == self.positive, 1.0, -1.0), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        """Return y and weight as `Targets.columns` does, but with class weights multiplied in if `pair_weights` is None."""
+        """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None."""
         codes = _y_of(block)
         of_class = self.of_codes(codes)
         if not self.keeps_all:
