@@ -60,7 +60,7 @@ def update_whole(descriptor: int) -> BufferedRandom:
 
 
 def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, Fortran order and type of the ``.npy`` array that begins here; raise ValueError if there is none."""
+    """Return shape, Fortran order and type of the ``.npy`` array that begins here; raise ValueError if none does."""
     version = np.lib.format.read_magic(stream)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"version {version} of the format")

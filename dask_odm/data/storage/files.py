@@ -116,7 +116,7 @@ def reason(error: OSError) -> str:
 
 
 def reserve(descriptor: int, size: int, *, alone: bool = True) -> None:
-    """Reserve ``size`` bytes of a file on disk before it is mapped, since a full disk kills a process that writes to a map.
+    """Reserve ``size`` bytes of a file on disk before it is mapped, since a full disk kills whoever writes to a map.
 
     If the system cannot reserve, zeros are written, provided nobody else writes to the file (``alone``); otherwise the
     file is only made long enough. Raises OSError (`FULL`) if there is no room; its text says how many bytes are needed

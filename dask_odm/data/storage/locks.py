@@ -152,7 +152,7 @@ def _is_abandoned(descriptor: int, empty: bool) -> bool:
 
 
 def _locked(descriptor: int) -> bool | None:
-    """Lock an open file without waiting; return False if another process has it, None if the file system has no locks."""
+    """Lock an open file without waiting; return False if another process has it, None if there are no locks."""
     if fcntl is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Stores and records being written to an object store, under a name of their own, and made current by a conditional put.
+"""Stores and records being written to an object store, under their own names, and made current by a conditional put.
 
 Every writer has its own generation of keys (`objects`), so two never mix. When all objects are there, the manifest
 last, ``current.json`` is put: with if-none-match if nothing was there when the writer began, else with if-match of the
@@ -85,7 +85,7 @@ class NewObjects(ObjectStorage):
             self.remove_all(list(self.sizes()))
 
     def _look(self, overwrite: bool) -> tuple[bool, Current | None]:
-        """Return whether something is at the address, and what is current; raise InputError if it may not be replaced."""
+        """Return whether something is at the address and what is current; raise InputError if it may not be replaced."""
         there = self.target.exists()
         where = self.target.location
         if there and not overwrite:

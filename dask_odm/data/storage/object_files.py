@@ -72,7 +72,7 @@ def source_size(path: str) -> int:
 
 
 def objects_at(location: str) -> list[str]:
-    """Return the object at an address, or the objects directly below it, like files of a folder; an empty list if none."""
+    """Return the object at an address, or the objects directly below it, as the files of a folder; else no objects."""
     with explained(location, "list"):
         name = location.partition("://")[2].partition("/")[2]
         root = location.removesuffix(name)

@@ -163,7 +163,7 @@ def is_generation(name: object) -> bool:
 
 
 def _fill(client: Any, path: str, target: memoryview) -> int:
-    """Fill ``target`` with parts of an object, requested in parallel; return the size, at most one byte more than fits."""
+    """Fill ``target`` by parallel requests for parts of an object; return its size, at most one byte more than fits."""
 
     def fetch(start: int) -> int:
         at = start

@@ -91,7 +91,7 @@ class NewStorage(Storage, Protocol):
     """Storage that is being written. Nothing is visible at its location before `publish`."""
 
     def check(self, *, overwrite: bool) -> bool:
-        """Return whether something would be replaced; raise InputError if the location may not be written or replaced."""
+        """Return whether something would be replaced; raise InputError if the location may not be written."""
 
     def begin(self, *, overwrite: bool) -> None:
         """Prepare for writing; raise InputError if the location may not be written or replaced."""
