@@ -1,7 +1,7 @@
 """Data sets of the LIBSVM site (https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html): files and stores.
 
-The site publishes no checksums. So a file's digest is recorded when it is first fetched, and every later use is
-compared with it (`download`): the first download is trusted, and a later change is noticed.
+The site publishes no checksums, so a file's digest is recorded when it is first fetched, and every later use is
+compared with it (`download`). The first download is trusted, and a later change is noticed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class LibsvmSet:
-    """Files of a data set on the site (training rows first, then the test rows if they are apart)."""
+    """Files of a data set on the site: training rows, and test rows if they are in a file of their own."""
 
     n_features: int
     files: tuple[str, ...]
@@ -31,7 +31,7 @@ class LibsvmSet:
 
     @property
     def parts(self) -> dict[str, str]:
-        """Files by the part they hold."""
+        """Files by part: "train" and "test"."""
         return dict(zip(("train", "test"), self.files, strict=False))
 
 

@@ -1,8 +1,8 @@
-"""Data sets made up to order: the generators behind `dask_odm.datasets`, of any size, in memory or into a store.
+"""Generators of data sets, the functions of `dask_odm.datasets`: of any size, in memory or into a store.
 
-All share these parameters. ``n_samples`` rows are taken from an endless sequence that ``random_state`` and the
-distribution fix, from row ``start`` on; so a test set of the same distribution is made with the same ``random_state``
-and a ``start`` behind the training rows. With ``store`` the rows go straight there, in bounded memory, and are the
+All share these parameters. ``n_samples`` rows are taken, from row ``start`` on, of an endless sequence that
+``random_state`` and the distribution fix. So a test set of the same distribution has the same ``random_state`` and a
+``start`` behind the training rows. With ``store`` the rows are written there directly, in bounded memory, and are the
 same as in memory. Labels are -1 and 1 (``make_shells``: inner and outer).
 """
 
@@ -334,7 +334,7 @@ def make_shells(
 
 
 def _seed(function: str, n_samples: int, n_features: int, start: int, random_state: int | None) -> int:
-    """Check what all functions take, and return the seed."""
+    """Check the parameters that all functions share, and return the seed."""
     _whole(function, "n_samples", n_samples, 1)
     _whole(function, "n_features", n_features, 1)
     _whole(function, "start", start, 0)

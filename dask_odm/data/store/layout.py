@@ -235,7 +235,7 @@ def check_chunk_rows(chunk_rows: int, features: int, dtype: str) -> None:
 
 
 def crc32c(data: bytes | Array, before: int = 0) -> int:
-    """Return the checksum of bytes or a contiguous uint8 array, continuing the checksum ``before`` of preceding bytes."""
+    """Return the checksum of bytes or a contiguous uint8 array, continued from the checksum of the bytes ``before``."""
     return int(google_crc32c.extend(before, data))
 
 
@@ -350,7 +350,7 @@ def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wor
 
 
 def kind_of(manifest: Any) -> str | None:
-    """Return what a manifest describes: ``store``, or the kind of a record, such as ``model``; None if it is no manifest."""
+    """Return what a manifest describes: ``store``, or a kind of record such as ``model``; None if it is no manifest."""
     if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, RECORD_FORMAT):
         return None
     kind = "store" if manifest["format"] == FORMAT else manifest.get("kind")

@@ -149,7 +149,7 @@ class Record:
         return self.arrays[name]
 
     def _chunk(self, layout: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None) -> Array:
-        """Read a chunk with its padding, and compare it with the manifest, since a sound chunk may be another array's."""
+        """Read a chunk with its padding, and compare it with the manifest: a sound chunk may be another array's."""
         expected = self.entries[layout.name][i][1]
         try:
             return read_plain_chunk(self.path, layout, i, out, expected=expected, wording=_wording(self.kind))
@@ -253,7 +253,7 @@ def replaced(kind: str, path: str) -> StoreError:
 
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:
-    """Return the kind of content in a folder by its manifest: ``store``, ``model`` or another record; None if neither."""
+    """Return the kind of content in a folder by its manifest: ``store``, ``model`` or another record; None if none."""
     with suppress(OSError, ValueError):
         return kind_of(parse_object(storage_of(resolved(location_of(path))).read(MANIFEST, MAX_BYTES)))
     return None

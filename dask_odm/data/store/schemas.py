@@ -32,7 +32,10 @@ def whole(low: int = 0, high: int = LARGEST) -> Check:
 
 
 def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool = True) -> Check:
-    """Return a schema for a number above one bound and not below another, which may be NaN or infinite unless ``finite``."""
+    """Return a schema for a number above one bound and not below another.
+
+    NaN and infinity are refused if ``finite``.
+    """
 
     def check(value: Any, name: str) -> None:
         number = type(value) is float or (type(value) is int and abs(value) <= LARGEST)
@@ -76,7 +79,10 @@ def each(schema: Check, *, least: int = 0) -> Check:
 
 
 def mapping(needed: Mapping[str, Check], other: Mapping[str, Check] | None = None, rest: Check | None = None) -> Check:
-    """Return a schema for an object with fields ``needed`` and optional ``other`` ones; ``rest`` checks all further fields."""
+    """Return a schema for an object with fields ``needed`` and optional ``other`` ones.
+
+    All further fields are checked by ``rest``, or refused if that is None.
+    """
     known = dict(needed) | dict(other or {})
 
     def check(value: Any, name: str) -> None:

@@ -115,8 +115,8 @@ class StoreWriter:
         Parameters
         ----------
         X : finite numbers of shape (rows, d)
-        y : integer codes of shape (rows,), indices into the ``classes`` given at the end, -1 is unknown; or real targets,
-            floats of shape (rows,), NaN is unknown. The same kind for all rows
+        y : integer codes of shape (rows,), indices into the ``classes`` given at the end, -1 is unknown; or real
+            targets, floats of shape (rows,), NaN is unknown. The same kind for all rows
         weight : numbers of shape (rows,), finite and not negative
 
         Raises
@@ -179,8 +179,8 @@ class StoreWriter:
 
         Parameters
         ----------
-        classes : the label of each code, in the order of the codes. The store keeps those that occur, in sorted order. By
-            default the codes are their own labels. None for real targets
+        classes : the label of each code, in the order of the codes. The store keeps those that occur, in sorted
+            order. By default the codes are their own labels. None for real targets
         feature_names : d distinct names, or None
         source : what the data came from, for people
 
