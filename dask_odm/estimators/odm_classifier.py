@@ -270,7 +270,7 @@ class ODMClassifier(ProbabilisticClassifier):
         return tags
 
     def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
-        """Models for every λ of ``lams``, each from the solution of the one before, over the same rows.
+        """Fit a model for every λ of ``lams``, each starting from the solution for the λ before it.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class ODMClassifier(ProbabilisticClassifier):
         return super()._joined(plain) | joined_left_out(machines, pairs=self._scheme == "ovo")
 
     def _starts(self) -> tuple[tuple[Array, float], ...]:
-        """Weights and intercept of every machine to start from."""
+        """Return the weights and the intercept of every machine from which ``warm_start`` begins."""
         if not self.warm_start:
             return ()
         if not is_linear(solver_word(self.solver), self.kernel):

@@ -218,7 +218,7 @@ class SaddleSVC(StoreClassifier):
         return tags
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:
-        """Models for every alpha of ``alphas``, each from the solution for the next larger one, over the same rows.
+        """Fit a model for every alpha of ``alphas``, each starting from the solution for the next larger alpha.
 
         Parameters
         ----------

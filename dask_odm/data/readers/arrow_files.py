@@ -60,7 +60,10 @@ class ArrowTable:
 
 
 class ArrowFiles(TableSource):
-    """Rows of Parquet or Arrow files (``kind``) with the same columns; options are those of `CsvSource` and `TableSource`."""
+    """Rows of Parquet or Arrow files (``kind``) with the same columns.
+
+    Options are those of `CsvSource` and `TableSource`.
+    """
 
     def __init__(
         self,
