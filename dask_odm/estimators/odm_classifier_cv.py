@@ -250,7 +250,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return tuple(dict.fromkeys(map(str, kernels)))
 
     def _several_solvers(self) -> tuple[Landmark, ...] | None:
-        """Return the `Landmark` objects to choose from, one per number of landmarks; None if a single solver is given."""
+        """Return the `Landmark` objects to choose from, one per number of landmarks; None for a single solver."""
         if isinstance(self.solver, str | SolverObject):
             return None
         solvers = self._sequence("solver")

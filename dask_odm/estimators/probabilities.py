@@ -82,7 +82,10 @@ class ProbabilisticClassifier(StoreClassifier):
     _predict_log_proba.__name__ = "predict_log_proba"
 
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
-        """Apply a function of decision values and the link, or its version for pairs of classes: one column per class."""
+        """Apply a function of decision values and the link, or its version for pairs of classes.
+
+        The result has one column per class.
+        """
         check_is_fitted(self)
         columns = len(self.classes_)
         function = plain

@@ -1,4 +1,4 @@
-"""Saving fitted estimators and loading them: model, parameters and fitted attributes, as zarr and JSON, never pickle."""
+"""Saving and loading of fitted estimators: model, parameters and fitted attributes, as zarr and JSON, never pickle."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
 
 
 def _check_unpacked(path: str, unpacked: int, read: int, size: int) -> None:
-    """Raise InputError if the ``read`` bytes of a file of ``size`` bytes (0 if unknown) unpack to far more than text."""
+    """Raise InputError if the ``read`` bytes of a file of ``size`` bytes (0: unknown) unpack to far more than text."""
     if unpacked > max(LARGE_BYTES, LARGE_TIMES * read):
         rest = f" of {format_bytes(size)}" if size else ""
         raise InputError(

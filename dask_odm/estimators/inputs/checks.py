@@ -166,7 +166,10 @@ def _require_labels_of_classes(y: Array) -> None:
 
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
-    """Check rows in memory for prediction, and return finite floats (n, d); ``options`` as in `check_classification`."""
+    """Check rows in memory for prediction, and return finite floats (n, d).
+
+    ``options`` are those of `check_classification`.
+    """
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
 
     def check() -> Array:

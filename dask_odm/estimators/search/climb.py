@@ -108,7 +108,7 @@ class Axes:
         return [other for other in self.along(point, axis) if abs(getattr(other, axis) - place) == 1]
 
     def first(self, kernel: int) -> list[list[SearchPoint]]:
-        """Return the points of the coarse stage of a kernel: for every second γ, those of every second λ, in one band."""
+        """Return the points of a kernel's coarse stage: for every second γ, those of every second λ, in one band."""
         band = _nearest(self.upsilons, FIRST_BAND[0]), _nearest(self.thetas, FIRST_BAND[1])
         landmark = _nearest([count or 0 for count in self.landmarks], FIRST_LANDMARKS)
         gammas = _every_second(len(self.gammas[kernel]))
@@ -126,7 +126,7 @@ class SearchState:
     points : float ndarray of shape (m, 6)
         Indices on the axes.
     history : list of dict
-        ``objective`` is one minus the score.
+        ``objective`` is the score, ``gap`` is one minus the score.
     """
 
     scores: Array

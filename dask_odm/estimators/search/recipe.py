@@ -1,4 +1,4 @@
-"""The search's recipe: try settings on samples of the rows, then fit all rows with the best, in memory or over a store."""
+"""The search's recipe: try settings on samples of the rows, then fit all rows with the best setting."""
 
 from __future__ import annotations
 

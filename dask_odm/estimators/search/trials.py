@@ -1,4 +1,4 @@
-"""Trials of settings on a sample of rows: kernel values are computed once per kernel, problems solved one after another.
+"""Trials of settings on a sample of rows: kernel values are computed once per kernel, problems solved in sequence.
 
 The sample's rows become Nyström features ``L⁻¹ k(x)`` over landmarks of the kernel, with ``LLᵀ`` their Gram matrix. In
 these features the kernel machine over the landmarks' span is a linear one, whatever λ, υ and θ. Each solve starts from
