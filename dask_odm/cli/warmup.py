@@ -77,7 +77,7 @@ def _fits() -> list[Fit]:
         found += [_fit(SaddleSVC(), dtype, stored=True), _fit(MixingClassifier(), dtype, sparse=True)]
         found += [_fit(MixingClassifier(local), dtype) for local in ("perceptron", "pa", "pa1", "odm")]
         found += [_fit(MDDRidge(n_partitions=2), dtype), _fit(MDDKernelRidge(n_landmarks=10), dtype)]
-    wide = 2048  # features beyond which newton forms no Hessian
+    wide = 2048  # features, too many for newton to form a Hessian
     found += [_fit(ODMClassifier("linear"), np.float64, features=wide)]
     found += [_fit(ODMClassifier("linear"), np.float64, sparse=True)]
     return found

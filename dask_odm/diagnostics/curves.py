@@ -55,8 +55,8 @@ class ProbabilityCounts:
     weight, log_loss_sum, brier_sum : float
         Weight of all rows, and sums of the losses times the weight.
     bins : ndarray of shape (3, RELIABILITY_BINS)
-        For each bin of the probability (of the second of two classes, else of the most probable class): weight, weighted
-        sum of the probabilities, and weight of the rows of that class.
+        For each bin of the probability (of the second of two classes, else of the most probable class): weight,
+        weighted sum of the probabilities, and weight of the rows of that class.
     """
 
     weight: float = 0.0
@@ -90,7 +90,7 @@ class ProbabilityCounts:
 
     @property
     def calibration_error(self) -> float:
-        """Expected calibration error: the mean over rows of the difference between probability and share in their bin."""
+        """Expected calibration error: the mean over rows of how far probability and share differ in their bin."""
         return float(np.abs(self.bins[1] - self.bins[2]).sum() / self.weight)
 
     def reliability(self) -> tuple[Array, Array, Array]:

@@ -208,7 +208,7 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def draw(found: Any, folder: str) -> list[str]:
-    """Draw the confusion, ROC and reliability that an evaluation has as PNG files into ``folder``, and return the paths."""
+    """Draw the confusion, ROC and reliability that an evaluation has as PNG files, and return their paths."""
     drawn = []
     for name, plot, has in _DRAWN:
         if getattr(found, has, None) is None or (name == "roc" and found.roc.area is None):

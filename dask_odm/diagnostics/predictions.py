@@ -62,7 +62,7 @@ def write_predictions(
     Raises
     ------
     InputError
-        The output exists or has another suffix, rows have another number of features, or the model cannot give ``what``.
+        The output exists or has another suffix, rows have another number of features, or the model has no ``what``.
     StoreError
         The disk is full, or the store is damaged.
     """

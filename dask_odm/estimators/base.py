@@ -135,7 +135,7 @@ class StoreEstimator(BaseEstimator):
     # Implemented by families of methods and mixins --------------------------------------------------------------
 
     def _settings(self, run: FitRun, **more: Any) -> Any:
-        """Return the settings of one fit, including ``run``; ``more`` are extra arguments of methods like `alpha_path`."""
+        """Return the settings of one fit, including ``run``; ``more`` are arguments of methods such as `alpha_path`."""
         raise NotImplementedError
 
     def _choose(self, fit: Any, rows: int, features: int) -> Choice[Any]:

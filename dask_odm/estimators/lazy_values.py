@@ -37,7 +37,7 @@ class LazyModel:
         return self._array(tasks, name, sizes, store.dtype)
 
     def of_arrays(self, arrays: LazyArrays) -> Any:
-        """Return the values of the rows of a dask array, (n,) or (n, outputs); raise InputError for other than numbers."""
+        """Return the values of the rows of a dask array, (n,) or (n, outputs); raise InputError if X is not numeric."""
         if arrays.X.dtype.kind not in "biuf":
             raise InputError(f"X must be numbers. Got dtype {arrays.X.dtype} instead.")
         dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)

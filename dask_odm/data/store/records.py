@@ -132,7 +132,7 @@ class Record:
 
     @property
     def repair(self) -> str:
-        """What a message advises if the record is damaged."""
+        """Advice that messages give if the record is damaged."""
         return _wording(self.kind).repair
 
     def verify(self) -> int:

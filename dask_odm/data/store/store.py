@@ -208,7 +208,10 @@ class Store:
 
     @property
     def label_dtype(self) -> np.dtype[Any]:
-        """Type of an array of labels: int64, float64 (real y, too), bool or strings, or object if some are unknown."""
+        """Type of an array of labels: int64, float64 (also for real y), bool or strings.
+
+        If some are unknown, it is float64 for numbers, else object.
+        """
         if self.y_kind == "real":
             return np.dtype(np.float64)
         kind = np.array(self.classes or (0,)).dtype
