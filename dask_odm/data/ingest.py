@@ -78,52 +78,51 @@ def ingest(
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
 
-    Memory does not grow with the data: a block of the source and one chunk of each store are held. Features are
-    numbers: strings, categories, booleans and dates are refused with a word on how to encode them.
+    Memory does not grow with the data: one block of the source and one chunk of each store are held. Features must
+    be numbers. Strings, categories, booleans and dates are refused, with a hint on how to encode them.
 
     Parameters
     ----------
-    source : what holds the rows; feature names are kept where it has them
+    source : the rows in any of these forms; feature names are kept if there are any
 
-        - a path, a list of paths of one format, a folder, a glob pattern (files in the order of their names;
-          hidden ones, ``_SUCCESS`` and the like are left out), or ``-`` for text on standard input.
-          LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC (Feather). All but
-          NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those right below a name
+        - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input.
+          Files are read in the order of their names; hidden ones, ``_SUCCESS`` and the like are left out.
+          Formats are LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC
+          (Feather). All but NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those directly below a name
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
           dask array, zarr array (chunk by chunk)
-        - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or whatever offers
+        - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or any object with
           an Arrow stream
         - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
-          the dimension y has, else the one named ``sample``, else the first
+          the dimension of y, else the one named ``sample``, else the first
         - a store, by path or open
 
-        Of what is lazy one partition is computed at a time, on the active client if there is one
-    store : folder to write, or an address such as ``s3://BUCKET/NAME``; nothing is there until everything is
+        Lazy objects are computed one partition at a time, on the active client if there is one
+    store : folder to write, or an address such as ``s3://BUCKET/NAME``; the store appears only when it is complete
     format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
-    n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index,
-        and is needed where another file (a test set) reaches further, and for standard input
+    n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index.
+        It is needed for standard input, and if another file (a test set) has larger indices
     label : column of a table (CSV, Parquet, a frame) by name or number (default: label, y, target or class,
         else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
     target : ``classes`` makes classes of the labels; ``real`` keeps them as numbers to regress on; ``auto`` makes
-        classes of them unless there are more than 100 different ones, all numbers and some not whole. A store's
-        own y stays what it is
+        classes of them unless there are more than 100 different ones, all numbers and some not whole. The y of a
+        store as source stays what it is
     header : whether CSV text begins with column names; by default told by its first line
     drop : names or numbers of columns of CSV, Parquet or Arrow files that are left out, such as an identifier
     drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
         is an error, which counts them
     dtype : ``float32`` or ``float64``
-    test_size : share of the rows, in (0, 1), drawn at random into a second store. Of any 100 rows that
-        follow each other (from the first, the 101st, …) exactly that share is drawn, so the whole is exact
-        to a few rows. The draw depends on ``seed`` and the order of rows, and on nothing else
+    test_size : share of the rows, in (0, 1), drawn at random into a second store. Exactly that share is drawn of
+        each 100 consecutive rows, so the total is exact to a few rows. The draw depends only on ``seed`` and the order of rows
     test_store : folder of the second store; by default ``store`` with ``-test`` before its suffix
-    seed : of the split
+    seed : seed of the split
     chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
     compression : None, or ``zstd``
     block_bytes : bytes of the source held at a time
-    allow_large : write a store also where it takes more than 256 MiB and 200 times the LIBSVM text it is made of (one
-        wrong index is enough; or give ``n_features``), or where a compressed file unpacks to as much
+    allow_large : write a store even if it takes more than 256 MiB and 200 times its LIBSVM text, or if a compressed
+        file unpacks to as much. One wrong index is enough to make a store so large; ``n_features`` also prevents it
     overwrite : replace existing stores, once the new ones are complete
 
     Returns
@@ -133,8 +132,8 @@ def ingest(
     Raises
     ------
     InputError
-        The source cannot be learned from (the message names file and line), an option does not fit, or the
-        output exists.
+        The source has content that cannot be learned from (the message names file and line), an option does not
+        fit, or the output exists.
     StoreError
         The output cannot be written.
     """

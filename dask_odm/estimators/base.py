@@ -182,10 +182,10 @@ class StoreEstimator(BaseEstimator):
             Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The dimension of an xarray
             X that runs along the rows is the one it shares with ``y``, else "sample", else the first.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str
-            Label values of any type, or real targets; the name of a column of the frame X that holds them. None where
-            X holds its own.
+            Label values of any type, or real targets; the name of a column of the frame X that has them. None if X
+            has its own.
         sample_weight : array-like of shape (n,), str or None
-            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. Of a frame also its column's name.
+            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. For a frame also its column's name.
 
         Returns
         -------

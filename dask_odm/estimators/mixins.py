@@ -49,7 +49,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
     _learns_pairs: ClassVar[bool] = True  # learns two classes, so that more are learned by several machines
 
     def decision_function(self, X: Any) -> Any:
-        """Return a score of every row, like a signed distance. For two classes, positive means ``classes_[1]``.
+        """Return a score of every row, like a signed distance; for two classes, positive means ``classes_[1]``.
 
         Parameters
         ----------
@@ -61,15 +61,15 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
-            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, and a dimension
-            "class" of more than two; else an ndarray for rows in memory and a dask array for all else. Lazy, block by
-            block, for all but rows in memory; nothing is computed before it is asked for.
+            For an xarray object a DataArray named "decision_function" with the coordinates of the rows, and a dimension
+            "class" for more than two. Otherwise an ndarray for rows in memory, and a dask array for anything else. For
+            all but rows in memory it is lazy: blocks are computed on demand.
 
         Raises
         ------
         InputError
             Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
-            an xarray X of which nothing tells which dimension is that of the features.
+            an xarray X whose feature dimension cannot be told.
         """
         check_is_fitted(self)
         scores = self._values(self._resolve(X))

@@ -256,7 +256,7 @@ def _alone(path: str) -> Iterator[None]:
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))  # it was not removed in between
+            ours = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))  # the lock was not removed since
         except (BlockingIOError, FileNotFoundError):
             ours = False
         if not ours:

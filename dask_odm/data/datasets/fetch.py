@@ -107,8 +107,8 @@ def fetch_libsvm(
 
     Parameters
     ----------
-    name : of the data set, such as ``a7a`` or ``SUSY``; with ``url``, any file's name
-    part : ``train`` or ``test`` where the site has them apart; by default all
+    name : name of the data set, such as ``a7a`` or ``SUSY``; with ``url``, any file's name
+    part : ``train`` or ``test`` if the site has both; by default all
     cache : folder of the files; by default the environment's ``DASK_ODM_CACHE``, else ``~/.cache/dask-odm``
     url : address of the folder that holds the files, such as that of a mirror
     sha256 : digests by file name. By default a file is compared with its first download, whose digest is kept beside
@@ -117,7 +117,7 @@ def fetch_libsvm(
     timeout : seconds without a byte after which an attempt is given up
     retries : attempts after the first; attempts that received bytes do not count
     wait : seconds before the first retry, doubled before every further one
-    options : of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
+    options : options of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
 
     Returns
     -------

@@ -257,7 +257,7 @@ def scatter(
         for name, values in columns.items():
             written = values[rows[start:stop]].astype(partitions.array(name).dtype, copy=False)
             _place_rows(partitions, name, i, place[start:stop], written)
-            sums[[i // partitions.chunks_each]] += word_sum(written)  # as an array, which wraps without a warning
+            sums[[i // partitions.chunks_each]] += word_sum(written)  # an array wraps without a warning
     return sums
 
 

@@ -177,7 +177,7 @@ def _started(pid: int) -> str | None:
     except OSError:
         if os.path.exists("/proc/self/stat"):
             return None
-    import psutil  # where there is no /proc; it comes with distributed
+    import psutil  # needed without /proc; it comes with distributed
 
     with suppress(psutil.Error):
         return str(int(psutil.Process(pid).create_time()))

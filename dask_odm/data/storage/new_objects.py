@@ -85,7 +85,7 @@ class NewObjects(ObjectStorage):
             self.remove_all(list(self.sizes()))
 
     def _look(self, overwrite: bool) -> tuple[bool, Current | None]:
-        """Return whether something is at the address, and what is current; raise InputError if it may not be written."""
+        """Return whether something is at the address, and what is current; raise InputError if writing is refused."""
         there = self.target.exists()
         where = self.target.location
         if there and not overwrite:

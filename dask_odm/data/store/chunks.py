@@ -78,7 +78,7 @@ def read_packed_chunk(root: str, array: ArrayLayout, i: int, entry: tuple[int, i
     numbers = np.empty(array.chunks, np.dtype(array.dtype).newbyteorder("<"))
     try:
         unpack_zstd(packed, numbers.reshape(-1).view(np.uint8))
-    except Exception as error:  # whatever the codec raises on damage
+    except Exception as error:  # the codec raises various errors on damage
         raise damage(root, array, i, f"unreadable ({error})") from error
     return numbers
 
