@@ -115,7 +115,8 @@ def ingest(
         is an error, which counts them
     dtype : ``float32`` or ``float64``
     test_size : share of the rows, in (0, 1), drawn at random into a second store. Exactly that share is drawn of
-        each 100 consecutive rows, so the total is exact to a few rows. The draw depends only on ``seed`` and the order of rows
+        each 100 consecutive rows, so the total is exact to a few rows. The draw depends only on ``seed`` and
+        the order of rows
     test_store : folder of the second store; by default ``store`` with ``-test`` before its suffix
     seed : seed of the split
     chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
