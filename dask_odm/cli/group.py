@@ -19,12 +19,7 @@ from dask_odm.cli.words import option_names, shell_words
 from dask_odm.errors import DaskODMError
 from dask_odm.events import send_interrupt_again
 
-_HEAVY = (
-    "evaluate",
-    "fit",
-    "predict",
-    "search",
-)  # commands that need scikit-learn and Dask, which take seconds to import
+_HEAVY = ("evaluate", "fit", "predict", "search")  # commands that import scikit-learn and Dask, which takes seconds
 _dropped = threading.Event()  # set if Ctrl-C was raised where Python drops exceptions
 
 

@@ -147,9 +147,7 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
     needs_memory = getattr(estimator, "_needs_memory", {}).get(name, ())
     words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
     numbers = [each.type for each in constraints if hasattr(each, "closed")]
-    several = (
-        "array-like" in constraints and name != "solver"
-    )  # several solvers come from several values of a solver's parameter
+    several = "array-like" in constraints and name != "solver"  # options of a solver make several solvers
     if dict in constraints:
         return WordOrPair(words)
     if os.PathLike in constraints:

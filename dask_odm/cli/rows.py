@@ -20,12 +20,7 @@ from dask_odm.errors import InputError, StoreError
 
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
 _SHOWN = 5  # columns in a message
-_GROUPS = (
-    "manifest.json",
-    "zarr.json",
-    ".zgroup",
-    ".zarray",
-)  # a folder with one of these is not a folder of data files
+_GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
 _OPTIONS = (
     click.option("--format", type=click.Choice(FORMATS), help="Format of files; by default told by the file."),
     click.option(

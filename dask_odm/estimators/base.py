@@ -85,9 +85,7 @@ class StoreEstimator(BaseEstimator):
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
-    _unsaved: ClassVar[
-        tuple[str, ...]
-    ] = ()  # fitted attributes that are not saved, such as a number for each training row
+    _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _target: ClassVar[str] = "classes"  # kind of y: "classes" or "real"
     _model: Model
     _file: ModelFile | None

@@ -82,9 +82,7 @@ def choose_columns(
     """
     texts = _texts(where, names)
     at_weight = None if weight is None else _position(where, "weight", weight, texts, names, count)
-    at = (
-        {name: i for i, name in enumerate(texts or ())} if drop else {}
-    )  # a table of names, since searching for many is slow
+    at = {name: i for i, name in enumerate(texts or ())} if drop else {}  # searching for many names is slow
     dropped = tuple(at[x] if x in at else _position(where, "dropped", x, texts, names, count) for x in drop)
     if label is False or (label is None and not guess):
         at_label = None

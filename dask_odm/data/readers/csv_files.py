@@ -176,7 +176,7 @@ class CsvSource(Source):
             raise self._explain(path, text, error) from error
 
     def _read_words(self, text: TextBlock) -> pd.DataFrame:
-        """Return the fields if a missing value is surrounded by blanks or spelled in a rare way."""
+        """Return the fields of a block in which missing values have blanks around them or rare spellings."""
         words = self._table(text, dtype=str, na_filter=False)
         texts = self._columns.texts
         places = [i for i in range(self._columns.count) if i not in texts]

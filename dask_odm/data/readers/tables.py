@@ -131,7 +131,7 @@ class TableSource(Source):
             ) from None
 
     def _where(self, batch: Batch) -> str:
-        """Name the file or object of a batch."""
+        """Return the name of a batch's file or object, for messages."""
         return self.description if batch.table.rows == 0 else batch.place(0).rpartition(", ")[0]
 
     def _cut(self, batch: Batch) -> Iterator[SourceBlock]:
@@ -274,7 +274,7 @@ def label_values(y: Any) -> npt.NDArray[Any]:
 
 
 def beside_name(y: Any) -> str:
-    """Name the labels that are given beside the rows, for messages."""
+    """Return the name, for messages, of labels that are given beside the rows."""
     name = getattr(y, "name", None)
     return f"'{name}'" if isinstance(name, str) and name and not hasattr(y, "dask") else "y"
 

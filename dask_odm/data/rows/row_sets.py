@@ -103,10 +103,7 @@ def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
 
 
 def overlaps(sets: Sequence[RowSet], others: Sequence[RowSet]) -> list[list[int]]:
-    """List, for each of ``sets``, the indices of ``others`` that share a partition with it.
-
-    Others share no row with it.
-    """
+    """List, for each of ``sets``, the indices of ``others`` that share a partition with it. The rest share no row."""
     firsts = np.array([other.pieces[0][0] for other in others])
     lasts = np.array([other.pieces[-1][1] for other in others])
 

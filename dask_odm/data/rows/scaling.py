@@ -86,8 +86,8 @@ class Scaling:
     def at_rest(self, X: Array, statistics: Statistics) -> Scaling:
         """Return a scaling that maps to 0 the minimum or maximum of a feature if most rows have that value.
 
-        That does not change a kernel of distances, and makes most entries of an image 0. A sample of the rows ``X`` (n,
-        d) decides how frequent a value is.
+        That does not change a kernel of distances, and makes most entries of an image 0. A sample of the rows ``X``
+        shows how frequent a value is.
         """
         some = X[:: max(1, len(X) // SAMPLE)]
         shift = self.shift.copy()

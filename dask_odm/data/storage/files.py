@@ -11,11 +11,7 @@ from contextlib import suppress
 
 from dask_odm.errors import InputError
 
-FULL = {
-    errno.ENOSPC,
-    errno.EFBIG,
-    getattr(errno, "EDQUOT", errno.ENOSPC),
-}  # error numbers of a full disk, an exceeded quota or limit
+FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # full disk, quota or size limit
 
 
 def check_output(path: str, *, overwrite: bool) -> None:

@@ -103,9 +103,7 @@ def explained(location: str, doing: str) -> Iterator[None]:
 def _error(location: str, doing: str, found: Exception) -> ObjectStoreError:
     """Return the error for an object store that failed, with the likely reason and a way out."""
     scheme, rest = location.split("://", 1)
-    text = str(found).replace(
-        f"/{rest.partition('/')[2] or rest}", "/"
-    )  # the key must not look like a part of the message
+    text = str(found).replace(f"/{rest.partition('/')[2] or rest}", "/")  # whatever words the key has
     status = _STATUS.search(text)
     code = _CODE.search(text)
     answer = ""

@@ -80,9 +80,7 @@ def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **o
     def check() -> CheckedRows:
         X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
         classes, codes = distinct(y_) if _are_numbers(y_) else (None, None)
-        if classes is None or 2 * len(classes) > len(
-            y_
-        ):  # whole numbers that repeat are labels, which needs no further check
+        if classes is None or 2 * len(classes) > len(y_):  # whole numbers that repeat are labels
             _require_labels_of_classes(y_)
             classes, codes = np.unique(y_, return_inverse=True)
         return CheckedRows(X_, y_, weight, names, classes, codes)
