@@ -217,7 +217,7 @@ class StoreEstimator(BaseEstimator):
             self._checkpointed = event
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
-        """Decide where the fit runs: rows in memory are learned in this process, all others through a store."""
+        """Decide where the fit runs: in this process for rows in memory, over a store for all others."""
         if isinstance(resolved, LazyArrays):
             if resolved.y is None:
                 raise InputError("fit needs labels, but y is None.")

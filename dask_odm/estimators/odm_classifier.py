@@ -277,7 +277,7 @@ class ODMClassifier(ProbabilisticClassifier):
         X, y, sample_weight
             As `fit` takes them.
         lams : sequence of float
-            Values > 0; near ones after each other cost a pass or two each.
+            Values > 0. Close values, one after the other, take a pass or two each.
 
         Returns
         -------
