@@ -287,7 +287,7 @@ class ODMClassifier(ProbabilisticClassifier):
         Raises
         ------
         InputError
-            No Newton on a linear kernel, a λ that is none, or as `fit`.
+            Another solver than Newton, or another kernel than "linear"; an invalid λ; or as `fit`.
         """
         values: Array = as_input_error(lambda: np.asarray(lams, dtype=np.float64))
         if values.ndim != 1:
