@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: methods side by side on the same rows, tables and plots of them."""
+"""``python -m benchmarks``: methods side by side on the same rows, with tables and plots."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bench(names: tuple[str, ...], source: str | None, folder: str, methods: tupl
 
 
 def _small_sets(source: str | None) -> tuple[str, ...]:
-    """Sets that take little time: of the folder, or made up."""
+    """Return data sets that take little time: from the folder if it has them, else generated."""
     found = ("svmguide1", "phishing")
     files = os.listdir(source) if source and os.path.isdir(source) else []
     there = all(any(file.startswith(f"{name}.") for file in files) for name in found)
@@ -78,7 +78,7 @@ def _small_sets(source: str | None) -> tuple[str, ...]:
 
 
 def _methods(words: tuple[str, ...]) -> list[str]:
-    """Names of methods, groups spelt out."""
+    """Return names of methods, with groups expanded."""
     rivals = [name for name in METHODS if name in ("cascade", "dip", "dc", "sodm as published")]
     libraries = [name for name, method in METHODS.items() if method.family == "svm"]
     groups = {

@@ -1,4 +1,4 @@
-"""The command line ``dask-odm``: one file a group of commands; `commands` joins them."""
+"""The command line ``dask-odm``: a file for each group of commands, joined in `commands`."""
 
 from dask_odm.cli.commands import main
 

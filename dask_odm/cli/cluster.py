@@ -1,7 +1,7 @@
-"""The command line's part about clusters: where ``fit`` runs, and the commands that look after a cluster.
+"""Command line, clusters: where ``fit`` runs, and the commands that manage a cluster.
 
-What is not given as an option is taken from Dask's configuration: encryption, and for the commands that only look after
-a cluster its address as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
+Dask's configuration gives what options do not: encryption, and for the commands that only manage a cluster its address
+as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
 """
 
 from __future__ import annotations
@@ -32,17 +32,10 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Joining:
-    """The scheduler that options name, and how it is joined.
+    """The scheduler that options name, and how to connect to it.
 
-    Parameters
-    ----------
-    scheduler : str or None
-    tls_ca, tls_cert, tls_key : str or None
-        PEM files; without them Dask's configuration says whether and how to encrypt.
-    min_workers : int or None
-        Workers to wait for.
-    wait : str or None
-        For how long at most.
+    Without the PEM files ``tls_ca``, ``tls_cert`` and ``tls_key``, Dask's configuration says whether and how to
+    encrypt. ``wait`` is the longest time to wait for the scheduler and ``min_workers`` workers.
     """
 
     scheduler: str | None = None
@@ -53,14 +46,14 @@ class Joining:
     wait: str | None = None
 
     def joined(self) -> AbstractContextManager[Any]:
-        """The scheduler, joined while the context lasts; the client is what it yields."""
+        """Return a context in which the scheduler is joined; it yields the client."""
         from dask_odm.engine.workers import joined, security_of
 
         security = security_of(self.tls_ca, self.tls_cert, self.tls_key)
         return joined(self.scheduler or "", security=security, wait=self.wait or WAIT, workers=self.min_workers or 0)
 
     def or_configured(self) -> Joining:
-        """These, with the scheduler of Dask's configuration where none is named."""
+        """Return these options, with the scheduler of Dask's configuration if none is named."""
         import dask
 
         address = self.scheduler or dask.config.get("scheduler-address", None)
@@ -70,7 +63,7 @@ class Joining:
 
 
 def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that name a scheduler; the command gets them as one argument, ``joining``."""
+    """Add the options that name a scheduler to a command, which gets them as one argument, ``joining``."""
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> Any:
@@ -87,13 +80,7 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
 class Place:
     """Where a command's work runs: workers of this machine, those of a scheduler, or this process.
 
-    Parameters
-    ----------
-    joining : Joining
-    workers, threads : int or None
-        Workers of this machine, and threads of each.
-    worker_memory : str or None
-        Memory of each.
+    ``workers`` is the number of workers of this machine, and ``threads`` and ``worker_memory`` are those of each.
     """
 
     joining: Joining = Joining()
@@ -102,7 +89,7 @@ class Place:
     worker_memory: str | None = None
 
     def opened(self) -> AbstractContextManager[Any]:
-        """The place while the context lasts; options that exclude each other end the command."""
+        """Return a context in which work runs at this place; raise UsageError if options exclude each other."""
         if self.joining.scheduler is not None and self.workers is not None:
             raise click.UsageError("--scheduler and --workers exclude each other.")
         if self.workers is None and (self.threads is not None or self.worker_memory is not None):
@@ -131,7 +118,7 @@ _PLACE_OPTIONS = (
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say where a command works; it gets them as one argument, ``runs_on``."""
+    """Add the options that say where a command works, which gets them as one argument, ``runs_on``."""
 
     @wraps(command)
     def run(*args: Any, joining: Joining, **given: Any) -> Any:

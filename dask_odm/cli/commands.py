@@ -1,9 +1,9 @@
 """The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, warmup,
 demo.
 
-Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to
-stderr. A command that cannot go on says why in one line and exits with 2, one that is interrupted, by Ctrl-C or
-SIGTERM, with 130. What is heavy is imported by the command that needs it.
+Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to stderr. A
+command that fails says why in one line and exits with 2. One that is interrupted by Ctrl-C or SIGTERM exits with 130.
+Heavy imports are made by the command that needs them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dask_odm.cli.resume import FinishedError, Target, refuse_to_replace, resuma
 from dask_odm.cli.rows import RowOptions, row_options
 from dask_odm.estimators.registry import by_word
 
-_IN_TABLE = ("classes", "confusion", "other_labels")  # of what an evaluation finds
+_IN_TABLE = ("classes", "confusion", "other_labels")  # results of an evaluation that its table shows
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -174,7 +174,7 @@ def search(store: str, model: str, runs_on: Place, overwrite: bool, as_json: boo
 def _learn(
     store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
 ) -> None:
-    """What `fit` and `search` do."""
+    """Fit an estimator to a store and save the model, for the commands `fit` and `search`."""
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
     from dask_odm.events import listen
@@ -197,7 +197,7 @@ def _learn(
         _emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
         return
     facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": seconds}
-    shown = sys.stdout.isatty() and sys.stderr.isatty()  # then the levels were seen as they came
+    shown = sys.stdout.isatty() and sys.stderr.isatty()  # the levels were shown as they came
     text = f"{_levels(facts['history'])}\n\n" if facts["history"] and not shown else ""
     text += search_text(facts, drawn=bool(given.get("random_state") is None))
     gap = "" if facts["dual_gap"] is None else f"gap {_gap(facts['dual_gap'])}, "
@@ -310,7 +310,7 @@ def demo(folder: str, as_json: bool) -> None:
 
 
 def _is_given(parameter: str) -> bool:
-    """Whether an option of the command that runs was on its line; the default may have the same value."""
+    """Return whether an option of the running command was given, since its default may have the same value."""
     return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
 
 
@@ -322,7 +322,7 @@ def _load(path: str) -> Any:
 
 @contextmanager
 def _progress() -> Iterator[None]:
-    """Draw progress bars on stderr, where it is a terminal."""
+    """Draw progress bars on stderr if it is a terminal."""
     from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.events import listen
 

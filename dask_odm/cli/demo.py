@@ -1,7 +1,7 @@
 """The demonstration: a real data set from file to predictions, then one larger than its workers' memory.
 
 Every step calls a public function, so this is also an example of how to combine them. Nothing is printed here:
-`run_demo` takes a function that shows a line.
+`run_demo` calls a function with every line to show.
 """
 
 from __future__ import annotations
@@ -31,16 +31,10 @@ TEST_START = 1_048_576_000  # the first test row of the endless sequence, far af
 
 @dataclass(frozen=True)
 class Size:
-    """How large the second data set is, and what it is trained on.
+    """Size of the second data set, and the workers that it is trained on.
 
-    Parameters
-    ----------
-    rows, test_rows, features : int
-    workers : int
-    worker_memory : str
-        Limit of each worker, which Dask's nanny enforces.
-    parameters : dict
-        Of `ODMClassifier`.
+    ``worker_memory`` is the limit of each worker, which Dask's nanny enforces. ``parameters`` are those of
+    `ODMClassifier`.
     """
 
     rows: int = 88_000
@@ -59,26 +53,10 @@ class Size:
 
 
 def run_demo(folder: str | os.PathLike[str], say: Say, size: Size | None = None) -> dict[str, Any]:
-    """Run the demonstration.
+    """Run the demonstration in ``folder``, and return its measurements as plain values.
 
-    Parameters
-    ----------
-    folder : path
-        Folder for stores, models and the plot; it is made if needed. Files of an earlier run are replaced.
-    say : callable
-        Called with every line to show.
-    size : Size, optional
-        Of the second data set.
-
-    Returns
-    -------
-    dict
-        What was measured, as plain values.
-
-    Raises
-    ------
-    InputError
-        The folder cannot be made, or its disk has too little room.
+    The folder is made if needed; files of an earlier run are replaced. ``say`` is called with every line to show.
+    Raises InputError if the folder cannot be made, or its disk has too little room.
     """
     size = size or Size()
     root = os.path.abspath(folder)
@@ -104,7 +82,7 @@ def _make_folder(root: str, room: int) -> None:
 
 
 def _real(root: str, say: Say) -> dict[str, Any]:
-    """File, store, fit, model, predictions, comparison."""
+    """Run a real data set from file to store, fit, model, predictions and evaluation."""
     started = time.perf_counter()
     source, store, model, out = (
         os.path.join(root, f"breast-cancer{end}") for end in (".csv", ".zarr", "-model.zarr", "-predictions.csv")
@@ -131,7 +109,7 @@ def _write_csv(path: str) -> None:
 
 
 def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
-    """Generate, train on workers that cannot hold the rows, save, load, compare, plot."""
+    """Generate a large data set, train on workers that cannot hold it, save, load, evaluate and plot."""
     path = os.path.join(root, "larger.zarr")
     model = os.path.join(root, "larger-model.zarr")
     say(f"generating {size_text(size.nbytes)} …")
@@ -160,7 +138,7 @@ def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
 
 
 def _facts(model: Any, found: Evaluation, train: odm.Store, say: Say, started: float) -> dict[str, Any]:
-    """Show the table of levels or steps and the accuracy of the model, and return all of it."""
+    """Show the model's table of levels or steps and its accuracy, and return the results."""
     seconds = time.perf_counter() - started
     say(f"{format_history(model.history_)}\n")
     if np.isnan(model.dual_gap_):

@@ -1,4 +1,4 @@
-"""How commands of the shell end, and whom their warnings reach: one line on stderr, never a traceback."""
+"""How commands end and show warnings: one line on stderr, never a traceback."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dask_odm.cli.words import option_names, shell_words
 from dask_odm.errors import DaskODMError
 from dask_odm.events import send_interrupt_again
 
-_HEAVY = ("evaluate", "fit", "predict", "search")  # commands that need scikit-learn and Dask: seconds of imports
-_dropped = threading.Event()  # Ctrl-C fell where Python drops exceptions
+_HEAVY = ("evaluate", "fit", "predict", "search")  # commands that import scikit-learn and Dask, which takes seconds
+_dropped = threading.Event()  # set if Ctrl-C was raised where Python drops exceptions
 
 
 class Commands(click.Group):
-    """Commands that end with one line on stderr, never a traceback, where input or the user stops them."""
+    """Group of commands that end with one line on stderr, never a traceback, if input or the user stops them."""
 
     is_process = False
 
@@ -32,9 +32,9 @@ class Commands(click.Group):
         self.is_process = args is None
         if self.is_process:
             sys.unraisablehook = _unraisable
-            # as Ctrl-C: files are tidied up, and a container's first process would not even notice it
+            # handled as Ctrl-C, so that files are removed; a container's first process would ignore it otherwise
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-            # Ctrl-C in a queue's lock breaks the callback of a task that ends just then, and is reported there too
+            # Ctrl-C in a queue's lock breaks the callback of a task that is ending, which would be logged as well
             logging.getLogger("concurrent.futures").setLevel(logging.CRITICAL + 1)
         return super().main(args, *others, **named)
 
@@ -66,13 +66,13 @@ class Commands(click.Group):
                     _end_at_once(message, 130)
                 _stop(ctx, message, 130)
             except Exception:
-                if _dropped.is_set():  # it is of what Ctrl-C cut short there, such as a loop half compiled
+                if _dropped.is_set():  # caused by the interrupt, such as a half-compiled loop
                     _end_at_once("interrupted", 130)
                 raise
 
 
 def load_libraries() -> None:
-    """Import what takes longest; a terminal says so meanwhile."""
+    """Import the heaviest libraries; a terminal shows a notice meanwhile."""
     shown = sys.stderr.isatty()
     if shown:
         click.echo("loading …", err=True, nl=False)
@@ -85,7 +85,7 @@ def load_libraries() -> None:
 
 @contextmanager
 def _logged(words: Callable[[str], str]) -> Iterator[None]:
-    """Show the package's warnings in its log as others are."""
+    """Show warnings of the package's log like other warnings."""
     handler = logging.Handler(logging.WARNING)
     log = logging.getLogger("dask_odm")
     handler.emit = lambda record: click.echo(f"dask-odm: {words(record.getMessage())}", err=True)  # type: ignore[method-assign]
@@ -102,7 +102,7 @@ def _stop(ctx: click.Context, message: str, status: int) -> None:
 
 
 def _unraisable(found: Any) -> None:
-    """Send Ctrl-C again where it fell into a C callback, which drops exceptions: while Numba loads its loops."""
+    """Send Ctrl-C again if it was raised in a C callback, which drops exceptions, such as while Numba loads loops."""
     if found.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(found)
         return
@@ -111,7 +111,10 @@ def _unraisable(found: Any) -> None:
 
 
 def _end_at_once(message: str, status: int) -> None:
-    """End without waiting for threads that solve a partition; what had to be removed or closed already is."""
+    """End the process without waiting for threads that solve a partition.
+
+    Everything was cleaned up and closed before.
+    """
     click.echo(f"dask-odm: {message}", err=True)
     sys.stdout.flush()
     os._exit(status)

@@ -1,8 +1,8 @@
-"""The options of ``dask-odm fit``, made from an estimator's own constraints, signature and docstring.
+"""The options of ``dask-odm fit``, made from an estimator's constraints, signature and docstring.
 
-A parameter is written once, in its estimator. `_parameter_constraints` says which values its option takes, the
-signature its default, the first sentence of its entry under "Parameters" the help. What a shell cannot give, such as a
-function, has no option. Whether a value is in its range is judged by the estimator, in its own words.
+A parameter is written once, in its estimator. `_parameter_constraints` says which values its option takes. The
+signature has its default. The first sentence of its entry under "Parameters" is the help. A parameter that a shell
+cannot give, such as a function, has no option. The estimator itself checks the range of values, in its own words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPTIONS = "dask_odm.estimator_options"
 
 
 class EstimatorCommand(click.Command):
-    """A command with an option ``--estimator``, and with those of the parameters of the estimator that it names."""
+    """A command with the option ``--estimator``, and with options for the parameters of that estimator."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         chosen = _estimator_option()
@@ -37,7 +37,10 @@ class EstimatorCommand(click.Command):
         return self._parsed(ctx, args, estimator)
 
     def _parsed(self, ctx: click.Context, args: list[str], estimator: type[Any]) -> list[str]:
-        """As click does it; of an option that only others have it is told what takes its place."""
+        """Parse arguments as click does.
+
+        For an option that only other packages have, the error names its replacement.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -75,7 +78,7 @@ def _estimator_option() -> click.Option:
 
 
 def _named(args: Sequence[str]) -> str:
-    """The last word that arguments give for ``--estimator``."""
+    """Return the last word given for ``--estimator``."""
     found = DEFAULT
     for i, each in enumerate(args):
         if each == "--":
@@ -88,7 +91,7 @@ def _named(args: Sequence[str]) -> str:
 
 
 def options_of(estimator: type[Any]) -> list[click.Option]:
-    """An option for every parameter of an estimator's class that a shell can give, in the order of the signature."""
+    """Return an option for every parameter of an estimator's class that a shell can give, in the signature's order."""
     helps = help_texts(getdoc(estimator) or "")
     found = []
     for name, parameter in signature(estimator).parameters.items():
@@ -101,7 +104,7 @@ def options_of(estimator: type[Any]) -> list[click.Option]:
 
 
 def _solver_options(estimator: type[Any]) -> list[click.Option]:
-    """Return an option for every parameter of the solvers of an estimator, each of all solvers that have it."""
+    """Return an option for every parameter of an estimator's solvers. Solvers with the same parameter share it."""
     found: dict[str, click.Option] = {}
     classes = estimator._solvers
     several = "array-like" in estimator._parameter_constraints["solver"]
@@ -118,7 +121,7 @@ def _solver_options(estimator: type[Any]) -> list[click.Option]:
 
 
 def _solvers_with(name: str, classes: Sequence[Any]) -> list[str]:
-    """Return the words of the solvers that have a parameter of this name."""
+    """Return the words of the solvers with a parameter of this name."""
     return [each.word for each in classes if name in signature(each).parameters]
 
 
@@ -133,7 +136,7 @@ def _option(name: str, kind: click.ParamType, default: Any, text: str | None) ->
 
 
 def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
-    """What an option takes for a parameter, by the parameter's constraints; None where a shell can give nothing."""
+    """Return the click type of a parameter's option, by its constraints; None if a shell cannot give a value."""
     constraints = estimator._parameter_constraints.get(name, [])
     if name in NO_OPTION:
         return None
@@ -144,7 +147,7 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
     needs_memory = getattr(estimator, "_needs_memory", {}).get(name, ())
     words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
     numbers = [each.type for each in constraints if hasattr(each, "closed")]
-    several = "array-like" in constraints and name != "solver"  # several values of its parameters make several
+    several = "array-like" in constraints and name != "solver"  # options of a solver make several solvers
     if dict in constraints:
         return WordOrPair(words)
     if os.PathLike in constraints:
@@ -165,7 +168,7 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
 
 
 class AnyNumber(click.ParamType):
-    """A whole number where the text is one, else any other."""
+    """Option type: a whole number if the text is one, else a float."""
 
     name = "number"
 
@@ -177,7 +180,7 @@ class AnyNumber(click.ParamType):
 
 
 class NumberList(click.ParamType):
-    """Numbers with commas between them."""
+    """Option type: numbers separated by commas."""
 
     name = "number,…"
 
@@ -189,13 +192,7 @@ class NumberList(click.ParamType):
 
 
 class OneOrMore(click.ParamType):
-    """One value, or a list of several with commas between them.
-
-    Parameters
-    ----------
-    kind : click.ParamType
-        Of a value.
-    """
+    """Option type: one value of type ``kind``, or a list of several separated by commas."""
 
     def __init__(self, kind: click.ParamType) -> None:
         self.kind = kind
@@ -213,14 +210,9 @@ class OneOrMore(click.ParamType):
 
 
 class WordOrNumber(click.ParamType):
-    """A number where the text is one, else the text itself, which the estimator knows as a word or refuses.
+    """Option type: a number if the text is one (with ``whole``, a whole number), else the text itself.
 
-    Parameters
-    ----------
-    words : sequence of str
-        The words it knows; none where it reads any text.
-    whole : bool
-        Only whole numbers are numbers.
+    The estimator knows the text as one of ``words``, or refuses it. Without words it reads any text.
     """
 
     name = "text"
@@ -240,7 +232,7 @@ class WordOrNumber(click.ParamType):
 
 
 class WordOrPair(click.ParamType):
-    """A word, or ``LABEL=NUMBER`` as often as there are labels; `pairs_of` makes one value of them."""
+    """Option type: a word, or ``LABEL=NUMBER`` for several labels, which `pairs_of` joins into one value."""
 
     name = "text"
 
@@ -254,15 +246,9 @@ class WordOrPair(click.ParamType):
 def parameters_of(
     estimator: type[Any], given: Mapping[str, Any], labels: Callable[[], Sequence[Any]]
 ) -> dict[str, Any]:
-    """The parameters of an estimator, of what its options were given.
+    """Return the parameters of an estimator from the values of its options, as click read them.
 
-    Parameters
-    ----------
-    estimator : class
-    given : mapping of str to value
-        What click read, by the parameter's name.
-    labels : callable
-        The labels of the training data, to tell the number 1 from the word "1".
+    ``labels`` returns the labels of the training data, which tell the number 1 from the word "1".
     """
     defaults = {name: each.default for name, each in signature(estimator).parameters.items()}
     found = {
@@ -277,10 +263,7 @@ def parameters_of(
 def _solver_of(estimator: type[Any], word: Any, given: dict[str, Any]) -> Any:
     """Return the solver object of a word and its parameters; a list of objects if a parameter has several values.
 
-    Raises
-    ------
-    click.UsageError
-        A parameter that the solver does not have.
+    Raises click.UsageError for a parameter that the solver does not have.
     """
     classes = {each.word: each for each in estimator._solvers}
     for name in given:
@@ -295,7 +278,7 @@ def _solver_of(estimator: type[Any], word: Any, given: dict[str, Any]) -> Any:
 
 
 def pairs_of(texts: Sequence[str], labels: Callable[[], Sequence[Any]]) -> dict[Any, Any] | str:
-    """Numbers by label of texts ``LABEL=NUMBER``; one text that is no pair is itself."""
+    """Return numbers by label from texts ``LABEL=NUMBER``; a single text that is no pair is returned as it is."""
     if len(texts) == 1 and "=" not in texts[0]:
         return texts[0]
     known = labels()
@@ -307,7 +290,7 @@ def pairs_of(texts: Sequence[str], labels: Callable[[], Sequence[Any]]) -> dict[
 
 
 def label_of(text: str, labels: Sequence[Any]) -> Any:
-    """The one of ``labels`` that a text stands for, by its text or its value; the text itself if none does."""
+    """Return the one of ``labels`` that a text stands for, by its text or its value; the text itself if none does."""
     for label in labels:
         if text == str(label):
             return label
@@ -317,7 +300,7 @@ def label_of(text: str, labels: Sequence[Any]) -> Any:
 
 
 def help_texts(docstring: str) -> dict[str, str]:
-    """First sentence of every parameter of a numpydoc docstring."""
+    """Return the first sentence of every parameter of a numpydoc docstring."""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", docstring, re.M | re.S)
     return dict(_entries(section[1] if section else ""))
 
@@ -330,6 +313,6 @@ def _entries(section: str) -> Iterator[tuple[str, str]]:
 
 
 def _first_sentence(text: str) -> str:
-    """The text up to the first full stop before a new sentence, without marks of markup."""
+    """Return the text up to the first full stop before a new sentence, without backticks."""
     found = re.match(r'.*?[.!?](?=\s+["`(]*[A-Z]|$|\s+["`]+\w)', text)
     return (found[0] if found else text).replace("`", "")

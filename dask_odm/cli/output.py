@@ -1,4 +1,4 @@
-"""What all commands print in the same way: one JSON object with ``--json``, or a text."""
+"""Output that all commands share: one JSON object with ``--json``, or a text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
-    """Print the one object, or the text."""
+    """Print the JSON object, or the text."""
     from dask_odm.diagnostics.summaries import plain
 
     if as_json:

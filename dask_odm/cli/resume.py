@@ -1,4 +1,4 @@
-"""Going on with a fit that was interrupted, noticing that it was finished before, and losing none unasked."""
+"""Resuming an interrupted fit, noticing that it was finished before, and losing no checkpoint unasked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dask_odm.errors import InputError
 
 
 class FinishedError(Exception):
-    """The model at the target is of this very fit."""
+    """The model at the target was made by this very fit."""
 
 
 @contextmanager
 def resumable(checkpoint: str | None) -> Iterator[None]:
-    """Say of an interrupted fit that left a checkpoint how to go on."""
+    """Tell the user how to resume if a fit is interrupted and leaves a checkpoint."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -27,7 +27,7 @@ def resumable(checkpoint: str | None) -> Iterator[None]:
 
 
 def refuse_to_replace(checkpoint: str | None) -> None:
-    """Raise InputError where a checkpoint is there, which a fit that begins anew would replace by its first step."""
+    """Raise InputError if there is a checkpoint that a new fit would replace at its first step."""
     from dask_odm.learning.solution_records import open_checkpoint
 
     found = None if checkpoint is None else open_checkpoint(checkpoint)
@@ -40,17 +40,9 @@ def refuse_to_replace(checkpoint: str | None) -> None:
 
 
 class Target:
-    """Where a fit's model goes; with ``--resume`` it may be there already.
+    """Target of a fit's model. With ``resume`` the model may be there already.
 
-    Parameters
-    ----------
-    path : str
-    overwrite, resume : bool
-
-    Raises
-    ------
-    InputError
-        It exists and is not to be replaced, and cannot be this fit's: it says of none, or the fit does not go on.
+    Raises InputError if something is there that may not be replaced, and that this fit cannot have made.
     """
 
     def __init__(self, path: str, *, overwrite: bool, resume: bool) -> None:
@@ -66,12 +58,12 @@ class Target:
         check_target(self.path, "model", overwrite=self.overwrite)
 
     def prepare(self, learner: Any) -> None:
-        """Tell a fit that draws its seed that of the model, which counts where no checkpoint holds it."""
+        """Give a fit without a seed that of the existing model, which is used if no checkpoint has it."""
         if self._made is not None:
             learner._drawn = self._made[1]
 
     def __call__(self, event: Any) -> None:
-        """Listen to the fit: raises `FinishedError` where it made the model, InputError where another one did."""
+        """Listen to the fit; raise `FinishedError` if it made the model, and InputError if another one did."""
         from dask_odm.events import CheckpointOpened
 
         if self._made is not None and isinstance(event, CheckpointOpened):
@@ -81,7 +73,7 @@ class Target:
 
 
 def _made_by(path: str) -> tuple[str, int] | None:
-    """Digest and seed of the fit that made the model at ``path``; None where nothing there says so."""
+    """Return digest and seed of the fit that made the model at ``path``; None if nothing there says so."""
     from dask_odm.data.store.records import read_kind, read_record
 
     if read_kind(path) != "model":

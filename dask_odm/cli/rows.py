@@ -1,6 +1,6 @@
-"""The rows that ``predict`` and ``evaluate`` read: a store, or files, which become a store in a scratch folder first.
+"""The rows that ``predict`` and ``evaluate`` read: a store, or files, which first become a store in a scratch folder.
 
-Which column of a file holds the labels is told by the model where it can: they are in the one that is no feature of it.
+If file and model have names, the model tells the label column of a file: it is the one that is not a feature.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dask_odm.errors import InputError, StoreError
 
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
 _SHOWN = 5  # columns in a message
-_GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these is no folder of data files
+_GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
 _OPTIONS = (
     click.option("--format", type=click.Choice(FORMATS), help="Format of files; by default told by the file."),
     click.option(
@@ -43,7 +43,7 @@ _OPTIONS = (
 
 
 def row_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say how files are read; the command gets them as one argument, ``rows``."""
+    """Add the options that say how files are read to a command, which gets them as one argument, ``rows``."""
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> Any:
@@ -62,16 +62,7 @@ def row_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class RowOptions:
-    """How files are read where no store is given.
-
-    Parameters
-    ----------
-    format, label, weight, scratch : str or None
-    no_label : bool
-    drop : tuple of str
-    header : bool or None
-        As `dask_odm.data.ingest.ingest` takes them; None tells by the file.
-    """
+    """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
 
     format: str | None = None
     label: str | None = None
@@ -83,19 +74,10 @@ class RowOptions:
 
     @contextmanager
     def store_of(self, source: str, model: Any, *, labels: bool) -> Iterator[Any]:
-        """The rows of a source as a store while the context lasts.
+        """Yield the rows of a source as a store, which lasts as long as the context.
 
-        Parameters
-        ----------
-        source : str
-        model : fitted estimator
-        labels : bool
-            Whether labels are read, or left out.
-
-        Raises
-        ------
-        InputError, StoreError
-            As `dask_odm.data.ingest.ingest` and `dask_odm.data.store.store.Store.open` do.
+        ``labels`` says whether labels are read or left out. Raises the errors of `dask_odm.data.ingest.ingest` and
+        `dask_odm.data.store.store.Store.open`.
         """
         from dask_odm.data.store.store import Store
 
@@ -135,9 +117,11 @@ class RowOptions:
         return {"format": kind, "header": self.header, "weight": self.weight}
 
     def _columns(self, files: Any, kind: str, model: Any, wanted: bool) -> tuple[Any, list[str]]:
-        """The column of the labels, False for none, and columns that are left out; of labels not ``wanted`` theirs.
+        """Return the label column (False for none) and the columns to leave out.
 
-        The model tells by the names of its features, where it and the file have names.
+        Unless ``wanted``, labels are left out.
+
+        The model tells by the names of its features, if both it and the file have names.
         """
         named = False if self.no_label else self.label
         known = set(map(str, getattr(model, "feature_names_in_", ())))
@@ -152,12 +136,12 @@ class RowOptions:
             others.remove(named)
         _say_what_is_left_out(whole.description, others)
         if named is None and wanted and whole.n_features != model.n_features_in_:
-            return None, [*self.drop, *others]  # the one that `ingest` takes by itself
+            return None, [*self.drop, *others]  # `ingest` takes its default
         return named or False, [*self.drop, *others]
 
 
 def _label_among(columns: list[str], where: str) -> str:
-    """Which of the columns that are no features has the labels: the one of such a name, else the only one."""
+    """Return the column with the labels among those that are no features: one with a usual name, else the only one."""
     from dask_odm.data.readers.columns import LABEL_NAMES
 
     found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)
@@ -192,7 +176,7 @@ def _some(columns: list[str]) -> str:
 
 
 def is_files(source: str) -> bool:
-    """Whether a source stands for files to ingest: standard input, a file, a folder of such, or a pattern."""
+    """Return whether a source is files to ingest: standard input, a file, a folder of files, or a pattern."""
     if is_address(source):
         from dask_odm.data.store.records import read_kind
 
@@ -205,6 +189,6 @@ def is_files(source: str) -> bool:
 
 
 def _dtype_of(model: Any) -> str:
-    """Number type of the rows of files: float64 for a kernel model of such rows, else that of `ingest`."""
+    """Return the number type for rows of files: float64 for a kernel model with such rows, else float32."""
     support = getattr(model._model, "support", None)
     return "float64" if support is not None and support.dtype.name == "float64" else "float32"

@@ -1,7 +1,7 @@
-"""`dask-odm warmup`: every loop is compiled now, and kept where later processes find it.
+"""`dask-odm warmup`: compile every loop now, and keep it for later processes.
 
-Loops are made for number types, for dense and sparse rows, and for the few widths that rows are padded to: what an
-image is built with, or a cluster's workers do before their first task.
+Loops are compiled for number types, for dense and sparse rows, and for the few widths to which rows are padded. This is
+useful when an image is built, or on a cluster's workers before their first task.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from dask_odm.methods.hulls.solver_objects import Saddle
 from dask_odm.methods.solver_objects import SODM, Landmark
 
 ROWS = 60
-WIDE = 2049  # features of text, that machines of many classes learn from in their own way
-THIN = 80  # features of rows that are mostly zeros; more than loops for few features take
+WIDE = 2049  # features of text-like rows, for which machines of many classes have loops of their own
+THIN = 80  # features of mostly zero rows, more than the loops for few features take
 SOME = 300  # rows of a solve by Cholesky in float32
-MANY = 1100  # rows of a solve that does not take Cholesky alone
+MANY = 1100  # rows of a solve by more than Cholesky alone
 Fit = Callable[[], Any]
 
 
 def warm_up_all() -> float:
-    """Compile every loop, or load it where that was done before; returns seconds, and reports `Progress`."""
+    """Compile every loop, or load it if that was done before. Returns seconds, and reports `Progress`."""
     began = time.perf_counter()
     fits = _fits()
     report(Progress("warmup", 0, len(fits), "fits"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fits that end early
+        warnings.simplefilter("ignore")  # these fits end early
         for i, fit in enumerate(fits):
             fit()
             report(Progress("warmup", i + 1, len(fits), "fits"))
@@ -77,7 +77,7 @@ def _fits() -> list[Fit]:
         found += [_fit(SaddleSVC(), dtype, stored=True), _fit(MixingClassifier(), dtype, sparse=True)]
         found += [_fit(MixingClassifier(local), dtype) for local in ("perceptron", "pa", "pa1", "odm")]
         found += [_fit(MDDRidge(n_partitions=2), dtype), _fit(MDDKernelRidge(n_landmarks=10), dtype)]
-    wide = 2048  # features, of which newton forms no Hessian
+    wide = 2048  # features, too many for newton to form a Hessian
     found += [_fit(ODMClassifier("linear"), np.float64, features=wide)]
     found += [_fit(ODMClassifier("linear"), np.float64, sparse=True)]
     return found
@@ -85,7 +85,10 @@ def _fits() -> list[Fit]:
 
 def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse: bool = False, classes: int = 2,
          share: float = 1.0, stored: bool = False) -> Fit:  # fmt: skip
-    """A small fit and a prediction; ``share`` of the features are not zero, and rows are ``stored`` out of memory."""
+    """Return a small fit with a prediction.
+
+    ``share`` of the features are not zero; with ``stored`` the rows are read from a store.
+    """
 
     def run() -> None:
         rng = np.random.default_rng(0)
@@ -104,6 +107,6 @@ def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse:
 
 @contextmanager
 def _stored(X: Any, y: Any) -> Iterator[tuple[str]]:
-    """A store of the rows, that is not read into memory as small ones are."""
+    """Yield the path of a store of the rows that is not read into memory, as small stores otherwise are."""
     with TemporaryDirectory() as folder, config.set({"dask_odm.read-into-memory": 0}):
         yield (ingest((X, y), os.path.join(folder, "rows.zarr"), dtype=X.dtype.name).path,)

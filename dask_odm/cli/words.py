@@ -1,4 +1,4 @@
-"""Messages of the package in a shell's words: options and commands where Python has parameters and functions."""
+"""Translation of the package's messages for a shell: options and commands in place of parameters and functions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ _FUNCTION = re.compile(r"\bdask_odm\.(ingest|demo)\b(?!\.\w)")
 
 
 def shell_words(text: str, options: Collection[str]) -> str:
-    """A message of the package for somebody at a shell.
+    """Return a message of the package in the words of a shell.
 
-    Parameters
-    ----------
-    text : str
-        Such as "pass overwrite=True (--overwrite) to replace it".
-    options : collection of str
-        Names of the command's parameters, with underscores; other names stay as they are.
+    ``options`` are the names of the command's parameters, with underscores; other names stay as they are. So "pass
+    overwrite=True (--overwrite)" becomes "pass --overwrite".
     """
     text = _BOTH.sub(_sole, text)
     text = _SOLVER.sub(_solver, text)
@@ -33,12 +29,12 @@ def shell_words(text: str, options: Collection[str]) -> str:
 
 
 def option(name: str) -> str:
-    """The option of a parameter."""
+    """Return the option of a parameter."""
     return f"--{name.replace('_', '-')}"
 
 
 def _sole(found: re.Match[str]) -> str:
-    """The option alone where a parameter stands before it."""
+    """Return the option alone if its parameter stands before it."""
     named = found[2] is not None or option(found[1]) == found[3]
     return f"{found[3]}{found[4]}" if named else found[0]
 
@@ -56,6 +52,6 @@ def _given(name: str, value: str | None) -> str:
 
 
 def option_names(group: click.Group, ctx: click.Context) -> set[str]:
-    """Names of the parameters of the command of a group that runs; none before there is one."""
+    """Return the names of the parameters of the command that runs; empty before there is one."""
     command = group.commands.get(ctx.invoked_subcommand or "")
     return set() if command is None else {str(each.name) for each in command.get_params(ctx)}

@@ -1,1 +1,1 @@
-"""Data in and out: readers, ingest, the zarr store, and its face to Dask and xarray."""
+"""Data in and out: readers, ingestion, the zarr store, and its interchange with Dask and xarray."""

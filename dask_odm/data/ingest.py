@@ -1,4 +1,4 @@
-"""One pass from a source to a store, or to a training and a test store, in bounded memory."""
+"""Ingestion: one pass from a source to a store, or to a training and a test store, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dask_odm.errors import InputError
 from dask_odm.events import Ingested, Progress, report
 
 logger = logging.getLogger("dask_odm")
-_SPLIT_GROUP = 100  # of so many rows in a row the split takes its share exactly
-_SPLIT_BATCH = 64
+_SPLIT_GROUP = 100  # consecutive rows of which the split takes exactly its share, up to rounding
+_SPLIT_BATCH = 64  # groups drawn at a time
 
 Path = str | os.PathLike[str]
 
@@ -78,52 +78,52 @@ def ingest(
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
 
-    Memory does not grow with the data: a block of the source and one chunk of each store are held. Features are
-    numbers: strings, categories, booleans and dates are refused with a word on how to encode them.
+    Memory does not grow with the data: one block of the source and one chunk of each store are held. Features must
+    be numbers. Strings, categories, booleans and dates are refused, with a hint on how to encode them.
 
     Parameters
     ----------
-    source : what holds the rows; feature names are kept where it has them
+    source : the rows in any of these forms; feature names are kept if there are any
 
-        - a path, a list of paths of one format, a folder, a glob pattern (files in the order of their names;
-          hidden ones, ``_SUCCESS`` and the like are left out), or ``-`` for text on standard input.
-          LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC (Feather). All but
-          NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those right below a name
+        - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input.
+          Files are read in the order of their names; hidden ones, ``_SUCCESS`` and the like are left out.
+          Formats are LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC
+          (Feather). All but NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those directly below a name
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
           dask array, zarr array (chunk by chunk)
-        - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or whatever offers
+        - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or any object with
           an Arrow stream
         - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
-          the dimension y has, else the one named ``sample``, else the first
+          the dimension of y, else the one named ``sample``, else the first
         - a store, by path or open
 
-        Of what is lazy one partition is computed at a time, on the active client if there is one
-    store : folder to write, or an address such as ``s3://BUCKET/NAME``; nothing is there until everything is
+        Lazy objects are computed one partition at a time, on the active client if there is one
+    store : folder to write, or an address such as ``s3://BUCKET/NAME``; the store appears only when it is complete
     format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
-    n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index,
-        and is needed where another file (a test set) reaches further, and for standard input
+    n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index.
+        It is needed for standard input, and if another file (a test set) has larger indices
     label : column of a table (CSV, Parquet, a frame) by name or number (default: label, y, target or class,
         else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
     target : ``classes`` makes classes of the labels; ``real`` keeps them as numbers to regress on; ``auto`` makes
-        classes of them unless there are more than 100 different ones, all numbers and some not whole. A store's
-        own y stays what it is
+        classes of them unless there are more than 100 different ones, all numbers and some not whole. The y of a
+        store as source stays what it is
     header : whether CSV text begins with column names; by default told by its first line
     drop : names or numbers of columns of CSV, Parquet or Arrow files that are left out, such as an identifier
     drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
         is an error, which counts them
     dtype : ``float32`` or ``float64``
-    test_size : share of the rows, in (0, 1), drawn at random into a second store. Of any 100 rows that
-        follow each other (from the first, the 101st, …) exactly that share is drawn, so the whole is exact
-        to a few rows. The draw depends on ``seed`` and the order of rows, and on nothing else
+    test_size : share of the rows, in (0, 1), drawn at random into a second store. Exactly that share is drawn of
+        each 100 consecutive rows, so the total is exact to a few rows. The draw depends only on ``seed`` and
+        the order of rows
     test_store : folder of the second store; by default ``store`` with ``-test`` before its suffix
-    seed : of the split
+    seed : seed of the split
     chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
     compression : None, or ``zstd``
     block_bytes : bytes of the source held at a time
-    allow_large : write a store also where it takes more than 256 MiB and 200 times the LIBSVM text it is made of (one
-        wrong index is enough; or give ``n_features``), or where a compressed file unpacks to as much
+    allow_large : write a store even if it takes more than 256 MiB and 200 times its LIBSVM text, or if a compressed
+        file unpacks to as much. One wrong index is enough to make a store so large; ``n_features`` also prevents it
     overwrite : replace existing stores, once the new ones are complete
 
     Returns
@@ -133,8 +133,8 @@ def ingest(
     Raises
     ------
     InputError
-        The source cannot be learned from (the message names file and line), an option does not fit, or the
-        output exists.
+        The source has content that cannot be learned from (the message names file and line), an option does not
+        fit, or the output exists.
     StoreError
         The output cannot be written.
     """
@@ -177,12 +177,10 @@ def ingest(
 
 
 class RandomSplit:
-    """Draws test rows from a stream of rows of unknown length.
+    """Random split of a stream of rows of unknown length into training and test rows.
 
-    Parameters
-    ----------
-    test_size : share of the test rows, in (0, 1)
-    seed : the draw is the same for the same seed, however the stream is cut into blocks
+    ``test_size`` is the share of test rows, in (0, 1). The same ``seed`` gives the same split, however the stream is
+    cut into blocks.
     """
 
     def __init__(self, test_size: float, seed: int) -> None:
@@ -194,7 +192,7 @@ class RandomSplit:
         self._ready = np.zeros(0, dtype=bool)
 
     def take(self, rows: int) -> npt.NDArray[np.bool_]:
-        """Return for the next ``rows`` rows whether each is a test row."""
+        """Return a mask of the test rows among the next ``rows`` rows."""
         parts = [self._ready]
         while sum(map(len, parts)) < rows:
             parts.append(self._draw())
@@ -203,7 +201,7 @@ class RandomSplit:
         return mask[:rows]
 
     def _draw(self) -> npt.NDArray[np.bool_]:
-        """Decide the next groups: each takes its share, rounded so that the sum stays exact."""
+        """Draw the mask of the next groups of rows. Rounding is carried over, so that the total share stays exact."""
         order = self._random.random((_SPLIT_BATCH, _SPLIT_GROUP)).argsort(axis=1, kind="stable").argsort(axis=1)
         bounds = np.rint(np.arange(self._group, self._group + _SPLIT_BATCH + 1) * _SPLIT_GROUP * self._size)
         self._group += _SPLIT_BATCH
@@ -219,7 +217,7 @@ def _test_path(path: str) -> str:
 def _append(
     block: SourceBlock, encoder: LabelEncoder, writers: Sequence[StoreWriter], split: RandomSplit | None
 ) -> None:
-    """Hand a block to the writers."""
+    """Append a block to the store, or split it between the training and the test store."""
     if len(block.X) == 0:
         return
     were_codes = not encoder.is_real
@@ -243,7 +241,7 @@ def _append_rows(
 
 
 def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
-    """Log what was decided of the labels without being asked: that they are real, or the last column."""
+    """Log what was decided about labels by default: that they are real, or that they are the last column."""
     if encoder.is_real and target == "auto" and source.y_kind is None:
         logger.info(
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
@@ -259,7 +257,7 @@ def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
 
 
 def _warn_of_classes(source: Source, classes: Sequence[Label]) -> None:
-    """Say of labels that were taken from the last column, for want of a better, that they are not two."""
+    """Warn if labels that were taken from the last column, by default, do not have two classes."""
     found = len(set(classes))
     if found != 2:
         logger.warning(

@@ -1,1 +1,1 @@
-"""Output for a person: progress bars, tables of tree levels and solver steps, evaluation, plots."""
+"""Output for people: progress bars, tables of tree levels and solver steps, evaluation, plots."""

@@ -1,7 +1,7 @@
-"""What scores and probabilities are worth, gathered block by block: ROC, log loss, Brier score, reliability.
+"""Quality of scores and probabilities, computed block by block: ROC, log loss, Brier score, reliability.
 
-No score is kept. Decision values are counted in a million bins of their leading bits, which order them as they are:
-the area under the ROC is exact but for pairs of rows within a bin, whose scores agree to three digits.
+No score is kept. Decision values are counted in a million bins by their leading bits, which keep their order. The area
+under the ROC is exact except for pairs of rows within a bin, whose scores agree to three digits.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dask_odm.typing import Array
 
-BITS = 20  # of a float32 that tell its bin: sign, exponent and 11 bits of the mantissa
+BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
 RELIABILITY_BINS = 15
-SMALLEST = 1e-15  # the smallest probability that the log loss knows
+SMALLEST = 1e-15  # probabilities below it count as this in the log loss
 
 
 @dataclass
@@ -31,7 +31,7 @@ class RocCounts:
             np.add.at(self.counts[row], bins[mine], weight[mine])
 
     def curve(self) -> tuple[Array, Array]:
-        """Shares of the negative and of the positive rows above each score that was met, from 0 to 1."""
+        """Return the shares of negative and of positive rows above each score that occurred, from 0 to 1."""
         met = np.flatnonzero(self.counts.any(axis=0))[::-1]
         above = np.concatenate([np.zeros((2, 1)), np.cumsum(self.counts[:, met], axis=1)], axis=1)
         above /= np.maximum(above[:, -1:], np.finfo(np.float64).tiny)
@@ -39,7 +39,7 @@ class RocCounts:
 
     @property
     def area(self) -> float | None:
-        """Area under the curve; None where a class has no row."""
+        """Area under the curve; None if a class has no row."""
         if not self.counts.any(axis=1).all():
             return None
         false, true = self.curve()
@@ -48,15 +48,15 @@ class RocCounts:
 
 @dataclass
 class ProbabilityCounts:
-    """Sums over rows of what their probabilities say of their classes.
+    """Sums over rows that compare probabilities with classes.
 
     Attributes
     ----------
     weight, log_loss_sum, brier_sum : float
-        Of all rows; losses before they are divided by the weight.
+        Weight of all rows, and sums of the losses times the weight.
     bins : ndarray of shape (3, RELIABILITY_BINS)
-        By the probability of the second of two classes, else of the most probable class: weight, sum of these
-        probabilities, weight of the rows that are of that class.
+        For each bin of the probability (of the second of two classes, else of the most probable class): weight,
+        weighted sum of the probabilities, and weight of the rows of that class.
     """
 
     weight: float = 0.0
@@ -65,7 +65,7 @@ class ProbabilityCounts:
     bins: Array = field(default_factory=lambda: np.zeros((3, RELIABILITY_BINS)))
 
     def add(self, true: Array, found: Array, weight: Array) -> None:
-        """Add rows: numbers of their classes (n,), probabilities (n, classes) and weights (n,)."""
+        """Add rows: indices of their classes (n,), probabilities (n, classes) and weights (n,)."""
         rows = np.arange(len(true))
         own = found[rows, true]
         self.weight += float(weight.sum())
@@ -80,27 +80,27 @@ class ProbabilityCounts:
 
     @property
     def log_loss(self) -> float:
-        """Mean of −log of the probability of a row's own class."""
+        """Mean of −log of the probability of each row's own class."""
         return self.log_loss_sum / self.weight
 
     @property
     def brier(self) -> float:
-        """Mean squared error of the probability, of two classes; of more, summed over the classes."""
+        """Mean squared error of the probability of two classes; for more classes, summed over them."""
         return self.brier_sum / self.weight
 
     @property
     def calibration_error(self) -> float:
-        """Mean distance of probabilities from shares, bin by bin: the expected calibration error."""
+        """Expected calibration error: the mean over rows of how far probability and share differ in their bin."""
         return float(np.abs(self.bins[1] - self.bins[2]).sum() / self.weight)
 
     def reliability(self) -> tuple[Array, Array, Array]:
-        """Of bins that have rows: mean probability, share of rows of the class, and weight."""
+        """Return mean probability, share of rows of the class, and weight of the bins that have rows."""
         met = self.bins[:, self.bins[0] > 0]
         return met[1] / met[0], met[2] / met[0], met[0]
 
 
 def bins_of(scores: Array) -> NDArray[np.int64]:
-    """The bin of every score, ascending as scores are."""
+    """Return the bin of every score. Bins ascend as scores do."""
     bits = np.ascontiguousarray(scores, dtype=np.float32) + np.float32(0.0)  # −0 becomes 0
     words = bits.view(np.uint32)
     ordered = np.where(words >> 31, ~words, words | np.uint32(1 << 31))

@@ -1,4 +1,4 @@
-"""Compares what a model predicts for the rows of a store with their labels or targets, chunk by chunk."""
+"""Comparison of a model's predictions with the labels or targets of a store, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from dask_odm.events import Progress, report
 from dask_odm.models.log_odds import probabilities
 from dask_odm.typing import Array
 
-_SHOWN = 8  # labels in a table that the model does not know
+_SHOWN = 8  # labels unknown to the model that a table shows
 
 
 @dataclass
 class Evaluation:
-    """How predictions compare with the labels, gathered chunk by chunk.
+    """Comparison of predictions with labels, updated chunk by chunk.
 
     Attributes
     ----------
     classes : list
         The model's labels.
     theta : float or None
-        Half the width of the model's band; None where it has none.
+        Half the width of the model's band; None if it has none.
     strangers : list
-        Labels of the rows that are none of the model's; such rows count as wrong. Given to the constructor.
+        Labels of the rows that the model does not have; such rows count as wrong. Given to the constructor.
     confusion : int ndarray of shape (n_classes + n_strangers, n_classes)
         Rows by true and predicted class, those of the ``strangers`` last.
     unlabelled : int
@@ -48,14 +48,14 @@ class Evaluation:
     band : int ndarray of shape (3,)
         Rows with a margin below, within and above 1 ± theta.
     margins : list of ndarray, or None
-        Margins of the rows with one of the labels: ``y f(x)`` of two classes with one score; with a score a class, that
-        of a row's own class less the largest other. A list passed to the constructor is filled.
+        Margins of the rows with one of the labels: ``y f(x)`` for a single score per row, else the score of the row's
+        own class less the largest other score. A list passed to the constructor is filled.
     link : ndarray or None
-        Of a model that has probabilities: what they are made with.
+        Link of scores to probabilities, if the model has one.
     roc : RocCounts or None
-        Of two classes.
+        For two classes.
     probabilities : ProbabilityCounts or None
-        Where there is a link.
+        If there is a link.
     """
 
     classes: list[Any]
@@ -79,7 +79,7 @@ class Evaluation:
 
     @property
     def rows(self) -> int:
-        """Rows that count."""
+        """Number of rows that count."""
         return int(self.confusion.sum())
 
     @property
@@ -88,9 +88,9 @@ class Evaluation:
         return float(np.trace(self.confusion)) / self.rows
 
     def add(self, true: Array, scores: Array, weight: Array | None, shares: Array | None = None) -> None:
-        """Add rows: ``true`` rows of the confusion table, -1 without label; the model's scores; weights.
+        """Add rows, by their ``true`` rows of the confusion table (-1 without label), scores and weights.
 
-        ``shares`` are their probabilities, where the link does not tell them from the scores.
+        ``shares`` are their probabilities, if the link cannot compute these from the scores.
         """
         labelled = true >= 0
         predicted = label_block(scores, np.arange(len(self.classes)))
@@ -114,7 +114,7 @@ class Evaluation:
             self.band += np.bincount(sides, minlength=3)
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return all results as plain values."""
         facts: dict[str, Any] = {
             "rows": self.rows,
             "accuracy": self.accuracy,
@@ -137,11 +137,11 @@ class Evaluation:
 
     @property
     def _strange(self) -> NDArray[np.int64]:
-        """Rows of the confusion table whose labels are none of the model's."""
+        """Rows of the confusion table for labels that the model does not have."""
         return self.confusion[len(self.classes) :]
 
     def _class_facts(self) -> dict[str, Any]:
-        """Return what confusion, scores and probabilities say; of a class without rows None."""
+        """Return the results from confusion, scores and probabilities. A class without rows has None."""
         right = np.diag(self.confusion)
         counts = self.confusion
         recall = _shares(right, counts[: len(self.classes)].sum(axis=1))
@@ -161,7 +161,7 @@ class Evaluation:
         return facts
 
     def table(self) -> str:
-        """Return the confusion counts as a table: a line for each true class, known to the model or not."""
+        """Return the confusion counts as a table with a line for each true class, known to the model or not."""
         names = [str(label) for label in self.classes]
         width = max(10, *map(len, names))
         lines = [" ".join(["true \\ predicted".ljust(16), *(name.rjust(width) for name in names)])]
@@ -185,21 +185,11 @@ def _margins(true: Array, scores: Array) -> Array:
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
-    """Compare a classifier's predictions with the labels of a store, chunk by chunk; labels are matched by value.
+    """Compare a classifier's predictions with the labels of a store, chunk by chunk. Labels are matched by value.
 
-    Parameters
-    ----------
-    model : classifier
-    store : Store, str, path-like or Dataset
-        A store, also by its path or as `open_store` gives it.
-    keep_margins : bool, default=False
-        Keep the margin of every row.
-
-    Raises
-    ------
-    InputError
-        What is no store, such as arrays; a store in which no row has a label or no label is one of the model's, or
-        whose rows have another number of features.
+    ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
+    kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
+    another number of features.
     """
     store = _store_of(store)
     if store.y_kind == "real":
@@ -231,7 +221,7 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
 
 
 def _store_of(given: Any) -> Store:
-    """A store, however it is named."""
+    """Return a store from any of its forms; raise InputError for anything else."""
     found = resolve(given) if is_dataset(given) or isinstance(given, str | os.PathLike | Store) else None
     if isinstance(found, Store):
         return found
@@ -242,12 +232,10 @@ def _store_of(given: Any) -> Store:
 
 
 def compare(model: Any, store: Store) -> Evaluation | Errors:
-    """Compare a model's predictions with the labels, or a regressor's with the targets, of a store, chunk by chunk.
+    """Compare a model's predictions with a store's labels, or a regressor's with its targets, chunk by chunk.
 
-    Raises
-    ------
-    InputError
-        As `evaluate`. Of a regressor: the store has no real targets, or the model has several.
+    Raises InputError as `evaluate` does; for a regressor also if the store has no real targets or the model has
+    several.
     """
     return _errors(model, store) if not hasattr(model, "classes_") else evaluate(model, store)
 
@@ -267,7 +255,7 @@ def _errors(model: Any, store: Store) -> Errors:
 
 
 def blocks(lazy: Any, phase: str) -> Iterator[Array]:
-    """Compute the blocks of a lazy array in order, a few at a time; reports `Progress`."""
+    """Yield the blocks of a lazy array in order, computing a few at a time, and report `Progress`."""
     delayed = lazy.to_delayed().ravel().tolist()
     together = 2 * (os.cpu_count() or 1)
     report(Progress(phase, 0, len(delayed)))

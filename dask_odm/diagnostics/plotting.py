@@ -1,4 +1,4 @@
-"""Plots for a person: margins, confusion, ROC, reliability of probabilities, weights of shards, bad ones in red."""
+"""Plots of margins, confusion, ROC, reliability of probabilities, and weights of shards."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from dask_odm.errors import DaskODMError, InputError
 
-NAMED = 6  # suspects in a title
-COUNTED = 12  # classes of which a picture of their confusion has the counts
+NAMED = 6  # suspects that a title names
+COUNTED = 12  # classes up to which a plot of the confusion shows counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,7 +208,7 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def draw(found: Any, folder: str) -> list[str]:
-    """Draw what an evaluation has, of confusion, ROC and reliability, as PNG files into a ``folder``: their paths."""
+    """Draw the confusion, ROC and reliability that an evaluation has as PNG files, and return their paths."""
     drawn = []
     for name, plot, has in _DRAWN:
         if getattr(found, has, None) is None or (name == "roc" and found.roc.area is None):

@@ -1,4 +1,4 @@
-"""Writes what a model predicts for the rows of a store, chunk by chunk, as CSV or as zarr."""
+"""Writing a model's predictions for the rows of a store, chunk by chunk, as CSV or zarr."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dask_odm.typing import Array
 
 KIND = "prediction"
 STDOUT = "-"
-_NAMES = {"scores": "score", "probabilities": "probability"}  # of arrays and columns
+_NAMES = {"scores": "score", "probabilities": "probability"}  # names of arrays and columns
 
 
 def check_predictions(out: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raise InputError where `write_predictions` could not write, before anything is computed."""
+    """Raise InputError if `write_predictions` could not write, before anything is computed."""
     if out == STDOUT:
         return
     path = location_of(out)
@@ -50,21 +50,19 @@ def write_predictions(
     model : fitted classifier or regressor
     store : Store
     out : path, or "-" for CSV on stdout
-        ``.csv``: one column, ``label`` or ``score``; a column ``score LABEL`` each where a row has a score a class, and
-        always a column ``probability LABEL`` each.
-        ``.zarr``: array ``score``, array ``probability``, or array ``y`` of codes, indices into ``classes`` of the
-        group's attribute ``content``. Of a regressor: a column ``prediction``, or one each of several targets; an array
-        ``y`` of numbers. Written aside and renamed into place.
+        ``.csv``: one column ``label``, ``score`` or ``prediction`` (of a regressor). If a row has several scores,
+        probabilities or targets, there is a column for each, such as ``score LABEL``.
+        ``.zarr``: an array ``score``, ``probability`` or ``y``. For a classifier, ``y`` has codes, indices into
+        ``classes`` of the group's attribute ``content``; for a regressor, numbers. It appears whole or not at all.
     what : {"labels", "scores", "probabilities"}, default="labels"
-        Of a classifier: what `predict`, `decision_function` or `predict_proba` gives.
+        For a classifier: the results of `predict`, `decision_function` or `predict_proba`.
     overwrite : bool
         Replace what an earlier prediction wrote.
 
     Raises
     ------
     InputError
-        The output exists, has another suffix, or the rows have another number of features; or the model has no such
-        thing as is asked for.
+        The output exists or has another suffix, rows have another number of features, or the model has no ``what``.
     StoreError
         The disk is full, or the store is damaged.
     """
@@ -83,7 +81,7 @@ def write_predictions(
 
 
 def require_method(model: Any, what: str) -> Callable[[str], Any]:
-    """What a model gives of the rows of a store; InputError, with the way out, where it has no such thing."""
+    """Return the method of a model that predicts ``what``; raise InputError, with the way out, if it has none."""
     if not hasattr(model, "classes_") and what in _NAMES:
         none = "decision function (--decision-function)" if what == "scores" else "probabilities (--proba)"
         raise InputError(f"a regressor has no {none}: its predictions are numbers.")
@@ -98,7 +96,7 @@ def require_method(model: Any, what: str) -> Callable[[str], Any]:
 
 
 def _titles(model: Any, lazy: Any, what: str) -> list[str]:
-    """Of the columns of CSV text."""
+    """Return the header row of the CSV output."""
     classes = getattr(model, "classes_", None)
     name = _NAMES.get(what, "prediction" if classes is None else "label")
     if lazy.ndim == 1:
@@ -107,7 +105,7 @@ def _titles(model: Any, lazy: Any, what: str) -> list[str]:
 
 
 def _values(model: Any, store: Store, lazy: Any, found: Iterator[Array]) -> _Stream:
-    """Codes of labels, or a regressor's numbers."""
+    """Return the codes of labels, or a regressor's numbers."""
     if not hasattr(model, "classes_"):
         return _Stream(found, (store.rows, *lazy.shape[1:]), store.dtype)
     codes = (np.searchsorted(model.classes_, labels) for labels in found)
@@ -139,12 +137,12 @@ def _write_lines(file: TextIO, found: Iterator[Array], titles: list[str]) -> Non
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(titles)
     for values in found:
-        words = values.astype(str) if values.dtype.kind == "f" else values  # the shortest exact text
+        words = values.astype(str) if values.dtype.kind == "f" else values  # str gives the shortest exact text
         writer.writerows(words.reshape(len(words), -1).tolist())
 
 
 class _Stream:
-    """Values that arrive block by block, as a `RowSource` that can be read once, from start to end."""
+    """Values that arrive block by block, as a `RowSource` that is read once, from start to end."""
 
     def __init__(self, found: Iterator[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape = shape

@@ -1,4 +1,4 @@
-"""Progress bars, and the tables of a tree's levels and of a solver's steps."""
+"""Progress bars, and tables of a tree's levels and a solver's steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tqdm import TqdmWarning
 
 from dask_odm.events import Event, IterationFinished, LevelFinished, Progress
 
-# Title, name in LevelFinished (and in a history record), width, format.
+# title, name in LevelFinished and in a history record, width, format
 _COLUMNS = (
     ("level", "level", 5, "d"),
     ("partitions", "partitions", 10, "d"),
@@ -32,13 +32,13 @@ _STEP_COLUMNS = (
     ("seconds", "seconds", 8, ".2f"),
 )
 _MACHINE = ("machine", "machine", 7, "d")
-MACHINES = 10  # lines of a table of machines
-MANY = 100_000  # of a unit: a bar shows them as 120k
+MACHINES = 10  # machines that a table shows
+MANY = 100_000  # totals from which a bar shows numbers as 120k
 Columns = tuple[tuple[str, str, int, str], ...]
 
 
 def level_header() -> str:
-    """Return the header of the table whose lines `level_row` makes."""
+    """Return the header of the table of levels, whose lines `level_row` makes."""
     return _header(_COLUMNS)
 
 
@@ -51,7 +51,7 @@ def _row(columns: Columns, record: Mapping[str, Any]) -> str:
 
 
 def step_header() -> str:
-    """Return the header of the table whose lines `step_row` makes."""
+    """Return the header of the table of steps, whose lines `step_row` makes."""
     return _header(_STEP_COLUMNS)
 
 
@@ -61,25 +61,22 @@ def step_row(step: IterationFinished | Mapping[str, Any]) -> str:
 
 
 def level_row(level: LevelFinished | Mapping[str, Any]) -> str:
-    """Return one line of the table of levels.
+    """Return one line of the table of levels, for an event or a record of a level.
 
-    Parameters
-    ----------
-    level : LevelFinished or mapping
-        The event, or a record with the same names; a missing value is shown as ``-``.
+    Missing values are shown as ``-``.
     """
     return _row(_COLUMNS, level if isinstance(level, Mapping) else vars(level))
 
 
 def format_levels(levels: Iterable[LevelFinished | Mapping[str, Any]]) -> str:
-    """Return the table of a tree's levels (events or records), with a header, without a newline at its end."""
+    """Return the table of a tree's levels (events or records), with a header and without a final newline."""
     return "\n".join([level_header(), *map(level_row, levels)])
 
 
 def format_history(history: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of a fitted model's ``history_``, of levels or of steps, without a newline at its end.
+    """Return the table of a fitted model's ``history_``, of levels or of steps, without a final newline.
 
-    Of several machines it has what each of the first few ended with, in a line: there may be hundreds.
+    For several machines it has one line for the end of each of the first few, since there may be hundreds.
     """
     columns = _STEP_COLUMNS if history and "iteration" in history[0] else _COLUMNS
     last = {record["machine"]: record for record in history if "machine" in record}
@@ -97,15 +94,15 @@ def _cell(value: Any, spec: str) -> str:
 
 @cache
 def _tqdm() -> Any:
-    """tqdm's bars for where this process runs: widgets in a notebook that has ipywidgets, else text."""
+    """Return tqdm's bars for this process: widgets in a notebook that has ipywidgets, else text."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TqdmWarning)  # it would ask for ipywidgets, which is optional
+        warnings.simplefilter("ignore", TqdmWarning)  # tqdm warns without ipywidgets, which is optional
         from tqdm.auto import tqdm
     return tqdm
 
 
 def _in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, which shows what is written to its stderr."""
+    """Return whether this process is the kernel of a notebook, which shows what is written to its stderr."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and "IPKernelApp" in shell.config
@@ -154,7 +151,7 @@ class ProgressBars:
         self._forget()
 
     def __call__(self, event: Event) -> None:
-        """Show ``event``, if it is of a kind that is shown, on a terminal, in a notebook, or where ``force`` is set."""
+        """Show ``event``, if its kind is shown, on a terminal, in a notebook, or if ``force`` is set."""
         if sys.stderr is None or not (self.force or sys.stderr.isatty() or _in_notebook()):
             return
         if isinstance(event, Progress):

@@ -1,4 +1,4 @@
-"""How a regressor's predictions compare with real targets, gathered chunk by chunk."""
+"""Errors of a regressor's predictions, summed over the chunks of a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_odm.typing import Array
 
 @dataclass
 class Errors:
-    """Predictions less targets.
+    """Sums of the errors of predictions, which are prediction minus target.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class Errors:
     unlabelled : int
         Rows without a target; they do not count.
     weight, square, size, bias : float
-        Sums over these rows of their weight, and with it of squared errors, their sizes, and errors themselves.
+        Sums over these rows of the weight, and of the squared, absolute and plain errors times the weight.
     """
 
     rows: int = 0
@@ -35,7 +35,7 @@ class Errors:
     _targets: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
 
     def add(self, y: Array, predicted: Array, weight: Array | None) -> None:
-        """Add rows: targets (n,), NaN where there is none; predictions (n,); weights (n,) or None: all 1."""
+        """Add rows: targets (n,), NaN if unknown; predictions (n,); weights (n,), or None if all are 1."""
         known = ~np.isnan(y)
         self.unlabelled += len(y) - int(known.sum())
         known &= True if weight is None else weight > 0
@@ -55,12 +55,12 @@ class Errors:
 
     @property
     def r2(self) -> float:
-        """The share of the targets' variance that is explained, as `score` has it."""
+        """Share of the targets' variance that is explained, as in `score`."""
         spread = float(self._targets.result().variance[0]) * self.weight if self.weight else 0.0
         return 1.0 - self.square / spread if spread > 0 else float(self.square == 0)
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return all results as plain values."""
         mean = (lambda total: total / self.weight) if self.weight else (lambda total: math.nan)
         facts: dict[str, Any] = {
             "rows": self.rows,
@@ -77,6 +77,6 @@ class Errors:
         return facts
 
     def table(self) -> str:
-        """Return the root mean squared error beside what the mean alone would have: one line."""
+        """Return one line with the root mean squared error and that of predicting the mean."""
         spread = math.sqrt(float(self._targets.result().variance[0])) if self.weight else math.nan
         return f"root mean squared error {self.rmse:.6g}, by the mean alone {spread:.6g}"

@@ -1,4 +1,4 @@
-"""What a store or a model holds, as plain values for a program and as lines for a person."""
+"""Summaries of stores, models and checkpoints, as plain values for programs and as lines for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_odm.data.storage.storage import resolved, storage_of
 from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
 
-_SHOWN = 8
+_SHOWN = 8  # values of a list that are shown
 
 
 def store_facts(store: Store) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def store_facts(store: Store) -> dict[str, Any]:
 def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return parameters, classes, support, gap and history of a model saved at ``path`` as plain values.
 
-    What an estimator of its kind does not have is None.
+    Values that the estimator does not have are None.
     """
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
     classes = getattr(model, "classes_", None)
@@ -68,7 +68,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def checkpoint_facts(record: Record) -> dict[str, Any]:
-    """Return how far the fit of a checkpoint has come; the next one with --resume goes on from there."""
+    """Return the progress of the fit that left a checkpoint. A fit with --resume continues from there."""
     record.check()
     history = record.attributes["history"]
     return {
@@ -81,7 +81,7 @@ def checkpoint_facts(record: Record) -> dict[str, Any]:
 
 
 def search_facts(model: Any) -> dict[str, Any]:
-    """Return what a search found and, unless the model is from a file, tried; nothing of one not searched for."""
+    """Return what a search found and, unless the model was loaded from a file, tried; empty for other models."""
     tried = ("best_index", "cv_results") if hasattr(model, "cv_results_") else ()
     return {
         name: getattr(model, f"{name}_") for name in ("best_params", "best_score", *tried) if hasattr(model, f"{name}_")
@@ -89,14 +89,9 @@ def search_facts(model: Any) -> dict[str, Any]:
 
 
 def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
-    """Return a line, with its newline, on what a search found; another where the seed was ``drawn``, and mattered.
+    """Return lines on what a search found; if the seed was ``drawn`` and had an effect, they say so.
 
-    Parameters
-    ----------
-    facts : mapping
-        `search_facts` and ``rows``; without the former there is nothing to say.
-    drawn : bool
-        No seed was given.
+    ``facts`` are those of `search_facts`, and ``rows``. Without the former the text is empty.
     """
     if "best_params" not in facts:
         return ""
@@ -113,18 +108,18 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
 
 
 def _solver(model: Any) -> str | None:
-    """Return the solver that a model was trained by, and why it was chosen."""
+    """Return the solver by which a model was trained, and why it was chosen."""
     first: dict[str, Any] = next(iter(getattr(model, "history_", [])), {})
     return f"{first['solver']}: {first['why']}" if "solver" in first else None
 
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
-    """Bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     return sum(storage_of(resolved(location_of(path))).sizes().values())
 
 
 def plain(value: Any) -> Any:
-    """Turn facts into values for JSON: NumPy values become Python's, NaN and infinity None, anything else text."""
+    """Return facts as values for JSON: NumPy values become Python's, NaN and infinity None, anything else text."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -137,7 +132,7 @@ def plain(value: Any) -> Any:
 
 
 def listing(facts: Mapping[str, Any]) -> str:
-    """Return one line for each fact; the history, and facts that are None, are left out."""
+    """Return one line for each fact, without the history and facts that are None."""
     shown = {key: _cell(key, value) for key, value in facts.items() if key != "history" and value is not None}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{key.replace('_', ' '):<{width}}  {value}" for key, value in shown.items())
@@ -156,12 +151,12 @@ def _cell(key: str, value: Any) -> str:
 
 
 def _some(values: list[Any]) -> str:
-    """Return the first few of many values, and how many there are."""
+    """Return the first few of many values as text, and how many there are."""
     more = f", … ({len(values)})" if len(values) > _SHOWN else ""
     return ", ".join(map(str, values[:_SHOWN])) + more
 
 
 def size_text(nbytes: int) -> str:
-    """Return bytes in a unit for people, such as ``1.2 GB``."""
+    """Return a number of bytes in a unit for people, such as ``1.2 GB``."""
     unit = max(0, min(3, (len(str(nbytes)) - 1) // 3))
     return f"{nbytes / 1000**unit:.{1 if unit else 0}f} {('bytes', 'kB', 'MB', 'GB')[unit]}"

@@ -1,1 +1,1 @@
-"""Estimators: the scikit-learn face of the solvers and strategies."""
+"""Estimators: scikit-learn's interface to the methods."""

@@ -1,8 +1,8 @@
-"""The base of every estimator: one `fit`, prediction on anything, saving.
+"""The base class of all estimators: one `fit`, prediction on any rows, saving.
 
-Order of calls in `fit`: the parameters are checked; what was given becomes rows in memory, dask arrays or a store
-(`inputs`); targets and weights are settled; the family chooses its recipe; where the fit runs is decided, here and
-nowhere else; the recipe trains on `TrainingData`; attributes are set once nothing can fail any more.
+`fit` proceeds in this order. Parameters are checked. The input becomes rows in memory, dask arrays or a store
+(`inputs`). Targets and weights are settled. The family of methods chooses its recipe, and this module alone decides
+where the fit runs. The recipe trains on `TrainingData`. Attributes are set once nothing can fail any more.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ from dask_odm.models.linear import LinearModel
 from dask_odm.models.saved import ModelFile
 from dask_odm.typing import Array
 
-EMBEDDED_BYTES = 8 << 20  # larger models go to workers by path
-RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of the parameters that say how a fit runs, whatever is learned
+EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
+RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of parameters about how a fit runs, common to all estimators
     "scale": [StrOptions(set(METHODS)), None],
     "dtype": [StrOptions({"float32", "float64"}), None],
     "random_state": ["random_state"],
@@ -73,38 +73,38 @@ RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of the parameters that say how a fi
     "resume": ["boolean"],
     "callbacks": [list, tuple, None],
 }
-PLAIN = frozenset({type(None), bool, int, float, str})  # types of parameters that are what they were when looked at
-OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that a model itself holds
+PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
+OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that are parts of the model
 
 
 class StoreEstimator(BaseEstimator):
     """An estimator that learns from rows in memory, lazy arrays or a store, and predicts on any of them.
 
-    A family subclasses one of `dask_odm.estimators.mixins` and adds its parameters with their constraints,
+    A family of methods subclasses one of `dask_odm.estimators.mixins`. It adds its parameters with their constraints,
     `_settings`, `_choose`, and the names of its fitted attributes in ``_saved``.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
-    _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that a file does not hold: one number a training row
-    _target: ClassVar[str] = "classes"  # what y is: "classes" or "real"
+    _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
+    _target: ClassVar[str] = "classes"  # kind of y: "classes" or "real"
     _model: Model
     _file: ModelFile | None
     _token: str
-    _drawn: int | None = None  # seed of a fit that goes on, where no checkpoint has it
-    _checkpointed: CheckpointOpened | None = None  # what tells the last fit from others, where it had a checkpoint
+    _drawn: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
+    _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
-    _solvers: ClassVar[SolverClasses] = ()  # objects that `solver` may be or name
-    _instead: ClassVar[dict[str, str]] = {}  # what takes the place of parameters that other packages have
+    _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
+    _instead: ClassVar[dict[str, str]] = {}  # hints for parameters that only other packages have
 
     def __new__(cls, *_: Any, **parameters: Any) -> Self:
-        """Name what takes the place of a parameter that only others have, before Python says that it is unknown."""
+        """Refuse a parameter that only other packages have, with a hint, before Python calls it unknown."""
         estimator: Any = cls
         refuse_strangers(cls, parameters, _defaults(estimator), cls._instead)
         return super().__new__(cls)
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        """As scikit-learn finds them, which makes a signature each time."""
+        """Return the names of the parameters. They are cached, since scikit-learn builds a signature each time."""
         estimator: Any = cls
         return sorted(_defaults(estimator))
 
@@ -130,35 +130,36 @@ class StoreEstimator(BaseEstimator):
         found: Self = super().__sklearn_clone__()
         return found
 
-    # What a family, or its face, says --------------------------------------------------------------------------
+    # Implemented by families of methods and mixins --------------------------------------------------------------
 
     def _settings(self, run: FitRun, **more: Any) -> Any:
-        """Settings of one fit, with ``run`` among them; ``more`` is what another way into `fit` adds."""
+        """Return the settings of one fit, including ``run``; ``more`` are arguments of methods such as `alpha_path`."""
         raise NotImplementedError
 
     def _choose(self, fit: Any, rows: int, features: int) -> Choice[Any]:
-        """The recipe for so many rows and features."""
+        """Return the recipe for so many rows and features."""
         raise NotImplementedError
 
     def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
-        """Training rows in memory, checked."""
+        """Check training rows in memory, and return them with their schema."""
         raise NotImplementedError
 
     def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        """Training data of checked rows."""
+        """Return the training data of checked rows in memory."""
         raise NotImplementedError
 
     def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
-        """Training data of a store."""
+        """Return the training data of a store, with its schema."""
         raise NotImplementedError
 
     def _refuse_store(self, fit: Any, store: Store) -> None:
-        """Raise InputError where no store can be learned from, be it small."""
+        """Raise InputError if these settings cannot learn from any store, even a small one."""
 
     def _of_model(self, model: Model) -> dict[str, Any]:
-        """Fitted attributes that a model itself holds; who writes into them would change no prediction.
+        """Return the fitted attributes that a model itself has.
 
-        So they are copies; coefficients of many machines, which may be large, are not to be written.
+        They are copies, so that writing into them changes no prediction. Coefficients of several machines may be large,
+        and are read-only instead.
         """
         if isinstance(model, LinearModel):
             return {"coef_": model.weights.copy(), "intercept_": model.intercept.copy()}
@@ -179,10 +180,10 @@ class StoreEstimator(BaseEstimator):
             Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The dimension of an xarray
             X that runs along the rows is the one it shares with ``y``, else "sample", else the first.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str
-            Label values of any type, or real targets; the name of a column of the frame X that holds them. None where
-            X holds its own.
+            Label values of any type, or real targets; the name of a column of the frame X that has them. None if X
+            has its own.
         sample_weight : array-like of shape (n,), str or None
-            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. Of a frame also its column's name.
+            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. For a frame also its column's name.
 
         Returns
         -------
@@ -212,11 +213,11 @@ class StoreEstimator(BaseEstimator):
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
 
     def _heed(self, event: Event) -> None:
-        if isinstance(event, CheckpointOpened) and self._checkpointed is None:  # of several machines that of the first
+        if isinstance(event, CheckpointOpened) and self._checkpointed is None:  # of several machines, the first one's
             self._checkpointed = event
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
-        """Decide where the fit runs: rows in memory in this process, all else over a store."""
+        """Decide where the fit runs: in this process for rows in memory, over a store for all others."""
         if isinstance(resolved, LazyArrays):
             if resolved.y is None:
                 raise InputError("fit needs labels, but y is None.")
@@ -232,7 +233,7 @@ class StoreEstimator(BaseEstimator):
         choice = self._choose(fit, *rows.X.shape)
         if active_client() is not None and choice.recipe.spreads(fit) and not issparse(rows.X):
             lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
-            return self._learn_lazy(lazy, fit)[0], schema  # with the classes in the dtype they came in
+            return self._learn_lazy(lazy, fit)[0], schema  # the schema keeps the dtype of the given labels
         return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
 
     def _learn_lazy(self, arrays: LazyArrays, fit: Any) -> tuple[Trained, Schema]:
@@ -249,11 +250,11 @@ class StoreEstimator(BaseEstimator):
         return self._trained(choice, data.in_this_process() if read else data, fit), schema
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
-        """What a recipe learns."""
+        """Return what the chosen recipe learns."""
         return choice.train(data, fit)
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
-        """Set every fitted attribute; nothing that can fail comes after the first of them."""
+        """Set all fitted attributes. Nothing that can fail follows the first of them."""
         if not trained.was_finite:
             require_finite_values(trained.model)
         self._take(schema)
@@ -263,7 +264,7 @@ class StoreEstimator(BaseEstimator):
             warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
 
     def _take(self, schema: Schema) -> None:
-        """Set the attributes that scikit-learn knows of every estimator."""
+        """Set the attributes that every scikit-learn estimator has."""
         self.n_features_in_ = schema.n_features
         self._feature_dimension = schema.feature_dimension
         if schema.feature_names is not None:
@@ -272,7 +273,7 @@ class StoreEstimator(BaseEstimator):
             del self.feature_names_in_
 
     def _show(self, model: Model, attributes: dict[str, Any]) -> None:
-        """Set the fitted attributes of a model, and remove those that only an earlier one had."""
+        """Set the fitted attributes of a model, and remove those of an earlier model that this one lacks."""
         found = self._of_model(model) | attributes
         for name in (*OF_MODELS, *self._saved, *self._unsaved):
             if name in found:
@@ -281,14 +282,14 @@ class StoreEstimator(BaseEstimator):
                 delattr(self, name)
 
     def _adopt(self, model: Model, file: ModelFile | None = None) -> None:
-        """Take on a newly fitted or loaded model."""
+        """Take a newly fitted or loaded model."""
         self._model, self._file, self._token = model, file, uuid4().hex
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: None if name == "_file" else value for name, value in super().__getstate__().items()}
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the model as zarr and JSON, aside and renamed into place; `dask_odm.load_model` reads it.
+        """Write the model as zarr and JSON. It appears whole or not at all; `dask_odm.load_model` reads it.
 
         Raises
         ------
@@ -302,7 +303,7 @@ class StoreEstimator(BaseEstimator):
 
     @property
     def support_vectors_(self) -> Array:
-        """Raw rows that have a coefficient, (n_support, d); read from the model's file where they were left there."""
+        """Raw rows that have a coefficient, (n_support, d). They may still be in the model's file, and are read now."""
         model = getattr(self, "_model", None)
         if not isinstance(model, KernelModel):
             raise AttributeError("support_vectors_")
@@ -327,7 +328,7 @@ class StoreEstimator(BaseEstimator):
         return like(X, values, name, self._features())
 
     def _values(self, resolved: Resolved) -> Any:
-        """The model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""
+        """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""
         if isinstance(resolved, Given):
             rows = check_rows(self, resolved.X, **self._reading())
             return finite_values(self._model.values(rows, CPU_COUNT))
@@ -336,7 +337,7 @@ class StoreEstimator(BaseEstimator):
         return model.of_store(resolved) if isinstance(resolved, Store) else model.of_arrays(resolved)
 
     def _reading(self) -> dict[str, Any]:
-        """Options of scikit-learn's validation of rows in memory."""
+        """Return the options of scikit-learn's validation of rows in memory."""
         dtype = getattr(self, "dtype", None)
         options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
@@ -356,7 +357,7 @@ class StoreEstimator(BaseEstimator):
         expected.check(count, None if names is None else list(map(str, names)), hint)
 
     def _for_tasks(self) -> Model | ModelFile:
-        """The model as tasks carry it: itself if small or in this process, else the path of its file."""
+        """Return the model for tasks: itself if it is small or stays in this process, else the path of its file."""
         if self._model.nbytes <= EMBEDDED_BYTES or active_client() is None:
             return self._model
         if self._file is None or not self._file.is_current():
@@ -369,9 +370,10 @@ class StoreEstimator(BaseEstimator):
 
 @lru_cache(maxsize=256)
 def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, ...]) -> None:
-    """Raise what scikit-learn does for invalid parameters; valid ones are not looked at again, a tenth of a small fit.
+    """Raise scikit-learn's errors for invalid parameters.
 
-    The ``types`` tell apart values that are equal, such as 1 and True.
+    Valid ones are cached, since checking them takes a tenth of a small fit. The ``types`` distinguish equal values such
+    as 1 and True.
     """
     parameters = dict(zip(estimator._get_param_names(), values, strict=True))
     validate_parameter_constraints(estimator._parameter_constraints, parameters, caller_name=estimator.__name__)
@@ -379,5 +381,5 @@ def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, 
 
 @cache
 def _defaults(estimator: Any) -> dict[str, Any]:
-    """Default of every parameter; looked up once, since a signature takes as long as some small fit's step."""
+    """Return the default of every parameter. It is cached, since a signature takes as long as a step of a small fit."""
     return {name: each.default for name, each in signature(estimator).parameters.items()}

@@ -1,4 +1,4 @@
-"""A model's values as dask arrays: block by block, computed when they are asked for."""
+"""A model's values as dask arrays, computed block by block on demand."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class LazyModel:
-    """A model as tasks carry it, how many values a row has, and what tells it from others."""
+    """A model in the form that tasks carry, with its number of values per row and a token that identifies it."""
 
     carried: Model | ModelFile
     outputs: int
     token: str
 
     def of_store(self, store: Store) -> Any:
-        """Values of the rows of a store, (n,) or (n, outputs)."""
+        """Return the values of the rows of a store, (n,) or (n, outputs)."""
         name = f"values-{store.token}-{self.token}"
         tasks: dict[Any, Any] = {
             self._key(name, i): (values_of_chunk, f"{name}-model", store, i) for i in range(store.n_chunks)
@@ -37,7 +37,7 @@ class LazyModel:
         return self._array(tasks, name, sizes, store.dtype)
 
     def of_arrays(self, arrays: LazyArrays) -> Any:
-        """Values of the rows of a dask array, (n,) or (n, outputs); InputError where they are no numbers."""
+        """Return the values of the rows of a dask array, (n,) or (n, outputs); raise InputError if X is not numeric."""
         if arrays.X.dtype.kind not in "biuf":
             raise InputError(f"X must be numbers. Got dtype {arrays.X.dtype} instead.")
         dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
@@ -61,9 +61,9 @@ class LazyModel:
 
 
 def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
-    """``function`` on every block of a dask array of values, one result a row, or so many ``columns`` of them.
+    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results.
 
-    Workers load nothing for it.
+    Workers import nothing for it.
     """
     import dask.array as da
 

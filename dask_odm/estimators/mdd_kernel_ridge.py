@@ -1,4 +1,4 @@
-"""Kernel ridge regression by shards as a scikit-learn regressor: parameters and their constraints."""
+"""Kernel ridge regression by shards, as a scikit-learn regressor: parameters and their constraints."""
 
 from __future__ import annotations
 

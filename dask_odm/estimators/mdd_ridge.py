@@ -1,4 +1,4 @@
-"""Ridge regression by shards as a scikit-learn regressor: parameters and their constraints."""
+"""Ridge regression by shards, as a scikit-learn regressor: parameters and their constraints."""
 
 from __future__ import annotations
 

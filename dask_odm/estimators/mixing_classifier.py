@@ -1,6 +1,6 @@
-"""Linear classifiers that survive shards full of wrong labels, as a scikit-learn classifier: KL-IPM and Beta-IPM.
+"""Linear classifiers that tolerate shards full of wrong labels, as a scikit-learn classifier: KL-IPM and Beta-IPM.
 
-`dask_odm.estimators.base.StoreEstimator` has `fit`; the solver is `dask_odm.methods.mixing.solver`.
+`dask_odm.estimators.base.StoreEstimator` trains and predicts; the solver is `dask_odm.methods.mixing.solver`.
 """
 
 from __future__ import annotations
@@ -208,14 +208,14 @@ class MixingClassifier(StoreClassifier):
         self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, shard: Any = None) -> Self:
-        """Learn from rows and labels, and from who sent each row.
+        """Learn from rows and labels, and from the shard of each row.
 
         Parameters
         ----------
         X, y, sample_weight : as every estimator takes them
             Rows in memory, lazy arrays or a store.
         shard : array-like, Series, dask array or Series, or DataArray of shape (n,)
-            Which shard each row is in: numbers or words. None: ``shard_feature`` says so, or rows are dealt at random.
+            The shard of each row: numbers or words. None: ``shard_feature`` tells it, or rows are dealt at random.
 
         Returns
         -------

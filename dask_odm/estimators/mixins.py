@@ -1,4 +1,4 @@
-"""The faces of estimators: classifiers with labels and scores, regressors with real targets."""
+"""Mixins of estimators: classifiers with labels and scores, and regressors with real targets."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from dask_odm.typing import Array
 
 
 class StoreClassifier(ClassifierMixin, StoreEstimator):
-    """A classifier: labels of any type, scores, accuracy."""
+    """Mixin of classifiers: labels of any type, scores, accuracy."""
 
-    _learns_pairs: ClassVar[bool] = True  # of classes, so that many are learned by machines of two
+    _learns_pairs: ClassVar[bool] = True  # learns two classes, so that more are learned by several machines
 
     def decision_function(self, X: Any) -> Any:
-        """Signed distance-like score of every row; of two classes, positive means ``classes_[1]``.
+        """Return a score of every row, like a signed distance; for two classes, positive means ``classes_[1]``.
 
         Parameters
         ----------
@@ -61,15 +61,15 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
-            A DataArray named "decision_function" with the coordinates of the rows for an xarray object, and a dimension
-            "class" of more than two; else an ndarray for rows in memory and a dask array for all else. Lazy, block by
-            block, for all but rows in memory; nothing is computed before it is asked for.
+            For an xarray object a DataArray named "decision_function" with the coordinates of the rows, and a dimension
+            "class" for more than two. Otherwise an ndarray for rows in memory, and a dask array for anything else. For
+            all but rows in memory it is lazy: blocks are computed on demand.
 
         Raises
         ------
         InputError
             Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
-            an xarray X of which nothing tells which dimension is that of the features.
+            an xarray X whose feature dimension cannot be told.
         """
         check_is_fitted(self)
         scores = self._values(self._resolve(X))
@@ -80,12 +80,17 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return like_classes(X, scores, "decision_function", self.classes_, self._features())
 
     def predict(self, X: Any) -> Any:
-        """Class label of every row; takes and returns what `decision_function` does. A DataArray is named "y"."""
+        """Return the class label of every row, in the form in which `decision_function` returns scores.
+
+        A DataArray is named "y".
+        """
         check_is_fitted(self)
         return self._like(X, self._labels(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Mean accuracy on rows and labels, or on a Dataset or store that holds both; rows without label do not count.
+        """Return the mean accuracy on rows and labels, or on a Dataset or store with both.
+
+        Rows without label do not count.
 
         Raises
         ------
@@ -108,7 +113,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return map_blocks(label_block, scores, self.classes_.dtype, self.classes_)
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
-        """Weight of the rows that are predicted right, and of all with a label."""
+        """Return the weight of rows that are predicted right, and of all rows with a label."""
         if isinstance(resolved, Store) and resolved.has_y and active_client() is None:
             return self._count_store(resolved)
         if isinstance(resolved, Store):
@@ -133,7 +138,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return float(right), float(total)
 
     def _count_store(self, store: Store) -> tuple[float, float]:
-        """As `_count_right`, by threads of this process."""
+        """Count the rows of a store that are predicted right, by threads of this process, as `_count_right` does."""
         self._check_features(store)
         model, each = self._model, max(1, CPU_COUNT // store.n_chunks)
         with single_threaded_blas:
@@ -143,19 +148,19 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
-        """Of more than two classes, by machines of two."""
+        """Train, by several machines of two classes if there are more than two."""
         if len(data.class_weights) > 2 and self._learns_pairs:
             return train_machines(choice, data, fit, self._scheme, self._joined)
         return super()._trained(choice, data, fit)
 
     @property
     def _scheme(self) -> Scheme:
-        """How more than two classes are learned: ``multi_class``, or one against the rest."""
+        """Scheme for more than two classes: ``multi_class``, or one against the rest."""
         scheme: Scheme = getattr(self, "multi_class", "ovr")
         return scheme
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Fitted attributes of several machines as those of the whole, but for their support."""
+        """Join the fitted attributes of several machines to those of the whole, except their support."""
         return joined_attributes(machines)
 
     def _take(self, schema: Schema) -> None:
@@ -187,10 +192,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
 
 class StoreRegressor(RegressorMixin, StoreEstimator):
-    """A regressor: real targets, R²."""
+    """Mixin of regressors: real targets, R²."""
 
     _target: ClassVar[str] = "real"
-    _takes_many_targets: ClassVar[bool] = False  # y of shape (n, t), in memory
+    _takes_many_targets: ClassVar[bool] = False  # whether y in memory may have shape (n, t)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -198,17 +203,17 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return tags
 
     def predict(self, X: Any) -> Any:
-        """Value of every row, (n,), or (n, targets) of several.
+        """Return the predicted value of every row, (n,), or (n, targets) of several targets.
 
-        As `StoreClassifier.decision_function`, but a DataArray is named "y".
+        Rows and results have the forms of `StoreClassifier.decision_function`, but a DataArray is named "y".
         """
         check_is_fitted(self)
         return self._like(X, self._values(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """R², the share of the targets' variance that is explained; ``y`` is None where X holds its own.
+        """Return R², the share of the targets' variance that is explained; ``y`` is None if X has its own.
 
-        Of several targets it is the mean.
+        For several targets it is the mean.
 
         Raises
         ------
@@ -219,7 +224,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, features=self._features()))
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
-        from sklearn.metrics import r2_score  # which takes long to load
+        from sklearn.metrics import r2_score  # imported here, since it takes long to load
 
         values = as_input_error(lambda: np.asarray(y, dtype=np.float64))
         if predicted.ndim == 1:
@@ -229,7 +234,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
 
     def _targets_beside(self, resolved: Resolved) -> tuple[Any, Any, Array]:
-        """Targets, weights and predictions, all in memory."""
+        """Return targets, weights and predictions, all in memory."""
         predicted = np.asarray(self._values(resolved))
         if isinstance(resolved, Store):
             return resolved.read_y(), resolved.read_weight(), predicted
@@ -241,7 +246,10 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return rows, Schema(rows.X.shape[1], rows.names)
 
     def _of_model(self, model: Model) -> dict[str, Any]:
-        """As scikit-learn's regressors have them: of one target vectors and a number."""
+        """Return the fitted attributes of a model in scikit-learn's shapes.
+
+        For a single target, `coef_` is 1-D and `intercept_` is a float.
+        """
         found = super()._of_model(model)
         if "dual_coef_" in found:
             found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)

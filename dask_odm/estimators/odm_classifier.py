@@ -270,14 +270,14 @@ class ODMClassifier(ProbabilisticClassifier):
         return tags
 
     def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
-        """Models for every λ of ``lams``, each from the solution of the one before, over the same rows.
+        """Fit a model for every λ of ``lams``, each starting from the solution for the λ before it.
 
         Parameters
         ----------
         X, y, sample_weight
             As `fit` takes them.
         lams : sequence of float
-            Values > 0; near ones after each other cost a pass or two each.
+            Values > 0. Close values, one after the other, take a pass or two each.
 
         Returns
         -------
@@ -287,7 +287,7 @@ class ODMClassifier(ProbabilisticClassifier):
         Raises
         ------
         InputError
-            No Newton on a linear kernel, a λ that is none, or as `fit`.
+            Another solver than Newton, or another kernel than "linear"; an invalid λ; or as `fit`.
         """
         values: Array = as_input_error(lambda: np.asarray(lams, dtype=np.float64))
         if values.ndim != 1:
@@ -316,7 +316,7 @@ class ODMClassifier(ProbabilisticClassifier):
         return super()._joined(plain) | joined_left_out(machines, pairs=self._scheme == "ovo")
 
     def _starts(self) -> tuple[tuple[Array, float], ...]:
-        """Weights and intercept of every machine to start from."""
+        """Return the weights and the intercept of every machine from which ``warm_start`` begins."""
         if not self.warm_start:
             return ()
         if not is_linear(solver_word(self.solver), self.kernel):

@@ -1,4 +1,4 @@
-"""The optimal margin distribution machine that finds its own settings, in the manner of `LogisticRegressionCV`."""
+"""Optimal margin distribution machine that finds its own settings, in the manner of `LogisticRegressionCV`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dask_odm.typing import Array
 SEARCH = Recipe(train_search)
 SEARCHED = (Exact, Landmark, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
-SHARED = (  # parameters that a fit with the settings found has, too
+SHARED = (  # parameters that the last fit, with the settings found, has too
     "kernel", "degree", "coef0", "solver", "tol", "max_iter", "loo", "scale", "fit_intercept",
     "class_weight", "multi_class", "dtype", "random_state", "memory_limit", "scratch",
 )  # fmt: skip
@@ -227,7 +227,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         )
 
     def _splits(self) -> int | float | Given | Splitter | None:
-        """``cv`` as the search takes it."""
+        """Return ``cv`` in the form that the search takes."""
         cv: Any = self.cv
         if hasattr(cv, "split"):
             return lambda y: _pairs(as_input_error(lambda: list(cv.split(np.zeros((len(y), 1)), y))))
@@ -241,7 +241,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             ) from error
 
     def _several_kernels(self) -> tuple[str, ...] | None:
-        """Return the kernels to choose from; None if one is given."""
+        """Return the kernels to choose from; None if a single one is given."""
         if isinstance(self.kernel, str):
             return None
         kernels = self._sequence("kernel")
@@ -250,7 +250,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return tuple(dict.fromkeys(map(str, kernels)))
 
     def _several_solvers(self) -> tuple[Landmark, ...] | None:
-        """Return the `Landmark` objects to choose from, one for each number of landmarks; None if one is given."""
+        """Return the `Landmark` objects to choose from, one per number of landmarks; None for a single solver."""
         if isinstance(self.solver, str | SolverObject):
             return None
         solvers = self._sequence("solver")
@@ -265,7 +265,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return tuple(by_count.values())
 
     def _sequence(self, name: str) -> list[Any]:
-        """Return the values of a parameter that holds several."""
+        """Return the values of a parameter that has several."""
         values = np.asarray(getattr(self, name), dtype=object)
         if values.ndim != 1 or not len(values) or any(value is None for value in values):
             raise InputError(
@@ -274,7 +274,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return values.tolist()
 
     def _axis(self, name: str) -> tuple[float, ...] | None:
-        """Values to choose from, each one that `ODMClassifier` takes."""
+        """Return the values to choose from, each checked as a parameter of `ODMClassifier`."""
         given = getattr(self, name)
         if given is None:
             return None
@@ -289,7 +289,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return Choice("search", "settings are searched for", SEARCH)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
-        """One search for all classes; the last fit makes their machines."""
+        """Run one search for all classes. Its last fit trains the machines of more than two."""
         trained: Trained = choice.recipe.train(data, fit)
         return trained
 
@@ -299,6 +299,6 @@ def _pairs(splits: Any) -> Given:
 
 
 def _numbers(part: Any) -> tuple[int, ...]:
-    """Rows of one part of a split, which may be a mask of all rows."""
+    """Return the row numbers of one part of a split, which may be a mask of all rows."""
     rows = np.asarray(part)
     return tuple((np.flatnonzero(rows) if rows.dtype == bool else rows).astype(np.int64, casting="same_kind").tolist())

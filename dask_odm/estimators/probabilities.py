@@ -1,4 +1,4 @@
-"""Classifiers that know how probable each class of a row is, by a link that was fitted to leave-one-out scores."""
+"""Classifiers with class probabilities, by a link function that was fitted to leave-one-out scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoProbabilitiesError(InputError, AttributeError):
 
 
 class ProbabilisticClassifier(StoreClassifier):
-    """A classifier with `predict_proba` where it has a ``probability_link_``, which ``loo`` asks for."""
+    """A classifier with `predict_proba` if it has a ``probability_link_``, which ``loo`` asks for."""
 
     _instead: ClassVar[dict[str, str]] = {
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits."
@@ -34,14 +34,18 @@ class ProbabilisticClassifier(StoreClassifier):
     def predict_proba(self) -> Callable[[Any], Any]:
         """Probability of every class: ``predict_proba(X)``, (n, n_classes), float64.
 
-        It takes and returns what `decision_function` does; of an xarray object a DataArray named "probability". The
-        log-odds of two classes rise piecewise linearly with the decision value, are 0 where that is 0, and were fitted
-        to leave-one-out decision values of the training rows (``probability_link_``): the more probable class is the
-        one that `predict` gives. More classes are each against the rest as probable as one link for all of them says,
-        and the sum is made 1; again the most probable class is the one that `predict` gives. Of pairs of classes one
-        link serves all machines, and the probabilities that they give are coupled (Wu, Lin and Weng, 2004); where votes
-        are close, the most probable class may be another than `predict` gives. With ``class_weight`` or
-        ``sample_weight`` they are those of rows drawn by these.
+        It takes and returns what `decision_function` does; of an xarray object a DataArray named "probability".
+
+        The log-odds of two classes rise piecewise linearly with the decision value, and are 0 where that is 0. They
+        were fitted to leave-one-out decision values of the training rows (``probability_link_``). The more probable
+        class is the one that `predict` returns.
+
+        For more classes, each against the rest, a single link gives the probability of each class, and their sum is
+        scaled to 1. Again the most probable class is the one that `predict` returns. For pairs of classes, one link
+        serves all machines, and the probabilities that they give are coupled (Wu, Lin and Weng, 2004). If votes are
+        close, the most probable class may differ from the one that `predict` returns.
+
+        With ``class_weight`` or ``sample_weight``, probabilities are those of rows drawn by these weights.
 
         Raises
         ------
@@ -55,7 +59,7 @@ class ProbabilisticClassifier(StoreClassifier):
 
     @property
     def predict_log_proba(self) -> Callable[[Any], Any]:
-        """Logarithms of what `predict_proba` gives, exact where these are next to 0: ``predict_log_proba(X)``."""
+        """Logarithms of the probabilities of `predict_proba`, exact even next to 0: ``predict_log_proba(X)``."""
         self._require_link("predict_log_proba")
         return self._predict_log_proba
 
@@ -78,7 +82,10 @@ class ProbabilisticClassifier(StoreClassifier):
     _predict_log_proba.__name__ = "predict_log_proba"
 
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
-        """A function of the link and of decision values, or of those of the machines of pairs: one column a class."""
+        """Apply a function of decision values and the link, or its version for pairs of classes.
+
+        The result has one column per class.
+        """
         check_is_fitted(self)
         columns = len(self.classes_)
         function = plain
@@ -100,7 +107,7 @@ class ProbabilisticClassifier(StoreClassifier):
         return like_classes(X, found, name, self.classes_, self._features())
 
     def _of_machines(self) -> ProbabilisticClassifier:
-        """This classifier with the values of its machines in place of classes' scores."""
+        """Return this classifier with the values of its machines in place of the classes' scores."""
         other = copy(self)
         model = cast(Any, self._model)
         other._model = replace(model, pairs=0)

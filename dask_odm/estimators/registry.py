@@ -1,4 +1,4 @@
-"""Every estimator's name and home, once: `load_model`, the command line and the documentation read it."""
+"""Registry of the names and modules of estimators, for `load_model`, the command line and the documentation."""
 
 from __future__ import annotations
 
@@ -9,24 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """Where an estimator is.
-
-    Parameters
-    ----------
-    name : str
-        The class.
-    module : str
-        Its home.
-    word : str
-        What the command line calls it.
-    """
+    """Class name, module and command-line word of an estimator."""
 
     name: str
     module: str
     word: str
 
     def load(self) -> Any:
-        """The class; its module is imported now."""
+        """Import the module, and return the class."""
         return getattr(import_module(self.module), self.name)
 
 
@@ -34,7 +24,7 @@ ESTIMATORS: dict[str, Entry] = {}
 
 
 def register(name: str, module: str, word: str) -> None:
-    """Make an estimator known, in this package or in yours."""
+    """Register an estimator of this package or yours."""
     ESTIMATORS[name] = Entry(name, module, word)
 
 
@@ -50,7 +40,7 @@ SOLVERS: dict[str, str] = {}  # the module of every solver object
 
 
 def register_solvers(module: str, *names: str) -> None:
-    """Make solver objects known, in this package or in yours."""
+    """Register solver objects of this package or yours."""
     SOLVERS.update(dict.fromkeys(names, module))
 
 
@@ -60,10 +50,10 @@ register_solvers("dask_odm.methods.hulls.solver_objects", "MNP", "Saddle", "Gilb
 
 
 def solver_class(name: str) -> Any:
-    """Return the class of a solver object; KeyError if there is none of that name."""
+    """Return the class of a solver object; raise KeyError if there is none of that name."""
     return getattr(import_module(SOLVERS[name]), name)
 
 
 def by_word(word: str) -> Entry:
-    """The estimator that the command line calls ``word``; KeyError where there is none."""
+    """Return the estimator with that word on the command line; raise KeyError if there is none."""
     return {entry.word: entry for entry in ESTIMATORS.values()}[word]

@@ -218,14 +218,14 @@ class SaddleSVC(StoreClassifier):
         return tags
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:
-        """Models for every alpha of ``alphas``, each from the solution for the next larger one, over the same rows.
+        """Fit a model for every alpha of ``alphas``, each starting from the solution for the next larger alpha.
 
         Parameters
         ----------
         X, y, sample_weight
             As `fit` takes them.
         alphas : sequence of float or None
-            Values in (0, 1], or None for the hard margin, in any order; near ones take a few passes each.
+            Values in (0, 1], or None for the hard margin, in any order. Close values take a few passes each.
 
         Returns
         -------
@@ -235,7 +235,7 @@ class SaddleSVC(StoreClassifier):
         Raises
         ------
         InputError
-            Another solver than "mnp", or kernel than "linear"; an alpha that is none; or as `fit`.
+            Another solver than "mnp", or another kernel than "linear"; an invalid alpha; or as `fit`.
         """
         values = as_input_error(lambda: [None if alpha is None else float(alpha) for alpha in alphas])
         models = [clone(self).set_params(alpha=alpha) for alpha in values]

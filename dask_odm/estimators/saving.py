@@ -1,4 +1,4 @@
-"""Fitted estimators to files and back: the model, parameters and fitted attributes, as zarr and JSON, never pickle."""
+"""Saving and loading of fitted estimators: model, parameters and fitted attributes, as zarr and JSON, never pickle."""
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ from dask_odm.models.log_odds import is_link
 from dask_odm.models.saved import ModelFile, model_from
 from dask_odm.typing import Array
 
-LABEL_BYTES = 64 << 20  # of all labels of a model: a type may claim any width for each
+LABEL_BYTES = 64 << 20  # limit for all labels of a model, since a dtype may claim any width
 
 
 def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write a fitted estimator as a record of kind ``model``.
 
-    Raises
-    ------
-    InputError, StoreError
-        As `dask_odm.data.store.records.write_record`; or parameters that were set since to what `fit` refuses, and
-        `load_model` would.
+    Raises the errors of `dask_odm.data.store.records.write_record`, and InputError if parameters were set since the fit
+    to values that `fit` and `load_model` refuse.
     """
     as_input_error(estimator._validate_params)
     model = estimator._model
@@ -68,8 +65,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     StoreError
-        Not a model, unfinished, damaged, of another format version or of an estimator not known here; or it holds
-        what no model of that estimator has.
+        Not a model, unfinished, damaged, of another format version or of an unknown estimator; or with content that
+        no model of that estimator has.
     """
     record = read_record(path, "model")
     record.check()
@@ -86,7 +83,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
 
 def _restored(cls: Any, record: Record, model: Any) -> Any:
-    """The estimator of a record, fitted."""
+    """Return the fitted estimator of a record."""
     attributes = record.attributes
     schema = record.attributes["schema"]
     estimator: Any = cls(**decode(attributes["parameters"]))
@@ -105,7 +102,7 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
 
 
 def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | None:
-    """The labels of a model of so many ``outputs``; ValueError unless they are a classifier's."""
+    """Return the labels of a model with so many ``outputs``; raise ValueError unless they are a classifier's."""
     if not is_classifier(estimator):
         if "classes" in schema:
             raise ValueError("it has classes, and is no classifier")
@@ -124,7 +121,7 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | No
 
 
 def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
-    """Fitted attributes of a record; ValueError where one is not the estimator's, or of another type."""
+    """Return the fitted attributes of a record; raise ValueError if one is not the estimator's, or has a wrong type."""
     plain = record.attributes["fitted"]
     arrays = set(record.arrays) - set(model.arrays())
     unknown = sorted((set(plain) | arrays) - set(estimator._saved))
@@ -173,7 +170,7 @@ _FITTED: dict[str, Check] = {
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a parameter is part of what is saved: not callbacks, and not a generator of random numbers."""
+    """Return whether a parameter is saved. Callbacks and random number generators are not."""
     if isinstance(value, dict):
         return all(_is_plain(item) for pair in value.items() for item in pair)
     if isinstance(value, list | tuple):
@@ -185,7 +182,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def encode(value: Any) -> Any:
-    """JSON, in which a dict is a list of pairs (its keys may be numbers) and NaN and infinity are strings."""
+    """Return a value as JSON, with dicts as lists of pairs (keys may be numbers), and NaN and infinity as strings."""
     if isinstance(value, dict):
         return {"pairs": [[encode(k), encode(v)] for k, v in value.items()]}
     if isinstance(value, list | tuple):
@@ -202,7 +199,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What `encode` was given."""
+    """Return the value that `encode` turned into JSON."""
     if isinstance(value, list):
         return [decode(v) for v in value]
     if not isinstance(value, dict):

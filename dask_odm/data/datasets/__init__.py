@@ -1,1 +1,1 @@
-"""Data to try: generated, bundled with scikit-learn, or downloaded."""
+"""Data sets: generated, bundled with scikit-learn, or downloaded."""

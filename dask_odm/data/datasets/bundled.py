@@ -1,4 +1,4 @@
-"""The small real data sets that come with scikit-learn, as two classes, in memory or as a store."""
+"""Small real data sets of scikit-learn, with two classes, in memory or as a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 
-# name: its loader, and the two classes taken where there are more
+# name: its loader, and the two classes to keep if there are more
 _BUNDLED: dict[str, tuple[Callable[..., Any], tuple[int, int] | None]] = {
     "breast_cancer": (datasets.load_breast_cancer, None),
     "digits": (datasets.load_digits, (4, 9)),
@@ -75,7 +75,7 @@ def load_bundled(
 
 
 def _two_classes(name: str, names: list[Any], classes: Any) -> list[int]:
-    """Return the codes of two classes."""
+    """Return the codes of the two classes to keep."""
     chosen = list(classes) if isinstance(classes, tuple | list) else [classes]
     if len(chosen) != 2 or chosen[0] == chosen[1] or any(each not in names for each in chosen):
         known = ", ".join(map(repr, names))

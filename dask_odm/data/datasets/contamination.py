@@ -1,8 +1,8 @@
-"""Shards with wrong labels, for experiments: who sent which row, and which senders lie.
+"""Shards with wrong labels, for experiments: dealing rows to shards, and falsifying the labels of some.
 
 Settings of Komiyama, Oiwa, Nakagawa, *Robust Distributed Training of Linear Classifiers Based on Divergence
 Minimization Principle*, section 6.1: some shards have all labels flipped, or random ones with a share of positives of
-their own. A row's random label follows from the seed and the row's number, so that a store's are those of memory.
+their own. A row's random label depends on the seed and the row's number, so a store gets the same labels as memory.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 
-POSITIVE = (0.1, 0.9)  # the least and the largest share of positives in shards of random labels
+POSITIVE = (0.1, 0.9)  # the smallest and the largest share of positives in shards with random labels
 
 
 def deal_shards(n_samples: int, n_shards: int, *, random_state: int = 0) -> NDArray[np.int64]:
-    """The shard of every row, dealt at random; sizes of shards differ by at most one.
+    """Deal rows to shards at random. The sizes of shards differ by at most one.
 
     Parameters
     ----------
@@ -54,18 +54,18 @@ def contaminate_labels(
     positive: tuple[float, float] = POSITIVE,
     random_state: int = 0,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Labels of two classes of which some shards' are wrong.
+    """Falsify the labels of some shards, for data of two classes.
 
     Parameters
     ----------
     y, shard : arrays of shape (n,)
         Labels, and the shard of every row.
     flipped : int
-        Shards, drawn at random, whose labels become the other class's.
+        Number of shards, drawn at random, whose labels become the other class's.
     random : int
-        Further shards, whose labels are drawn anew whatever they were.
+        Number of further shards, whose labels are drawn at random.
     positive : tuple of two floats
-        The least and the largest share of the second class in them; the shares are spread evenly.
+        The smallest and the largest share of the second class in them; the shares are spread evenly.
     random_state : int from 0
 
     Returns
@@ -95,7 +95,7 @@ def contaminate_store(
     random_state: int = 0,
     overwrite: bool = False,
 ) -> tuple[Store, NDArray[Any]]:
-    """As `contaminate_labels`, from a store to another one; rows without a label stay so.
+    """Copy a store, with labels of some shards falsified as by `contaminate_labels`. Unknown labels stay unknown.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def contaminate_store(
 
 
 class _Lies:
-    """Which shards tell what instead of the truth."""
+    """Rule of false labels: which shards are flipped, and which are random with what share of positives."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Lies:
         self._share[chosen[flipped:]] = np.linspace(*positive, random)
 
     def told(self, truth: Any, first: int) -> NDArray[Any]:
-        """Codes that are told of rows ``first`` on, whose true ones, 0 or 1 (or −1: unknown), are given."""
+        """Return false codes of rows ``first`` on, given the true ones: 0, 1 or −1 (unknown)."""
         codes = np.array(truth)
         shard = self._codes[first : first + len(codes)]
         drawn = uniform_of(first, len(codes), self._seed) < self._share[shard]

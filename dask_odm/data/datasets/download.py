@@ -1,8 +1,8 @@
-"""Downloads one file to a folder: it resumes where it was cut off, checks the digest, and shows complete files only.
+"""Download of one file to a folder. It resumes where it was cut off, checks the digest, and shows complete files only.
 
-Until a file is complete, ``name.part`` holds what has arrived so far, and ``name.part.json`` says which version of the
-file it is from. Afterwards ``name.sha256`` holds its digest: the one that was given or else that of the first download.
-Every later use and download is compared with it.
+Until a file is complete, ``name.part`` holds what has arrived so far, and ``name.part.json`` says of which version of
+the file. Afterwards ``name.sha256`` holds its digest: the given one, or that of the first download. Every later use
+and download is compared with it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from dask_odm.events import Progress, report
 
 try:
     import fcntl
-except ImportError:  # Windows: there two processes may fetch one file at the same time
+except ImportError:  # on Windows, where two processes may fetch one file at the same time
     fcntl = None  # type: ignore[assignment]
 
-_PIECE = 1 << 18
-_LATER = (408, 425, 429)  # with 5xx: the server may answer another time
+_PIECE = 1 << 18  # bytes read at a time
+_LATER = (408, 425, 429)  # statuses after which, as after 5xx, another try may succeed
 _BROKEN = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to try.
+    """How long a download is tried.
 
     Parameters
     ----------
@@ -51,25 +51,15 @@ class Patience:
 
 
 class _CutError(Exception):
-    """An attempt that ended early, and why; another may go on."""
+    """An attempt ended early, for the reason given; another one may succeed."""
 
 
 def download(url: str, path: str, *, sha256: str | None = None, patience: Patience | None = None) -> str:
     """Fetch ``url`` to ``path``, unless the file is there and unchanged, and return ``path``.
 
-    Parameters
-    ----------
-    url : http or https
-    path : file to write; its folder is made if need be
-    sha256 : hexadecimal digest the file must have; by default that of the first download
-
-    Raises
-    ------
-    InputError
-        The server has no such file, cannot be reached, or sends something else than expected; the message names
-        the URL and what to do. What has come so far is kept and resumed by the next call.
-    StoreError
-        The folder cannot be written.
+    The file must have the hexadecimal digest ``sha256``, by default that of the first download. Raises InputError if
+    the server has no such file, cannot be reached or sends something else; what has arrived is kept and resumed by the
+    next call. Raises StoreError if the folder cannot be written.
     """
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url}: only http and https can be fetched.")
@@ -106,7 +96,7 @@ def _record(path: str, digest: str) -> None:
 
 
 def _check_kept(url: str, path: str, expected: str) -> None:
-    """Raise InputError if the file that is there is not the one that was fetched."""
+    """Raise InputError if the existing file differs from the one that was fetched."""
     digest = file_digest(path)
     if expected and digest != expected:
         raise InputError(
@@ -153,7 +143,7 @@ def _finish(url: str, path: str, part: str, expected: str) -> None:
 
 
 def _attempt(url: str, part: str, timeout: float) -> None:
-    """Request what is missing and append it; raise _CutError if the answer ends early."""
+    """Request the missing bytes and append them; raise _CutError if the answer ends early."""
     version = _version(url, part)
     done = _size(part) if version else 0
     headers = {"User-Agent": "dask-odm", "Accept-Encoding": "identity"}
@@ -175,7 +165,7 @@ def _attempt(url: str, part: str, timeout: float) -> None:
 
 def _refused(url: str, part: str, done: int, error: urllib.error.HTTPError) -> None:
     """Raise InputError if another attempt would not help."""
-    if error.code == 416 and done:  # there is nothing after what we have: begin again
+    if error.code == 416 and done:  # the server has nothing after these bytes: begin again
         _discard(part)
     elif error.code < 500 and error.code not in _LATER:
         hint = "no such file there" if error.code in (404, 410) else error.reason
@@ -183,7 +173,7 @@ def _refused(url: str, part: str, done: int, error: urllib.error.HTTPError) -> N
 
 
 def _take(url: str, part: str, response: Any, done: int, version: dict[str, str]) -> None:
-    """Write the body of an answer after the ``done`` bytes that are there, or instead of them."""
+    """Write the body of an answer after the ``done`` bytes that are there, or in their place."""
     goes_on = response.status == 206 and done > 0
     start, total = _extent(response, goes_on)
     same = not version or _validator(response.headers) in (None, version["validator"])
@@ -221,7 +211,7 @@ def _copy(url: str, response: Any, file: IO[bytes], done: int, total: int | None
 
 
 def _extent(response: Any, goes_on: bool) -> tuple[int, int | None]:
-    """Return the place of the body's first byte, and the size of the whole file where the server tells it."""
+    """Return the position of the body's first byte, and the size of the whole file if the server tells it."""
     if goes_on:
         found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
         if not found:
@@ -232,13 +222,13 @@ def _extent(response: Any, goes_on: bool) -> tuple[int, int | None]:
 
 
 def _validator(headers: Any) -> str | None:
-    """What names this version of the file: a strong ETag, else the time of its last change."""
+    """Return what identifies this version of the file: a strong ETag, else the time of its last change."""
     tag = headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
 
 def _version(url: str, part: str) -> dict[str, str]:
-    """Return what is known of a partial file; an empty result if it cannot be resumed."""
+    """Return what is known of a partial file; empty if it cannot be resumed."""
     try:
         with open(f"{part}.json", encoding="utf-8") as file:
             version = json.load(file)
@@ -266,7 +256,7 @@ def _alone(path: str) -> Iterator[None]:
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))  # it was not removed in between
+            ours = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))  # the lock was not removed since
         except (BlockingIOError, FileNotFoundError):
             ours = False
         if not ours:

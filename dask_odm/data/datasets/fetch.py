@@ -1,7 +1,7 @@
 """Data sets of the LIBSVM site (https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html): files and stores.
 
-The site publishes no checksums. So a file's digest is recorded when it is first fetched, and every later use is
-compared with it (`download`): the first download is trusted, and a later change is noticed.
+The site publishes no checksums, so a file's digest is recorded when it is first fetched, and every later use is
+compared with it (`download`). The first download is trusted, and a later change is noticed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class LibsvmSet:
-    """Files of a data set on the site (training rows first, then the test rows if they are apart)."""
+    """Files of a data set on the site: training rows, and test rows if they are in a file of their own."""
 
     n_features: int
     files: tuple[str, ...]
@@ -31,7 +31,7 @@ class LibsvmSet:
 
     @property
     def parts(self) -> dict[str, str]:
-        """Files by the part they hold."""
+        """Files by part: "train" and "test"."""
         return dict(zip(("train", "test"), self.files, strict=False))
 
 
@@ -107,8 +107,8 @@ def fetch_libsvm(
 
     Parameters
     ----------
-    name : of the data set, such as ``a7a`` or ``SUSY``; with ``url``, any file's name
-    part : ``train`` or ``test`` where the site has them apart; by default all
+    name : name of the data set, such as ``a7a`` or ``SUSY``; with ``url``, any file's name
+    part : ``train`` or ``test`` if the site has both; by default all
     cache : folder of the files; by default the environment's ``DASK_ODM_CACHE``, else ``~/.cache/dask-odm``
     url : address of the folder that holds the files, such as that of a mirror
     sha256 : digests by file name. By default a file is compared with its first download, whose digest is kept beside
@@ -117,7 +117,7 @@ def fetch_libsvm(
     timeout : seconds without a byte after which an attempt is given up
     retries : attempts after the first; attempts that received bytes do not count
     wait : seconds before the first retry, doubled before every further one
-    options : of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
+    options : options of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
 
     Returns
     -------

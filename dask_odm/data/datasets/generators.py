@@ -1,8 +1,8 @@
-"""Data sets made up to order: the generators behind `dask_odm.datasets`, of any size, in memory or into a store.
+"""Generators of data sets, the functions of `dask_odm.datasets`: of any size, in memory or into a store.
 
-All share these parameters. ``n_samples`` rows are taken from an endless sequence that ``random_state`` and the
-distribution fix, from row ``start`` on; so a test set of the same distribution is made with the same ``random_state``
-and a ``start`` behind the training rows. With ``store`` the rows go straight there, in bounded memory, and are the
+All share these parameters. ``n_samples`` rows are taken, from row ``start`` on, of an endless sequence that
+``random_state`` and the distribution fix. So a test set of the same distribution has the same ``random_state`` and a
+``start`` behind the training rows. With ``store`` the rows are written there directly, in bounded memory, and are the
 same as in memory. Labels are -1 and 1 (``make_shells``: inner and outer).
 """
 
@@ -36,10 +36,10 @@ def make_separable(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """Two classes that a plane through the origin separates with room to spare.
+    """Make two classes that a plane through the origin separates by a margin.
 
-    Standard normal rows, pushed apart along a random unit vector w: every row has ``y·⟨w, x⟩ ≥ margin``, to the
-    rounding of ``dtype``. Both classes are equally likely. The best accuracy is 1.
+    Rows are standard normal, and pushed apart along a random unit vector w. Every row has ``y·⟨w, x⟩ ≥ margin``, to
+    the rounding of ``dtype``. Both classes are equally likely. The best accuracy is 1.
 
     Parameters
     ----------
@@ -79,9 +79,10 @@ def make_overlapping(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """Two normal clouds of unit covariance that overlap; the best classifier, a linear one, has a known accuracy.
+    """Make two overlapping normal clouds of unit covariance, for which the best classifier's accuracy is known.
 
-    The means are ``±Φ⁻¹(accuracy)·w`` for a random unit vector w; the best rule is the sign of ``⟨w, x⟩``.
+    The means are ``±Φ⁻¹(accuracy)·w`` for a random unit vector w. The best classifier is linear, the sign of
+    ``⟨w, x⟩``.
 
     Parameters
     ----------
@@ -121,17 +122,17 @@ def make_imbalanced(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """`make_overlapping` with classes of unlike size.
+    """Make data as `make_overlapping` does, with classes of unequal size.
 
-    With δ = Φ⁻¹(accuracy), p = positive and s = log(p/(1−p))/(2δ) the best rule is the sign of ``⟨w, x⟩ + s``; its
-    accuracy is ``p·Φ(δ + s) + (1−p)·Φ(δ − s)``, .968 by default, where always saying -1 has .95. The rule that
-    ignores p, the sign of ``⟨w, x⟩``, has ``accuracy`` in either class.
+    With δ = Φ⁻¹(accuracy), p = positive and s = log(p/(1−p))/(2δ) the best rule is the sign of ``⟨w, x⟩ + s``. Its
+    accuracy is ``p·Φ(δ + s) + (1−p)·Φ(δ − s)``, by default .968; always predicting -1 has .95. The rule that ignores
+    p, the sign of ``⟨w, x⟩``, has ``accuracy`` in either class.
 
     Parameters
     ----------
     n_samples, n_features : rows and features
     positive : probability of label 1 in each row, in (0, 1)
-    accuracy : of the best classifier, were the classes of one size, in (0.5, 1)
+    accuracy : accuracy of the best classifier if the classes had equal size, in (0.5, 1)
     start : number of the first row in the endless sequence
     random_state : int from 0, or None for another sequence each time
     store : folder to write the rows to; None for arrays
@@ -167,9 +168,9 @@ def make_wide(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """Many features of which few matter, in the shape of gisette by default.
+    """Make rows with many features of which few matter, by default in the shape of gisette.
 
-    `make_overlapping` with a w that is spread over ``informative`` features drawn at random; the others are noise.
+    Rows are those of `make_overlapping` with a w over ``informative`` random features; the others are noise.
 
     Parameters
     ----------
@@ -211,15 +212,15 @@ def make_duplicated(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """`make_overlapping` in which a share of the rows repeat earlier ones exactly, label included.
+    """Make data as `make_overlapping` does, with a share of rows that repeat earlier ones exactly, label included.
 
-    Of the rows 0 to n − 1 of the sequence, ``share·n`` are copies, to one row in each chunk that the sequence is
-    made in (some 260,000 numbers); a copy repeats a row of its own chunk. Rows that are no copies are all different.
+    The sequence is made in chunks of about 260,000 numbers. The share of copies in each chunk is exact to one row,
+    and a copy repeats a row of its own chunk. Rows that are not copies are all different.
 
     Parameters
     ----------
     n_samples, n_features : rows and features
-    share : of the rows that are copies, in [0, 1)
+    share : share of the rows that are copies, in [0, 1)
     accuracy : of the best classifier, in (0.5, 1)
     start : number of the first row in the endless sequence
     random_state : int from 0, or None for another sequence each time
@@ -254,11 +255,11 @@ def make_susy(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """Rows in the shape of SUSY: 18 features, two classes that overlap, 46 % of label 1.
+    """Make rows in the shape of SUSY: 18 features, two overlapping classes, 46 % of label 1.
 
-    Eight low-level features (skewed and positive, uniform, or symmetric) and ten that are noisy mixtures of them. The
-    best accuracy is 0.80, as far as is known that of the original; a linear classifier comes within some two points.
-    It is not the original: for that, see `fetch_libsvm`.
+    There are eight low-level features (skewed and positive, uniform, or symmetric) and ten noisy mixtures of them. The
+    best accuracy is 0.80, as is the original's as far as is known. A linear classifier is some two points below it.
+    For the original data see `fetch_libsvm`.
 
     Parameters
     ----------
@@ -298,10 +299,11 @@ def make_shells(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """Two classes, one around the other, that no linear classifier tells apart.
+    """Make two classes, one around the other, that no linear classifier separates.
 
-    A row is a normal point of ``latent`` dimensions, seen through ``n_features`` features with noise; its class is
-    whether the point lies inside the sphere that half of all points lie in. Made in float32, whatever ``dtype``.
+    A row is a normal point of ``latent`` dimensions, seen through ``n_features`` features with noise. Its class says
+    whether the point lies inside the sphere that contains half of all points. Rows are made in float32, whatever
+    ``dtype`` is.
 
     Parameters
     ----------
@@ -334,7 +336,7 @@ def make_shells(
 
 
 def _seed(function: str, n_samples: int, n_features: int, start: int, random_state: int | None) -> int:
-    """Check what all functions take, and return the seed."""
+    """Check the parameters that all functions share, and return the seed."""
     _whole(function, "n_samples", n_samples, 1)
     _whole(function, "n_features", n_features, 1)
     _whole(function, "start", start, 0)

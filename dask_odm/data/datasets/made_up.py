@@ -1,6 +1,6 @@
-"""Generated rows of two classes: endless sequences of which any part can be made, in memory or into a store.
+"""Generators of rows of two classes: endless sequences of which any part can be made, in memory or into a store.
 
-A recipe makes its rows in chunks of fixed size, each from its own seed (`numpy.random.SeedSequence` with the chunk's
+A generator makes its rows in chunks of fixed size, each from its own seed (`numpy.random.SeedSequence` with the chunk's
 number as ``spawn_key``). So row i does not depend on how many rows are asked for, where they go or how they are cut
 into blocks, and memory does not grow with their number.
 """
@@ -27,18 +27,12 @@ from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 
 Rows = tuple[NDArray[Any], NDArray[np.int64]]
-_CHUNK_NUMBERS = 1 << 18
+_CHUNK_NUMBERS = 1 << 18  # matrix entries made at a time
 
 
 @dataclass(frozen=True)
 class RowGenerator(ABC):
-    """How to make rows.
-
-    Parameters
-    ----------
-    features : d
-    seed : seed of all random numbers
-    """
+    """Base class of generators of rows with ``features`` features, from one seed of all random numbers."""
 
     features: int
     seed: int = 0
@@ -47,15 +41,15 @@ class RowGenerator(ABC):
 
     @property
     def chunk_rows(self) -> int:
-        """Rows that are made at a time; it follows from the number of features alone."""
+        """Rows made at a time, which depends on the number of features only."""
         return max(1, _CHUNK_NUMBERS // self.features)
 
     @abstractmethod
     def chunk(self, number: int) -> Rows:
-        """Return all rows (chunk_rows, d) of a chunk, and for each the position of its class."""
+        """Return all rows (chunk_rows, d) of a chunk, and the class index of each."""
 
     def blocks(self, rows: int, start: int = 0) -> Iterator[Rows]:
-        """Yield rows ``start`` to ``start + rows`` of the sequence, a chunk or less at a time."""
+        """Yield rows ``start`` to ``start + rows`` of the sequence, at most a chunk at a time."""
         stop = start + rows
         size = self.chunk_rows
         for number in range(start // size, -(-stop // size)):
@@ -82,7 +76,7 @@ class RowGenerator(ABC):
         dtype: str = "float32",
         overwrite: bool = False,
     ) -> Store:
-        """Write rows as a store, with one chunk in memory at a time; raises what `StoreWriter` raises."""
+        """Write rows as a store, with one chunk in memory at a time. It raises what `StoreWriter` raises."""
         with StoreWriter(path, dtype=dtype, overwrite=overwrite) as writer:
             report(Progress("generate", 0, rows, "rows"))
             for X, codes in self.blocks(rows, start):
@@ -91,11 +85,11 @@ class RowGenerator(ABC):
             return writer.finish(self.classes, source=f"generated: {self}")
 
     def random(self, *key: int) -> np.random.Generator:
-        """Return the random generator for one purpose."""
+        """Return the random generator for one purpose, named by ``key``."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     def make(self, rows: int, start: int, store: str | os.PathLike[str] | None, dtype: str, overwrite: bool) -> Any:
-        """Return arrays, or a store where a path is given."""
+        """Return arrays, or a store if a path is given."""
         if dtype not in FLOAT_TYPES:
             raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
         if store is None:
@@ -105,7 +99,7 @@ class RowGenerator(ABC):
 
 @dataclass(frozen=True)
 class Separable(RowGenerator):
-    """A standard normal cloud with a gap: ``y·⟨w, x⟩ ≥ margin`` for a unit vector w, both classes equally likely."""
+    """A standard normal cloud with a gap: ``y·⟨w, x⟩ ≥ margin`` for a unit vector w, with equally likely classes."""
 
     margin: float = 0.5
 
@@ -127,11 +121,7 @@ class Separable(RowGenerator):
 class Gaussians(RowGenerator):
     """Two normal clouds of unit covariance, ``x = ±distance·w + noise``.
 
-    Parameters
-    ----------
-    distance : of each mean from the origin
-    positive : probability of class 1
-    informative : features that w spreads over, chosen at random; by default all
+    ``positive`` is the probability of class 1. w spreads over ``informative`` random features, by default all.
     """
 
     distance: float = 1.0
@@ -165,7 +155,7 @@ class Gaussians(RowGenerator):
 
 @dataclass(frozen=True)
 class Duplicated(Gaussians):
-    """`Gaussians` in which a share of the rows are copies, label included, of earlier rows of their chunk."""
+    """`Gaussians` of which a share of the rows are copies, labels included, of earlier rows of their chunk."""
 
     share: float = 0.5
 
@@ -174,7 +164,7 @@ class Duplicated(Gaussians):
         copies = np.floor(np.arange(len(X) + 1) * self.share).astype(np.int64)
         original = np.flatnonzero(np.diff(copies) == 0)  # row 0 is one, since share < 1
         copy = np.flatnonzero(np.diff(copies))
-        earlier = copy - copies[copy]  # originals before each copy
+        earlier = copy - copies[copy]  # number of originals before each copy
         source = original[(self.random(2, number).random(len(copy)) * earlier).astype(np.int64)]
         X[copy], codes[copy] = X[source], codes[source]
         return X, codes
@@ -184,7 +174,7 @@ class Duplicated(Gaussians):
 class Susy(RowGenerator):
     """Rows in the shape of SUSY: 18 features that are skewed, angles, or correlated mixtures of the others.
 
-    Every row is an invertible image of a row of `Gaussians`, so that the best accuracy is known.
+    Every row is an invertible image of a row of `Gaussians`, so the best accuracy is known.
     """
 
     features: int = 18
@@ -198,12 +188,12 @@ class Susy(RowGenerator):
 
     @cached_property
     def hidden(self) -> Gaussians:
-        """The rows before they are transformed."""
+        """The generator of the rows before they are transformed."""
         return Gaussians(self.features, self.seed, distance=self.distance, positive=self.positive)
 
     @cached_property
     def mixing(self) -> NDArray[np.float64]:
-        """The matrix that adds parts of the low-level features to the others; its diagonal is 1."""
+        """Matrix that adds parts of the low-level features to the others; its diagonal is 1."""
         mixing = np.eye(self.features)
         mixing[: self.low, self.low :] = 0.4 * self.random(3).standard_normal((self.low, self.features - self.low))
         return mixing
@@ -227,15 +217,11 @@ class Susy(RowGenerator):
 
 @dataclass(frozen=True)
 class Shells(RowGenerator):
-    """Rows of two classes, one around the other: no linear model tells them apart.
+    """Two classes, one around the other, that no linear model separates.
 
-    A row is a normal point of few dimensions, seen through many features with noise; its class is whether the
-    point lies inside the sphere that half of all points lie in.
-
-    Parameters
-    ----------
-    latent : dimensions behind the features
-    noise : standard deviation of the noise; a feature's own is 1
+    A row is a normal point of ``latent`` dimensions, seen through many features of standard deviation 1 with added
+    noise of standard deviation ``noise``. Its class says whether the point lies inside the sphere that contains half of
+    all points.
     """
 
     latent: int = 5
@@ -245,7 +231,7 @@ class Shells(RowGenerator):
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of some 16 MB."""
+        """Rows of about 16 MB."""
         return max(1, 4_000_000 // self.features)
 
     @cached_property

@@ -1,1 +1,1 @@
-"""From files, arrays and frames to blocks of rows: a file for every kind of source, and `ingest`."""
+"""Readers, which turn files, arrays and frames into blocks of rows: a module for every kind of source."""

@@ -1,7 +1,7 @@
-"""Parquet and Arrow IPC (Feather) files and Arrow streams, batch by batch; needs pyarrow.
+"""Parquet and Arrow IPC (Feather) files and Arrow streams, read batch by batch; needs pyarrow.
 
-Of a Parquet file one page of each column is held (and its dictionary; 1 or 2 MB a column as usually written), of
-an Arrow file a record batch or two as they were written, mapped where they are not compressed.
+Of a Parquet file, one page and the dictionary of each column are held, usually 1 or 2 MB a column. Of an Arrow file,
+one or two record batches are held, mapped if they are not compressed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dask_odm.data.storage.object_files import open_source
 from dask_odm.errors import InputError
 
 _MAX_BATCH = 1 << 16  # rows
-_END_OF_STREAM = 8  # bytes behind the last batch
+_END_OF_STREAM = 8  # bytes after the last batch of a stream
 _PAGES = 1 << 14  # bytes of a Parquet column read at a time
-_PARTS = 1 << 20  # the same of one in an object store, where a request takes as long as a megabyte
+_PARTS = 1 << 20  # the same in an object store, where a request takes as long as transferring a megabyte
 
 
 class ArrowTable:
-    """A record batch."""
+    """Rows of a record batch."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -60,15 +60,9 @@ class ArrowTable:
 
 
 class ArrowFiles(TableSource):
-    """Rows of Parquet or Arrow files with the same columns.
+    """Rows of Parquet or Arrow files (``kind``) with the same columns.
 
-    Parameters
-    ----------
-    paths : the files, read one after another
-    kind : ``parquet`` or ``arrow``
-    label, weight, drop : columns by name or number, as for CSV text
-    options : n_features and dtype, as of `TableSource`
-    block_bytes : bytes of rows held at a time
+    Options are those of `CsvSource` and `TableSource`.
     """
 
     def __init__(
@@ -109,15 +103,9 @@ class ArrowFiles(TableSource):
 def arrow_source(
     source: Any, y: Any = None, weight: Any = None, *, label: str | int | bool | None = None, **options: Any
 ) -> TableSource:
-    """Take rows from a pyarrow Table or RecordBatchReader, or whatever offers an Arrow stream.
+    """Return the rows of a pyarrow Table, a RecordBatchReader or any Arrow stream as a source, read once.
 
-    Parameters
-    ----------
-    source : read once, batch by batch
-    y : labels, shape (rows,), or None
-    weight : name or number of a column, or numbers of shape (rows,), or None
-    label : as for CSV text; with ``y`` no column is taken
-    options : n_features, dtype and block_bytes, as of `TableSource`
+    With ``y``, no column is taken for the labels. ``weight`` is a column's name or number, or an array.
     """
     require_pyarrow("an Arrow table")
     import pyarrow
@@ -191,7 +179,7 @@ def _ipc_batches(path: str, rows: int) -> Iterator[Any]:
 
 
 def _opened(path: str) -> Any:
-    """A file, or an object that is read a few megabytes at a time."""
+    """Open a file, or an object that is read a few megabytes at a time."""
     import pyarrow
 
     return pyarrow.PythonFile(open_source(path), mode="r") if is_address(path) else pyarrow.OSFile(path)
@@ -202,13 +190,13 @@ def _batch(path: str, reader: Any, i: int) -> Any:
 
     if is_address(path):
         return reader.get_batch(i)
-    with pyarrow.memory_map(path) as mapped:  # anew, so that pages do not stay with the process
+    with pyarrow.memory_map(path) as mapped:  # mapped each time, so that the process does not keep its pages
         return pyarrow.ipc.open_file(mapped).get_batch(i)
 
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turn what pyarrow says of a file that it cannot read into InputError."""
+    """Raise pyarrow's errors about an unreadable file as InputError."""
     import pyarrow
 
     try:
@@ -219,7 +207,7 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def require_pyarrow(what: str) -> None:
-    """Raise InputError where pyarrow is not installed."""
+    """Raise InputError if pyarrow is not installed."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:

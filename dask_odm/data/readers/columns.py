@@ -1,4 +1,4 @@
-"""Which column of a table is what: the label, the weight, and the features that are left."""
+"""Roles of the columns of a table: the label, the weight, and the features that are left."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Columns:
-    """Positions of label, weight and what is left out among ``count`` columns, and all names where there are any."""
+    """Positions of label, weight and dropped columns among ``count`` columns, with all names if there are any."""
 
     names: tuple[str, ...] | None
     count: int
     label: int | None
     weight: int | None
-    guessed: bool = False  # the label is the last column, for want of a name
+    guessed: bool = False  # the label is the last column, since no name tells it
     dropped: tuple[int, ...] = ()
 
     @property
@@ -34,7 +34,7 @@ class Columns:
 
     @cached_property
     def texts(self) -> frozenset[int]:
-        """Positions of columns that need not hold numbers: the label's, and those that are left out."""
+        """Positions of columns that need not have numbers: the label and the dropped ones."""
         return frozenset(self.dropped if self.label is None else (self.label, *self.dropped))
 
     @property
@@ -44,11 +44,11 @@ class Columns:
 
     @property
     def label_name(self) -> str | None:
-        """The label column in words."""
+        """Name of the label column in messages."""
         return None if self.label is None else self.name(self.label)
 
     def name(self, i: int) -> str:
-        """Name a column in messages."""
+        """Return a column's name in messages."""
         return column_name(i, self.names)
 
 
@@ -68,11 +68,11 @@ def choose_columns(
     ----------
     where : file or object, for messages
     names : of all columns, or None
-    count : of columns
+    count : number of columns
     label : name or number (from 0; negative from the end) of the label column; False for none; by default the
         column named label, y, target or class (in any case), else the last
     weight : name or number of the weight column, or None
-    guess : whether None means that default; else it means none
+    guess : whether a label of None means that default; otherwise it means none
     drop : names or numbers of columns that are left out
 
     Raises
@@ -82,7 +82,7 @@ def choose_columns(
     """
     texts = _texts(where, names)
     at_weight = None if weight is None else _position(where, "weight", weight, texts, names, count)
-    at = {name: i for i, name in enumerate(texts or ())} if drop else {}  # of many, looking each up takes long
+    at = {name: i for i, name in enumerate(texts or ())} if drop else {}  # searching for many names is slow
     dropped = tuple(at[x] if x in at else _position(where, "dropped", x, texts, names, count) for x in drop)
     if label is False or (label is None and not guess):
         at_label = None
@@ -98,7 +98,7 @@ def choose_columns(
 
 
 def _check(where: str, columns: Columns) -> None:
-    """Raise InputError where columns are none to learn from, or one is two things."""
+    """Raise InputError if there are no features or too many, or if a column has two roles or no name."""
     if columns.names is not None and "" in columns.names and columns.names.index("") not in columns.dropped:
         at = columns.names.index("")
         raise InputError(
@@ -112,7 +112,7 @@ def _check(where: str, columns: Columns) -> None:
 
 
 def _texts(where: str, names: Sequence[Any] | None) -> tuple[str, ...] | None:
-    """Return names as strings; None where columns are only numbered."""
+    """Return names as strings; None if columns are only numbered."""
     if names is None or all(not isinstance(name, str) and hasattr(name, "__index__") for name in names):
         return None
     texts = tuple(map(str, names))

@@ -1,7 +1,7 @@
-"""CSV text, plain or compressed, block by block through pandas' reader.
+"""CSV text, plain or compressed, read block by block by pandas.
 
-The separator (comma, semicolon, tab or bar) and whether there is a header are told from the first line.
-A field may be quoted, but may not hold a line break.
+The first line tells the separator (comma, semicolon, tab or bar) and whether there is a header. A field may be quoted,
+but may not contain a line break.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class CsvSource(Source):
 
     Parameters
     ----------
-    paths : the files, read one after another; each has the header, or none has
+    paths : the files, read one after another; either each has the header, or none has
     label : name or number (from 0; negative from the end) of the label column; False for none. By default
         the column named label, y, target or class (in any case), else the last
     weight : name or number of the weight column, or None
-    header : whether the first line holds names; by default it does if no field of it is a number, or one
+    header : whether the first line has names; by default it does if no field of it is a number, or if one
         is a name that tells the label column
     n_features : only checked
     drop : names or numbers of columns that are left out
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of text, and of rows, held at a time
-    allow_large : whether a compressed file may hold far more than text does
+    allow_large : whether a compressed file may unpack to far more than text does
     """
 
     labels_are_text = True
@@ -91,7 +91,7 @@ class CsvSource(Source):
             raise InputError(f"{paths[0]}: {self.n_features} feature columns, but n_features is {n_features}.")
         self.feature_names, self.label_name = self._columns.feature_names, self._columns.label_name
         self.label_is_guessed = self._columns.guessed
-        self._with_gaps = False  # a missing value was met; until then fields are not compared with words for it
+        self._with_gaps = False  # a missing value was met; until then fields are not compared with its spellings
 
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows."""
@@ -105,7 +105,7 @@ class CsvSource(Source):
             before += size
 
     def _check_first_line(self, path: str) -> int:
-        """Return the number of the header line (0 without one), having checked it is as in the first file."""
+        """Check that the header is that of the first file, and return its line number; 0 if there is no header."""
         number, line = first_line(path)
         fields = _split(path, number, line, self._separator)
         if self._header and fields != list(self._columns.names or ()):
@@ -143,7 +143,7 @@ class CsvSource(Source):
         return frame
 
     def _check_short_lines(self, path: str, text: TextBlock, frame: pd.DataFrame) -> None:
-        """Raise InputError where a line has too few fields, which pandas takes for missing values."""
+        """Raise InputError if a line has too few fields, which pandas takes for missing values."""
         last = frame[self._columns.count - 1]
         suspects = set(np.flatnonzero((last.isna() | (last == "")).to_numpy()).tolist())
         filled = (each for each in text.lines() if each[1].strip(_BLANK.encode())) if suspects else ()
@@ -152,14 +152,14 @@ class CsvSource(Source):
                 raise self._explain(path, text, ValueError("too few fields"))
 
     def _begins_too_wide(self, path: str, text: TextBlock) -> bool:
-        """Whether the first line has more fields than there are columns: pandas would make a column of each."""
+        """Return whether the first line has more fields than there are columns; pandas would make a column of each."""
         number, first = next((number, line) for number, line in text.lines() if line.strip(_BLANK.encode()))
         if first.count(self._separator.encode()) < self._columns.count:
             return False
         return len(_split(path, number, first, self._separator)) > self._columns.count
 
     def _read(self, path: str, text: TextBlock) -> pd.DataFrame:
-        """Return the fields: labels as strings, all else as numbers, NaN where one is missing."""
+        """Return the fields, with labels as strings and all else as numbers, NaN if missing."""
         columns = self._columns
         types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(columns.count)}
         words = {i: _SPELLINGS for i in range(columns.count) if i not in columns.texts}
@@ -176,15 +176,15 @@ class CsvSource(Source):
             raise self._explain(path, text, error) from error
 
     def _read_words(self, text: TextBlock) -> pd.DataFrame:
-        """Return the fields where a missing value has blanks around it or is spelled oddly."""
+        """Return the fields of a block in which missing values have blanks around them or rare spellings."""
         words = self._table(text, dtype=str, na_filter=False)
         texts = self._columns.texts
         places = [i for i in range(self._columns.count) if i not in texts]
         fields = pd.Series(words[places].to_numpy(dtype=object).ravel()).str.strip(_BLANK)
         missing = fields.str.lower().str.lstrip("+-").isin(_MISSING)
-        column = io.StringIO("\n".join(fields.mask(missing, "nan")))  # one column: pandas takes long for many
+        column = io.StringIO("\n".join(fields.mask(missing, "nan")))  # one column, since pandas is slow with many
         numbers = pd.read_csv(column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3)
-        values = numbers[0].to_numpy().reshape(len(words), len(places))  # by the same parser: the same bits
+        values = numbers[0].to_numpy().reshape(len(words), len(places))  # parsed as before, so the bits are the same
         frame = pd.DataFrame(values, columns=places)
         return pd.concat([frame, words[sorted(texts)]], axis=1) if texts else frame
 
@@ -197,7 +197,7 @@ class CsvSource(Source):
             )  # fmt: skip
 
     def _has_booleans(self, frame: pd.DataFrame, text: TextBlock) -> bool:
-        """Whether a numeric column held True and False only, which pandas reads as 1 and 0."""
+        """Return whether a numeric column has True and False only, which pandas reads as 1 and 0."""
         suspects = [
             i
             for i in range(self._columns.count)
@@ -209,7 +209,7 @@ class CsvSource(Source):
         return any(not words[i].map(_is_number_or_missing).all() for i in suspects)
 
     def _explain(self, path: str, text: TextBlock, error: Exception) -> InputError:
-        """Find the line the reader stumbled over and say what is wrong with it."""
+        """Find the first bad line, and return the error that says what is wrong with it."""
         for number, line in text.lines():
             if not line.strip(_BLANK.encode()):
                 continue
@@ -237,7 +237,7 @@ class CsvSource(Source):
 def _find_columns(
     path: str, label: str | int | bool | None, weight: str | int | None, header: bool | None, drop: Sequence[str | int]
 ) -> tuple[Columns, bool, str]:
-    """Read the first line and tell label and weight, whether it is a header, and the separator."""
+    """Return label and weight columns, whether there is a header, and the separator, by the first line."""
     number, line = first_line(path)
     separator = max(_SEPARATORS, key=lambda candidate: line.count(candidate.encode()))
     fields = _split(path, number, line, separator)
@@ -256,7 +256,7 @@ def _find_columns(
 
 
 def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
-    """Split one line into fields; InputError where it is not UTF-8 or a quotation does not end."""
+    """Split one line into fields; raise InputError if it is not UTF-8 or a quotation does not end."""
     try:
         rows = list(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=separator, strict=True))
     except UnicodeDecodeError as error:
@@ -278,7 +278,7 @@ def _after_line(text: TextBlock, number: int) -> TextBlock:
 
 
 def _place(path: str, text: TextBlock, start: int, row: int) -> str:
-    """Name the line of row ``start + row`` of the block."""
+    """Return the place of row ``start + row`` of the block, by its line."""
     filled = (number for number, line in text.lines() if line.strip(_BLANK.encode()))
     number = next(number for i, number in enumerate(filled) if i == start + row)
     return f"{path}, line {number}"

@@ -1,4 +1,4 @@
-"""From whatever a user has to a stream of row blocks: tells the format and picks its reader."""
+"""Opening any source as a stream of blocks of rows: it tells the format and picks the reader."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def open_source(
     format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by the file's name, else by
         its first bytes or line
     n_features : number of features of LIBSVM text (spares a first pass); elsewhere only checked
-    label : which column or array holds the labels, False for none; see the sources
-    weight : which column or array holds the weights, or for arrays in memory the weights
+    label : which column or array has the labels, False for none; see the sources
+    weight : which column or array has the weights, or for arrays in memory the weights
     header : whether CSV text begins with column names
     drop : names or numbers of columns of CSV, Parquet or Arrow files that are left out
     dtype : ``float32`` or ``float64``
@@ -64,7 +64,7 @@ def open_source(
     Raises
     ------
     InputError
-        No such file, an empty one, an unknown format, or an option the format has no use for.
+        No such file, an empty one, an unknown format, or an option that does not apply to the format.
     """
     if block_bytes < 1:
         raise InputError(f"block_bytes must be positive. Got {block_bytes} instead.")
@@ -120,12 +120,12 @@ def _of_files(
 
 
 def read_blocks(source: Any, *, drop_missing: bool = False, **options: Any) -> Iterator[SourceBlock]:
-    """Yield the complete rows of a source as `SourceBlock`; parameters and errors as `open_source`, `CompleteRows`."""
+    """Yield the complete rows of a source; parameters and errors are those of `open_source` and `CompleteRows`."""
     yield from CompleteRows(open_source(source, **options), drop=drop_missing).blocks()
 
 
 def _held(source: Any) -> Callable[..., Source] | None:
-    """Return what opens rows that are no files, given weight and options; None for paths."""
+    """Return the opener, given weight and options, of rows that are not files; None for paths."""
     pair = isinstance(source, tuple) and len(source) == 2 and not all(isinstance(s, str | os.PathLike) for s in source)
     X, y = source if pair else (source, None)
     if isinstance(X, Store):
@@ -159,7 +159,7 @@ def _is_store(path: str | os.PathLike[str]) -> bool:
 
 
 def _is_a(X: Any, module: str, name: str) -> bool:
-    """Whether X is of a library's class, without loading the library for those who do not use it."""
+    """Return whether X is of a library's class, without loading the library if nobody uses it."""
     found = sys.modules.get(module)
     return found is not None and isinstance(X, getattr(found, name))
 

@@ -1,4 +1,4 @@
-"""Labels to integer codes, or to real targets, while they stream by, and back to the values they were."""
+"""Encoding of labels as integer codes or real targets while rows are read, and back to their values."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from dask_odm.data.store.layout import Label
 from dask_odm.errors import InputError
 
 MAX_LABELS = 32767
-MAX_REAL_CLASSES = 100  # more different numbers, some not whole, are no classes
+MAX_REAL_CLASSES = 100  # more different numbers, some not whole, are real targets
 TARGETS = ("auto", "classes", "real")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")  # more digits are no class, and may be too many for Python
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")  # longer numbers are no classes, and may be too long for Python
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 
 
 class LabelEncoder:
-    """Gives each distinct label a code, in order of appearance, or finds that labels are real targets.
+    """Encoder that gives each distinct label a code, in order of appearance, or finds that labels are real targets.
 
     Parameters
     ----------
-    text : the labels were read from text, so that their type follows from all of them: integers if all
-        are, else floats if all are numbers, else strings. Otherwise each keeps its type.
+    text : whether labels were read from text. Then their type follows from all of them: integers if all are, else
+        floats if all are numbers, else strings. Otherwise each keeps its type.
     target : ``classes``, ``real`` (numbers, kept as they are) or ``auto``: classes, until there are more than 100
         different labels, all of them numbers and some not whole; then they are real, from the first row on
 
@@ -47,15 +47,11 @@ class LabelEncoder:
         self._all_whole = True
 
     def encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[Any]:
-        """Return the codes of labels, int32 of shape (rows,), or, of real targets, their values, float64.
+        """Return codes of labels, int32 of shape (rows,), or the values of real targets, float64.
 
-        Where it returns values for the first time, the codes it gave before stand for `values`.
-
-        Raises
-        ------
-        InputError
-            A label is missing or of a type that is no label, there are more than 32767 different ones, or a real
-            target is no finite number; ``place`` tells where.
+        When it first returns values, codes that it returned before stand for `values`. Raises InputError, with
+        ``place``, if a label is missing or of a wrong type, there are more than 32767 different ones, or a real target
+        is not finite.
         """
         if not self.is_real:
             codes = self._encode(labels, place)
@@ -83,10 +79,10 @@ class LabelEncoder:
         return table[local]
 
     def _found_real(self, label: Label) -> bool:
-        """Look at a label of automatic kind, in order of appearance, and tell whether they are real by now."""
-        if len(self._numbers) < len(self._codes):  # it is a new one
+        """Look at the next label, in order of appearance, and return whether labels have turned out to be real."""
+        if len(self._numbers) < len(self._codes):  # a label not seen before
             number = _number(label, self._text)
-            if number is None:  # they are classes, whatever comes
+            if number is None:  # labels are classes, whatever follows
                 self._auto = False
                 return False
             self._numbers.append(number)
@@ -112,11 +108,11 @@ class LabelEncoder:
 
     @property
     def values(self) -> list[float]:
-        """The number behind each code given before labels were found to be real."""
+        """The number behind each code that was returned before labels were found to be real."""
         return self._numbers
 
     def classes(self) -> tuple[Label, ...]:
-        """Return the labels in the order of their codes; equal ones may occur twice, spelled differently."""
+        """Return the labels in the order of their codes. Equal ones may occur twice, spelled differently."""
         if self.is_real:
             return ()
         labels = list(self._codes)
@@ -124,7 +120,7 @@ class LabelEncoder:
 
 
 def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which labels, shape (rows,), are None, NaN, NA or blank."""
+    """Return a mask (rows,) of the labels that are None, NaN, NA or blank."""
     if labels.dtype.kind in "biu":
         return np.zeros(len(labels), dtype=bool)
     if labels.dtype.kind == "f":
@@ -134,7 +130,10 @@ def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def _distinct(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any]:
-    """Return each label's number among the distinct ones, and these; what cannot be hashed, as a list, is distinct."""
+    """Return each label's index among the distinct labels, and these.
+
+    Labels that cannot be hashed count as distinct.
+    """
     try:
         return pd.factorize(labels, use_na_sentinel=False)
     except TypeError:
@@ -142,7 +141,7 @@ def _distinct(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any]:
 
 
 def text_values(labels: list[Any]) -> list[Label]:
-    """Give labels read from text (strings, or floats where the format has numbers only) their type."""
+    """Return labels read from text with their type. They are strings, or floats if the format has numbers only."""
     if all(isinstance(label, float) for label in labels):
         return [int(label) for label in labels] if all(label.is_integer() for label in labels) else labels
     words = [str(label).strip() for label in labels]
@@ -155,7 +154,7 @@ def text_values(labels: list[Any]) -> list[Label]:
 
 
 def _plain(value: Any) -> Label | None:
-    """Return a label as a Python value; None where it is missing or no label."""
+    """Return a label as a Python value; None if it is missing or no label."""
     item = value.item() if isinstance(value, np.generic) else value
     if isinstance(item, bytes):
         item = item.decode("utf-8", errors="replace")
@@ -167,7 +166,7 @@ def _plain(value: Any) -> Label | None:
 
 
 def _number(label: Label | None, text: bool) -> float | None:
-    """The finite number that a label is, or that text spells; else None."""
+    """Return the finite number that a label is, or that text spells; else None."""
     if isinstance(label, str):
         try:
             label = float(label) if text and "_" not in label else None

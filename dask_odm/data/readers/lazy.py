@@ -1,4 +1,7 @@
-"""Dask and zarr arrays, dask frames, xarray objects: one partition computed at a time, on the active client if any."""
+"""Sources of dask and zarr arrays, dask frames and xarray objects. One partition is computed at a time.
+
+The active Dask client computes them, if there is one.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from dask_odm.errors import InputError
 
 
 class ArrayTable:
-    """Rows of an array in memory, dense, masked or sparse."""
+    """Rows of an array in memory, which may be dense, masked or sparse."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -54,20 +57,20 @@ class ArrayTable:
 def lazy_source(
     X: Any, y: Any = None, weight: Any = None, *, label: str | int | bool | None = None, **options: Any
 ) -> TableSource:
-    """Take rows from a dask array or a dask frame.
+    """Return the rows of a dask array or a dask frame as a source.
 
     Parameters
     ----------
     X : dask array of shape (rows, d), or dask DataFrame; lengths of partitions need not be known
     y : labels, shape (rows,), a dask array, a dask series or in memory; or None
     weight : name or number of a column, or numbers of shape (rows,), lazy or in memory; or None
-    label : of a frame as for CSV text, of an array the number of a column; with ``y`` no column is taken
-    options : n_features, dtype and block_bytes, as of `TableSource`; ``where``, what messages call the rows
+    label : for a frame as for CSV text, for an array the number of a column; with ``y`` no column is taken
+    options : n_features, dtype and block_bytes, as of `TableSource`; ``where``, the name of the rows in messages
 
     Raises
     ------
     InputError
-        Shapes or lengths do not fit, or an option does not.
+        Shapes, lengths or options do not fit.
     """
     where = options.pop("where", "the dask array" if _is_array(X) else "the dask DataFrame")
     beside = not isinstance(weight, str | int | None)
@@ -86,7 +89,10 @@ def lazy_source(
 
 
 def zarr_source(X: Any, y: Any = None, weight: Any = None, **options: Any) -> TableSource:
-    """Take rows from a zarr array, some of its chunks at a time; ``y`` and ``weight`` may be such arrays too."""
+    """Return the rows of a zarr array as a source, some chunks at a time.
+
+    ``y`` and ``weight`` may be zarr arrays too.
+    """
     lazy = (da.from_zarr(each) if isinstance(each, zarr.Array) else each for each in (X, y, weight))
     return lazy_source(*lazy, where="the zarr array", **options)
 
@@ -100,12 +106,12 @@ def xarray_source(
     block_bytes: int = BLOCK_BYTES,
     **options: Any,
 ) -> TableSource:
-    """Take rows from a Dataset with ``X``, ``y`` and ``weight``, or from a DataArray X and perhaps y.
+    """Return the rows of a Dataset with ``X``, ``y`` and ``weight``, or of a DataArray X and perhaps y, as a source.
 
     Parameters
     ----------
-    source : X has two dimensions, in any order: samples are along the one y has, else the one named
-        ``sample``, else the first. The other's coordinate gives the features their names
+    source : X has two dimensions, in any order. Samples are along the dimension of y, else the one named ``sample``,
+        else the first. The coordinate of the other one gives the features their names
     y : DataArray or other labels, with a DataArray X
     weight : name of the Dataset's variable, or numbers of shape (rows,)
     label : name of the Dataset's variable; False for none
@@ -156,7 +162,7 @@ def _required(dataset: xr.Dataset, name: str) -> xr.DataArray:
 
 
 def _dimensions(X: xr.DataArray, y: Any) -> tuple[Any, Any]:
-    """Return the dimension of the samples and that of the features."""
+    """Return the names of the sample dimension and the feature dimension."""
     first, second = X.dims
     if isinstance(y, xr.DataArray) and y.ndim == 1 and y.dims[0] in X.dims:
         rows = y.dims[0]
@@ -166,7 +172,7 @@ def _dimensions(X: xr.DataArray, y: Any) -> tuple[Any, Any]:
 
 
 def _batches(where: str, X: Any, extras: tuple[Any, Any]) -> Iterator[Batch]:
-    """Compute one partition of everything at a time."""
+    """Yield batches, computing one partition of X, y and weight at a time."""
     array = _is_array(X)
     parts = _aligned(where, X, extras)
     first = position = 0
@@ -182,7 +188,7 @@ def _batches(where: str, X: Any, extras: tuple[Any, Any]) -> Iterator[Batch]:
 
 
 def _aligned(where: str, X: Any, extras: tuple[Any, Any]) -> list[list[Any]]:
-    """Return the partitions of X, y and weight (or Nones), with the rows of X."""
+    """Return the partitions of X, y and weight (or Nones), split at the same rows as X."""
     if _is_array(X):
         X = X.rechunk({1: -1})
     parts = [_delayed(X)]
@@ -202,7 +208,7 @@ def _aligned(where: str, X: Any, extras: tuple[Any, Any]) -> list[list[Any]]:
 
 
 def _fits(X: Any, column: Any) -> bool:
-    """Whether partitions of both are known to be, or where lengths are unknown may be, of the same rows."""
+    """Return whether partitions of both have the same rows. If lengths are unknown, equal counts are taken for it."""
     if not hasattr(column, "dask") or getattr(X, "npartitions", 0) != getattr(column, "npartitions", -1):
         return False
     if _is_array(X) and _is_array(column):
@@ -212,7 +218,7 @@ def _fits(X: Any, column: Any) -> bool:
 
 
 def _lengths(X: Any) -> tuple[int, ...]:
-    """Return the rows of each partition."""
+    """Return the number of rows of each partition."""
     if _is_array(X):
         return tuple(map(int, (X.compute_chunk_sizes() if np.isnan(X.shape).any() else X).chunks[0]))
     return tuple(map(int, X.map_partitions(len).compute()))
@@ -229,7 +235,7 @@ def _as_array(column: Any) -> da.Array:
 
 
 def _delayed(lazy: Any) -> list[Any]:
-    if _is_array(lazy):  # not optimised, which would rename what X and y share, and so compute it twice
+    if _is_array(lazy):  # optimising would rename what X and y share, and compute it twice
         return list(lazy.to_delayed(optimize_graph=False).reshape(-1))
     return list(lazy.to_delayed())
 

@@ -1,4 +1,4 @@
-"""LIBSVM (SVMlight) text, plain or compressed, block by block through scikit-learn's reader.
+"""LIBSVM (SVMlight) text, plain or compressed, read block by block by scikit-learn.
 
 A line is ``label index:value index:value … # comment`` with indices that ascend from 1; ``qid:n`` is skipped.
 """
@@ -31,7 +31,7 @@ from dask_odm.data.readers.sources import (
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 
-LONG_LINE_BYTES = 1 << 24
+LONG_LINE_BYTES = 1 << 24  # bytes of a line beyond which its pairs are counted before it is parsed
 
 
 class LibsvmSource(Source):
@@ -50,8 +50,8 @@ class LibsvmSource(Source):
     Raises
     ------
     InputError
-        The rows would take more than `LARGE_TIMES` the text, and more than `LARGE_BYTES`: an index is far beyond all
-        others perhaps.
+        The rows would take more than `LARGE_TIMES` the text and more than `LARGE_BYTES`, perhaps because of one wrong
+        index.
     """
 
     labels_are_text = True
@@ -89,7 +89,7 @@ class LibsvmSource(Source):
             yield from self._dense(path, text, before + text.position)
 
     def feature(self, i: int) -> str:
-        """Name a feature in messages."""
+        """Return the name of a feature in messages."""
         return f"index {i + 1}"
 
     def _text(self) -> Iterator[tuple[str, TextBlock, int]]:
@@ -120,7 +120,7 @@ class LibsvmSource(Source):
         return largest
 
     def _check_size(self, rows: int, features: int, text: int, where: str) -> None:
-        """Raise InputError where rows of so many features are far more than so many bytes of text can mean."""
+        """Raise InputError if rows of so many features take far more than their bytes of text can mean."""
         needed = rows * features * np.dtype(self._dtype).itemsize
         if self._allow_large or needed <= max(LARGE_BYTES, LARGE_TIMES * text):
             return
@@ -141,8 +141,8 @@ class LibsvmSource(Source):
             yield SourceBlock(part.toarray(), labels, None, place, position)
 
     def _parse(self, path: str, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
-        """Return the block as a CSR matrix of the type asked for, and its labels."""
-        if _has_too_many_pairs(text, self.n_features):  # scikit-learn's reader takes 20 times a line's bytes
+        """Return the block as a CSR matrix of the requested type, and its labels."""
+        if _has_too_many_pairs(text, self.n_features):  # scikit-learn's reader would take 20 times a line's bytes
             raise _explain(path, text, self.n_features, ValueError("more pairs than features"))
         try:
             rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
@@ -164,15 +164,15 @@ class LibsvmSource(Source):
 
 
 def _has_too_many_pairs(text: TextBlock, n_features: int) -> bool:
-    """Whether a line that is long has more pairs than there are features, so that indices cannot ascend."""
+    """Return whether a long line has more pairs than there are features, so that indices cannot ascend."""
     if len(text.data) <= LONG_LINE_BYTES:
         return False
     lines = (line.partition(b"#")[0] for _, line in text.lines() if len(line) > LONG_LINE_BYTES)
-    return any(line.count(b":") > n_features + 1 for line in lines)  # and qid:n
+    return any(line.count(b":") > n_features + 1 for line in lines)  # one more for qid:n
 
 
 def _labelled(text: TextBlock) -> TextBlock:
-    """Return the block with a label before each line that has none."""
+    """Return the block with a label in front of each line that has none."""
     lines = [b"0 " + line if b":" in (line.split(None, 1) or [b""])[0] else line for line in text.data.split(b"\n")]
     return replace(text, data=b"\n".join(lines))
 
@@ -180,7 +180,7 @@ def _labelled(text: TextBlock) -> TextBlock:
 def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
     """Return the largest last index of all lines, its line, and the number of rows.
 
-    Indices ascend, which the reading pass will check.
+    Indices are taken to ascend, which the reading pass will check.
     """
     largest = 0
     where = text.first_line
@@ -207,14 +207,14 @@ def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
 
 
 def _place(path: str, text: TextBlock, start: int, row: int) -> str:
-    """Name the line of row ``start + row`` of the block."""
+    """Return the place of row ``start + row`` of the block, by its line."""
     filled = (number for number, line in text.lines() if line.partition(b"#")[0].strip())
     number = next(number for i, number in enumerate(filled) if i == start + row)
     return f"{path}, line {number}"
 
 
 def _explain(path: str, text: TextBlock, n_features: int, error: Exception) -> InputError:
-    """Find the line the reader stumbled over and say what is wrong with it."""
+    """Find the first bad line, and return the error that says what is wrong with it."""
     for number, line in text.lines():
         complaint = _complaint(line.partition(b"#")[0], n_features)
         if complaint:
@@ -223,7 +223,10 @@ def _explain(path: str, text: TextBlock, n_features: int, error: Exception) -> I
 
 
 def _complaint(line: bytes, n_features: int) -> str | None:
-    """What is wrong with a line; its pairs are looked at one by one, for a list of them may take 20 times its bytes."""
+    """Return what is wrong with a line, or None.
+
+    Pairs are looked at one by one, since a list of them may take 20 times the line's bytes.
+    """
     pairs = (found.group() for found in re.finditer(rb"\S+", line))
     label = next(pairs, None)
     if label is None:
@@ -270,6 +273,6 @@ def _whole(token: bytes) -> int | None:
 
 
 def _digits(number: int) -> str:
-    """A whole number for a message, cut where it is absurd."""
+    """Return a whole number for a message, cut if it is absurdly long."""
     text = str(number)
     return text if len(text) <= 30 else f"{text[:30]}…"

@@ -1,4 +1,4 @@
-"""Text files, compressed or not, as blocks of whole lines, in memory that does not depend on their size."""
+"""Text files, compressed or not, as blocks of whole lines, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dask_odm.data.storage.object_files import open_source, source_size
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
-# what is made of text is refused beyond both, unless it is asked for
+# output is refused if it exceeds this many bytes and this multiple of the text, unless asked for
 LARGE_BYTES = 1 << 28
 LARGE_TIMES = 200
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\x00", "xz"))
@@ -31,11 +31,8 @@ _BOM = b"\xef\xbb\xbf"
 class TextBlock:
     """Whole lines of one file.
 
-    Parameters
-    ----------
-    data : the lines, each but perhaps the file's last ending in a line feed
-    first_line : number of the first, counted from 1
-    position : bytes of the file on disk read so far
+    ``first_line`` is the number of the first line, counted from 1, and ``position`` the bytes of the file on disk that
+    were read so far. Every line of ``data`` ends in a line feed, except perhaps the last of the file.
     """
 
     data: bytes
@@ -43,27 +40,24 @@ class TextBlock:
     position: int
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and content of each line, blank ones too."""
+        """Yield number and content of each line, including blank ones."""
         yield from enumerate(self.data.split(b"\n"), self.first_line)
 
     def count_lines(self, blank: bytes) -> int:
-        """Count the lines that hold more than the characters in ``blank``."""
+        """Count the lines with other characters than those in ``blank``."""
         return sum(1 for line in self.data.split(b"\n") if line.strip(blank))
 
 
 class PipedText(str):
-    """The name of text that comes through a pipe: read once, but its beginning may be looked at before.
+    """Name of text that comes through a binary stream, which is read once; its beginning may be looked at before.
 
-    Parameters
-    ----------
-    stream : binary; gzip, bzip2 and xz are told by the first bytes
-    name : what messages call it
+    gzip, bzip2 and xz are recognised by their first bytes. ``name`` is the stream's name in messages.
     """
 
     _LOOK = 1 << 16
 
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
-        """Make the name, which knows its stream."""
+        """Make the name, and keep its stream."""
         piped = super().__new__(cls, name)
         piped._raw = _Pipe(stream)
         piped._text = None
@@ -86,7 +80,7 @@ class PipedText(str):
         return self._head
 
     def _first_lines(self) -> Iterator[bytes]:
-        """Read up to the end of the first line that is not blank."""
+        """Yield text up to the end of the first line that is not blank."""
         size = 0
         ended = False
         filled = False
@@ -98,7 +92,7 @@ class PipedText(str):
             filled = filled or bool(rest)
 
     def open(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Return the stream of text from its beginning, and the pipe; once."""
+        """Return the stream of text from its beginning, and the pipe. It can be called once."""
         head = self.look()
         self._begun = True
         self._head = b""
@@ -106,7 +100,7 @@ class PipedText(str):
 
 
 class _Pipe:
-    """What was read of a stream already, and the rest of it."""
+    """A stream with the bytes that were already read of it put back in front."""
 
     def __init__(self, stream: Any, head: bytes = b"") -> None:
         self._stream = stream
@@ -130,7 +124,7 @@ class _Pipe:
 
 
 def file_size(path: str) -> int:
-    """Return the bytes of a file, of piped text 0; InputError where it is none, or empty."""
+    """Return the size of a file in bytes (0 for piped text); raise InputError if it is missing, a folder or empty."""
     if isinstance(path, PipedText):
         return 0
     try:
@@ -146,10 +140,10 @@ def file_size(path: str) -> int:
 
 @contextmanager
 def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open a file for reading, and undo gzip, bzip2 or xz, told by the first bytes.
+    """Open a file for reading, decompressing gzip, bzip2 or xz, which the first bytes tell.
 
-    Yields the stream of text bytes and the file itself, whose ``tell`` is the position on disk. Damage and
-    refusal by the system become InputError.
+    Yields the stream of text bytes and the file itself, whose ``tell`` is the position on disk. Damage and errors of
+    the system become InputError.
     """
     with _explained(path):
         if isinstance(path, PipedText):
@@ -165,7 +159,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turn damage and refusal by the system into InputError."""
+    """Raise damage and errors of the system as InputError."""
     try:
         yield
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
@@ -175,7 +169,7 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def _check_name(path: str, head: bytes) -> None:
-    """Raise InputError where a file that is named as a compressed one is not compressed at all."""
+    """Raise InputError if a file is named as compressed, but is not."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix in _COMPRESSED and _compression(head) is None:
         raise InputError(
@@ -199,11 +193,8 @@ def _decompressed(file: Any, head: bytes) -> Any:
 def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> Iterator[TextBlock]:
     """Yield the whole file as blocks of about ``block_bytes``; a longer line makes a longer block.
 
-    Raises
-    ------
-    InputError
-        No such file, a damaged compressed file, UTF-16 text, a line of more than 256 MiB, or, unless ``allow_large``,
-        a compressed file that holds far more than any text that was compressed.
+    Raises InputError if there is no such file, or for a damaged compressed file, UTF-16 text, a line of more than 256
+    MiB or, unless ``allow_large``, a compressed file that unpacks to far more than compressed text does.
     """
     line = 1
     rest = bytearray()
@@ -219,7 +210,7 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
             begun = True
             cut = data.rfind(b"\n") + 1
             if cut == 0:
-                rest += data  # a bytearray, for which this takes no copy of what is there
+                rest += data  # a bytearray is extended without a copy
                 if len(rest) > MAX_LINE_BYTES:
                     raise InputError(f"{path}, line {line}: longer than {MAX_LINE_BYTES} bytes; is this a text file?")
                 continue
@@ -232,7 +223,7 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
 
 
 def _check_unpacked(path: str, unpacked: int, read: int, size: int) -> None:
-    """Raise InputError where so many bytes ``read`` of ``size`` (0: not known) hold far more than text does."""
+    """Raise InputError if the ``read`` bytes of a file of ``size`` bytes (0: unknown) unpack to far more than text."""
     if unpacked > max(LARGE_BYTES, LARGE_TIMES * read):
         rest = f" of {format_bytes(size)}" if size else ""
         raise InputError(
@@ -242,7 +233,7 @@ def _check_unpacked(path: str, unpacked: int, read: int, size: int) -> None:
 
 
 def first_line(path: str) -> tuple[int, bytes]:
-    """Return number and content of the first line that is not blank; InputError where there is none."""
+    """Return number and content of the first line that is not blank; raise InputError if there is none."""
     blocks = _looked_at(path) if isinstance(path, PipedText) else text_blocks(path, 1 << 16)
     for block in blocks:
         for number, line in block.lines():
@@ -252,7 +243,7 @@ def first_line(path: str) -> tuple[int, bytes]:
 
 
 def shown(text: str | bytes, most: int = 60) -> str:
-    """Quote a piece of text for a message of one line, shortened where it is long."""
+    """Quote text for a message of one line, and shorten it if it is long."""
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     if len(words) <= most:
         return repr(words)
@@ -260,7 +251,7 @@ def shown(text: str | bytes, most: int = 60) -> str:
 
 
 def first_bytes(path: str) -> bytes:
-    """Return the first bytes of a file (of piped text, decompressed)."""
+    """Return the first bytes of a file; of piped text, the first decompressed ones."""
     if isinstance(path, PipedText):
         return _looked_at(path)[0].data[:8]
     try:
@@ -271,7 +262,7 @@ def first_bytes(path: str) -> bytes:
 
 
 def _looked_at(path: PipedText) -> list[TextBlock]:
-    """Return the beginning of piped text, which stays to be read."""
+    """Return the beginning of piped text, which can still be read."""
     with _explained(path):
         return [TextBlock(_without_mark(path, path.look()), 1, 0)]
 

@@ -1,4 +1,4 @@
-"""Rows that are not plain arrays, SciPy's sparse and NumPy's masked ones, made so block by block."""
+"""SciPy's sparse matrices and NumPy's masked arrays, turned into plain arrays block by block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import scipy.sparse
 
 
 class MatrixRows:
-    """A sparse matrix or array whose rows are taken in order, as arrays; of a format other than CSR a copy is held."""
+    """Sparse matrix whose rows are taken in order, as arrays. Of formats other than CSR, a copy is held."""
 
     def __init__(self, matrix: Any) -> None:
         self._matrix = matrix.tocsr()
@@ -18,12 +18,15 @@ class MatrixRows:
         self.dtype = matrix.dtype
 
     def take(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return rows, shape (stop − start, d)."""
+        """Return rows ``start:stop`` as an array."""
         return dense(self._matrix[start:stop])
 
 
 def dense(rows: Any) -> npt.NDArray[Any]:
-    """Return rows as a plain array: sparse ones filled with zeros, masked entries (floats then) with NaN."""
+    """Return rows as a plain array.
+
+    Sparse rows are filled with zeros; masked entries become NaN (and the dtype a float).
+    """
     if scipy.sparse.issparse(rows):
         return np.asarray(rows.toarray())
     if np.ma.is_masked(rows) and rows.dtype.kind in "iuf":

@@ -1,4 +1,4 @@
-"""Missing values, of whatever source: counted and refused by column, or their rows dropped."""
+"""Missing values of any source, which are counted by column and refused, or whose rows are dropped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("dask_odm")
 
 
 class MissingValuesError(InputError):
-    """Values are missing; ``found`` says which and where, without the way out of `ingest`."""
+    """Values are missing. ``found`` says which and where, without the advice of `ingest`."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -31,7 +31,7 @@ class MissingValuesError(InputError):
 
 @dataclass(frozen=True)
 class _Missing:
-    """What a block lacks, each of shape (rows,) or (rows, d)."""
+    """Masks of missing values in a block, each of shape (rows,) or (rows, d)."""
 
     X: npt.NDArray[np.bool_]
     y: npt.NDArray[np.bool_]
@@ -43,17 +43,10 @@ class _Missing:
 
 
 class CompleteRows:
-    """The rows of a source that lack nothing.
+    """The rows of a source that have no missing values.
 
-    Parameters
-    ----------
-    source : read once
-    drop : whether rows with a missing feature, label or weight are left out. Otherwise they are an error, which
-        comes at the source's end, since it tells how many there are; until then blocks are empty
-
-    Attributes
-    ----------
-    dropped : rows left out so far
+    Unless ``drop``, missing values are an error. It comes at the end of the source, since it tells how many there are;
+    until then blocks are empty. ``dropped`` is the number of rows left out so far.
     """
 
     def __init__(self, source: Source, *, drop: bool = False) -> None:
@@ -65,12 +58,10 @@ class CompleteRows:
         self._labels = self._weights = 0
 
     def blocks(self) -> Iterator[SourceBlock]:
-        """Yield the blocks of the source, of complete rows only.
+        """Yield the blocks of the source with complete rows only.
 
-        Raises
-        ------
-        MissingValuesError
-            Values are missing and rows are not to be dropped: names columns and counts, and the first place.
+        Raises MissingValuesError if values are missing and rows are not to be dropped. It names columns, counts and the
+        first place.
         """
         for block in self._source.blocks():
             missing = _missing(block)
@@ -111,7 +102,7 @@ class CompleteRows:
 
 
 def _missing(block: SourceBlock) -> _Missing | None:
-    """Return what a block lacks; None where it lacks nothing."""
+    """Return the masks of a block's missing values; None if there are none."""
     none = np.zeros(len(block.X), dtype=bool)
     missing = _Missing(
         np.isnan(block.X),
@@ -122,7 +113,7 @@ def _missing(block: SourceBlock) -> _Missing | None:
 
 
 def _rows(block: SourceBlock, keep: npt.NDArray[np.bool_]) -> SourceBlock:
-    """Return some rows of a block."""
+    """Return the rows of a block that ``keep`` selects."""
     y, weight = (None if each is None else each[keep] for each in (block.y, block.weight))
     place = partial(_place, block.place, np.flatnonzero(keep))
     return replace(block, X=block.X[keep], y=y, weight=weight, place=place)

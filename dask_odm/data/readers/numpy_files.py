@@ -1,4 +1,4 @@
-"""NumPy arrays in memory, ``.npy`` files and ``.npz`` archives, block by block."""
+"""NumPy arrays in memory, ``.npy`` files and ``.npz`` archives, read block by block."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-# what zipfile raises of an archive that is damaged, encrypted (RuntimeError) or packed in a way that it does not know
+# errors of zipfile for an archive that is damaged, encrypted (RuntimeError) or packed in an unknown way
 _DAMAGED = (EOFError, OSError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
-_NO_HEADER = (ValueError, SyntaxError, tokenize.TokenError)  # what NumPy raises of an array's header that is none
+_NO_HEADER = (ValueError, SyntaxError, tokenize.TokenError)  # errors of NumPy for a bad array header
 
 
 class _FileRows(Protocol):
@@ -58,7 +58,7 @@ class _FileRows(Protocol):
 
 
 class _Held:
-    """An array in memory, perhaps masked."""
+    """An array in memory, which may be masked."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
@@ -70,7 +70,7 @@ class _Held:
 
 
 class _Mapped:
-    """A ``.npy`` file, mapped anew for each block so that its pages do not stay with the process."""
+    """A ``.npy`` file, mapped for each block, so that the process does not keep its pages."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -89,7 +89,7 @@ class _Mapped:
 
 
 class _Member:
-    """An array of a ``.npz`` archive, decompressed as it is read."""
+    """An array of a ``.npz`` archive, which is decompressed as it is read."""
 
     def __init__(self, path: str, archive: zipfile.ZipFile, name: str) -> None:
         self._what = f"{path}, array '{name}'"
@@ -112,10 +112,10 @@ class _Member:
         return self._next(start, stop)
 
     def _gathered(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return rows of an array that is stored column by column, from a copy of it in a temporary file."""
+        """Return rows of an array that is stored column by column, from its copy in a temporary file."""
         self._copy = self._copy or self._unpacked()
         rows = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
-        for j in range(self.shape[1]):  # read, not mapped: a map keeps far more pages than these
+        for j in range(self.shape[1]):  # read, not mapped, since a map keeps far more pages
             self._copy.seek((j * self.shape[0] + start) * self.dtype.itemsize)
             rows[:, j] = np.frombuffer(self._copy.read((stop - start) * self.dtype.itemsize), dtype=self.dtype)
         return rows
@@ -162,7 +162,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Part:
-    """One table: rows with what belongs to them; ``label`` and ``weight`` may be columns of X."""
+    """One table of rows with labels and weights; ``label_column`` and ``weight_column`` are columns of X."""
 
     name: str
     X: _FileRows
@@ -181,7 +181,7 @@ class _Part:
 
 
 class NumpySource(Source):
-    """Rows of arrays; make one with `from_arrays` or `from_files`."""
+    """Rows of arrays, made by `from_arrays` or `from_files`."""
 
     def __init__(self, parts: Sequence[_Part], n_features: int | None, dtype: str, block_bytes: int) -> None:
         self._parts = list(parts)
@@ -209,7 +209,7 @@ class NumpySource(Source):
         dtype: str = "float32",
         block_bytes: int = BLOCK_BYTES,
     ) -> NumpySource:
-        """Take rows from arrays: X (rows, d), dense, masked or sparse, y (rows,), weight (rows,) or a column of X."""
+        """Make a source of arrays: X (rows, d), dense, masked or sparse, y (rows,), weight (rows,) or a column of X."""
         rows = MatrixRows(X) if scipy.sparse.issparse(X) else _Held(np.asanyarray(X))
         part = _Part("X", rows, None if y is None or label is False else _Held(label_values(y)))
         if weight is not None and not isinstance(weight, int):
@@ -231,11 +231,11 @@ class NumpySource(Source):
         dtype: str = "float32",
         block_bytes: int = BLOCK_BYTES,
     ) -> NumpySource:
-        """Take rows from ``.npy`` and ``.npz`` files.
+        """Make a source of ``.npy`` and ``.npz`` files.
 
-        In an archive X is the array of that name or the only one, y and weight the arrays of that name.
-        ``label`` and ``weight`` name another array of the archive, a ``.npy`` file beside a ``.npy`` file,
-        or a column of X by number.
+        In an archive, X is the array of that name or the only one, and y and weight are the arrays of those names.
+        ``label`` and ``weight`` name another array of the archive, a ``.npy`` file beside a ``.npy`` file, or a column
+        of X by number.
         """
         parts = []
         for path in paths:
@@ -286,7 +286,7 @@ def _feature_columns(part: _Part) -> list[int]:
 
 
 def _check_part(part: _Part) -> None:
-    """Raise InputError where shapes or types cannot be those of rows."""
+    """Raise InputError if shapes or types cannot be those of rows."""
     shape = part.X.shape
     kind = part.X.dtype.kind
     if len(shape) != 2 or shape[1] == 0:
@@ -324,12 +324,12 @@ def _is_archive(path: str) -> bool:
     try:
         with open_whole(path) as file:
             return zipfile.is_zipfile(file)
-    except OSError:  # whoever reads it says so
+    except OSError:  # the reader will raise a proper error
         return False
 
 
 def _npz_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:
-    file = open_whole(path)  # closed with the archive, whenever the last reader of it goes
+    file = open_whole(path)  # closed with the archive, when its last reader is gone
     try:
         archive = zipfile.ZipFile(file)
     except _DAMAGED as error:
@@ -355,7 +355,7 @@ def _npz_part(path: str, label: str | int | bool | None, weight: str | int | Non
 
 
 def _number(column: Any, is_name: Callable[[Any], bool]) -> Any:
-    """Return a column number written as text as a number, unless something has that name."""
+    """Return a column number given as text as an int, unless something has that name."""
     return int(column) if isinstance(column, str) and _WHOLE.fullmatch(column) and not is_name(column) else column
 
 

@@ -1,4 +1,4 @@
-"""From what a user names — a file, a folder, a pattern, standard input — to the files to read, and their format."""
+"""Files to read, and their format, from what a user names: a file, a folder, a pattern or standard input."""
 
 from __future__ import annotations
 
@@ -41,15 +41,11 @@ _LIBSVM_LINE = re.compile(rb"\s*([^\s,;:|]+\s+)?" + _PAIR + rb"(\s+" + _PAIR + r
 
 
 def find_files(source: Any) -> list[str]:
-    """Return the files a path, a folder, a glob pattern, ``-`` or a list of such stands for.
+    """Return the files of a path, a folder, a glob pattern, ``-`` or a list of these.
 
-    Of a folder or pattern files come in the order of their names, numbers in them by value; hidden files, those
-    that begin with ``_`` (``_SUCCESS``, ``_metadata``) and checksums are left out.
-
-    Raises
-    ------
-    InputError
-        Not paths, or nothing is found.
+    Files of a folder or pattern are in the order of their names, with numbers in them by value. Hidden files, those
+    that begin with ``_`` (``_SUCCESS``, ``_metadata``) and checksums are left out. Raises InputError if ``source`` is
+    no path or nothing is found.
     """
     items: Sequence[Any] = [source] if isinstance(source, str | os.PathLike) else source
     if not isinstance(items, list | tuple) or not items:
@@ -63,7 +59,7 @@ def find_files(source: Any) -> list[str]:
 
 
 def detect_format(path: str) -> str:
-    """Tell the format of a file by its name, else by its first line; InputError where neither tells."""
+    """Return the format of a file by its name, else by its first line; raise InputError if neither tells."""
     if not isinstance(path, PipedText):
         stem, suffix = os.path.splitext(path.lower())
         if suffix in _SHEETS and os.path.exists(path):
@@ -124,7 +120,7 @@ def _folder(path: str) -> list[str]:
 
 
 def _objects(location: str) -> list[str]:
-    """An object, or those right below an address, in the order of files of a folder."""
+    """Return an object, or the objects directly below an address, in the order of files of a folder."""
     if glob.has_magic(location):
         raise InputError(f"{location}: patterns are of this machine's files only; name the objects, or what is above.")
     found = objects_at(location)
@@ -140,5 +136,5 @@ def _is_data(path: str) -> bool:
 
 
 def _order(path: str) -> list[tuple[int, str]]:
-    """Sort ``part-10`` behind ``part-9``."""
+    """Return the sort key that puts ``part-10`` behind ``part-9``."""
     return [(int(word), "") if word.isdecimal() else (-1, word) for word in re.split(r"([0-9]+)", path)]

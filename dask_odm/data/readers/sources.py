@@ -1,4 +1,4 @@
-"""What every reader hands on: rows as numbers, with where they came from kept for error messages."""
+"""Sources: what every reader returns. Rows are numbers, and their places are kept for error messages."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class SourceBlock:
 
     Parameters
     ----------
-    X : numbers of shape (rows, d), in the type asked for; finite, or NaN where a value is missing
+    X : numbers of shape (rows, d), in the requested type; finite, or NaN for missing values
     y : labels of shape (rows,), as the source has them (numbers or strings), or None
-    weight : float64 of shape (rows,), NaN where missing, or None
-    place : tells where row ``i`` of the block stands, such as ``train.csv, line 17``
+    weight : float64 of shape (rows,), NaN if missing, or None
+    place : returns the place of row ``i`` of the block, such as ``train.csv, line 17``
     position : bytes of the source read so far
     """
 
@@ -42,24 +42,24 @@ class Source(ABC):
 
     n_features: int
     description: str
-    size: int = 0  # bytes, in the unit of SourceBlock.position; 0 where it is not known
+    size: int = 0  # bytes, in the unit of SourceBlock.position; 0 if unknown
     feature_names: tuple[str, ...] | None = None
-    label_name: str | None = None  # where the labels are taken from, in words
-    label_is_guessed: bool = False  # it is the last column, and no name said so
-    y_kind: str | None = None  # "classes" or "real", where the source itself says what its labels are
-    labels_are_text: bool = False  # label types are to be inferred from all of them, not taken as they are
+    label_name: str | None = None  # the source of the labels, in words
+    label_is_guessed: bool = False  # the last column was taken, without a name that says so
+    y_kind: str | None = None  # "classes" or "real" if the source says what its labels are
+    labels_are_text: bool = False  # the type of labels is inferred from all of them
 
     @abstractmethod
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows; InputError names file and line of what is wrong."""
 
     def feature(self, i: int) -> str:
-        """Name a feature in messages."""
+        """Return the name of a feature in messages."""
         return column_name(i, self.feature_names)
 
 
 def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-    """Return ``values`` as ``dtype``; what is too large becomes infinite, for `check_finite` to find."""
+    """Return ``values`` as ``dtype``. Numbers that are too large become infinite, which `check_finite` finds."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, dtype=dtype)
 
@@ -70,7 +70,7 @@ def check_finite(
     place: Callable[[int], str],
     feature_names: Sequence[str] | None = None,
 ) -> None:
-    """Raise InputError, with place and column, at the first entry of X (rows, d) that is infinite; NaN may stay."""
+    """Raise InputError at the first infinite entry of X (rows, d), with place and column. NaN is allowed."""
     if np.isfinite(X).all():
         return
     bad = np.isinf(X)
@@ -80,24 +80,24 @@ def check_finite(
 
 
 def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
-    """Return the error for one number that cannot be stored."""
+    """Return the error for a number that cannot be stored."""
     if np.isinf(value):
         return InputError(f"{place}, {column}: infinity; only finite numbers can be learned from.")
     return InputError(f"{place}, {column}: {value} is too large for {dtype}; use dtype='float64' (--dtype float64).")
 
 
 def column_name(column: int, feature_names: Sequence[str] | None) -> str:
-    """Name a column in messages: by its name, or counted from 1."""
+    """Return a column's name in messages, or its number counted from 1."""
     return f"column {column + 1}" if feature_names is None else f"column {feature_names[column][:60]!r}"
 
 
 def block_rows(features: int, dtype: str, block_bytes: int) -> int:
-    """Rows of a dense block of about ``block_bytes``, at least one."""
+    """Return the rows of a dense block of about ``block_bytes``, at least one."""
     return max(1, block_bytes // (max(1, features) * np.dtype(dtype).itemsize))
 
 
 def check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:
-    """Raise InputError at the first weight that is negative or infinite; NaN (missing) may stay."""
+    """Raise InputError at the first weight that is negative or infinite. NaN (missing) is allowed."""
     bad = (weight < 0) | np.isinf(weight)
     if bad.any():
         row = int(np.argmax(bad))
@@ -105,18 +105,18 @@ def check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -
 
 
 def check_count(where: str, found: int, n_features: int | None) -> None:
-    """Raise InputError where a number of features was given that is not the one found."""
+    """Raise InputError if ``n_features`` was given and differs from the number found."""
     if n_features not in (None, found):
         raise InputError(f"{where}: {found} features, but n_features is {n_features}.")
 
 
 def describe(paths: Sequence[str]) -> str:
-    """Name files in messages and in the store: all of a few, or the first of many and how many more."""
+    """Return the names of files for messages and the store: all of a few, or the first of many and how many more."""
     shown = paths[:_SHOWN_PATHS]
     more = len(paths) - _SHOWN_PATHS
     return ", ".join(shown) if more <= 0 else f"{', '.join(shown)} and {more} more file{'s' if more > 1 else ''}"
 
 
 def joined(words: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Join words as in ``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,4 +1,4 @@
-"""A store as a source: its rows, labels, weights and names once more, for another type, chunking or split."""
+"""A store as a source, which is read to write it again with another type, chunking or split."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from dask_odm.data.store.store import Store
 
 
 class StoreSource(Source):
-    """Rows of a store.
+    """Rows of an open store; labels are left out if ``label`` is False.
 
-    Parameters
-    ----------
-    store : open
-    label : False to leave the labels out
-    n_features : only checked
-    dtype : ``float32`` or ``float64``
-    block_bytes : bytes of rows handed on at a time; a chunk of the store is held besides
+    ``block_bytes`` are the bytes of rows handed on at a time. One chunk of the store is held besides.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Tables in columns: pandas frames, and the source that turns any batches of a table into row blocks.
+"""Tables in columns: pandas frames, and the source that turns batches of any table into blocks of rows.
 
-Columns that hold no numbers (strings, categories, booleans, dates) are refused with a word on how to encode
-them: which encoding is right is a decision about the data, not about their format.
+Columns without numbers (strings, categories, booleans, dates) are refused, with a hint on how to encode them. Which
+encoding is right is a decision about the data, not about their format.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Table(Protocol):
     rows: int
 
     def kind(self, column: int) -> tuple[str, str]:
-        """Return what a column holds (``number`` or one of string, boolean, date, other), and its type."""
+        """Return what a column has (``number``, string, boolean, date or other), and the name of its type."""
 
     def numbers(self, columns: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        """Return rows of numeric columns, shape (stop − start, columns), NaN where a value is missing."""
+        """Return rows of numeric columns, shape (stop − start, columns), with NaN for missing values."""
 
     def labels(self, column: int) -> npt.NDArray[Any]:
-        """Return a column as labels, shape (rows,); NotImplementedError where its type has none."""
+        """Return a column as labels, shape (rows,); raise NotImplementedError if its type has none."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Batch:
     Parameters
     ----------
     table : the rows
-    place : tells where row ``i`` of the table stands
-    begin, end : bytes of the source read before and with the batch
-    y, weight : shape (rows,), where they are not columns of the table
+    place : returns the place of row ``i`` of the table in words
+    begin, end : bytes of the source read before the batch, and including it
+    y, weight : shape (rows,), if they are not columns of the table
     """
 
     table: Table
@@ -74,10 +74,10 @@ class TableSource(Source):
     Parameters
     ----------
     description : file or object, for messages
-    columns : which column is what
+    columns : the roles of the columns
     batches : yields the rows, in order
-    size : bytes, in the unit of the batches; 0 where it is not known
-    label_name : where the labels come from if not from a column
+    size : bytes, in the unit of the batches; 0 if unknown
+    label_name : name of the labels if they are not a column
     n_features : only checked
     dtype : ``float32`` or ``float64``
     block_bytes : bytes of rows held at a time, besides the batch itself
@@ -120,7 +120,7 @@ class TableSource(Source):
             yield from self._cut(replace(batch, y=y, weight=weight))
 
     def _labels(self, batch: Batch, column: int) -> npt.NDArray[Any]:
-        """Return the label column of a batch; InputError where its type is none of labels."""
+        """Return the label column of a batch; raise InputError if its type cannot be labels."""
         try:
             return batch.table.labels(column)
         except NotImplementedError:
@@ -131,7 +131,7 @@ class TableSource(Source):
             ) from None
 
     def _where(self, batch: Batch) -> str:
-        """Name the file or object that a batch is of."""
+        """Return the name of a batch's file or object, for messages."""
         return self.description if batch.table.rows == 0 else batch.place(0).rpartition(", ")[0]
 
     def _cut(self, batch: Batch) -> Iterator[SourceBlock]:
@@ -151,7 +151,7 @@ class TableSource(Source):
             yield SourceBlock(X, y, weight, place, position)
 
     def _check(self, batch: Batch) -> None:
-        """Raise InputError where a batch is not rows of numbers."""
+        """Raise InputError if a batch is not rows of numbers."""
         columns = self._columns
         table = batch.table
         wanted = columns.features + ([] if columns.weight is None else [columns.weight])
@@ -164,7 +164,7 @@ class TableSource(Source):
 
 
 class PandasTable:
-    """A pandas frame."""
+    """Rows of a pandas frame."""
 
     def __init__(self, frame: Any) -> None:
         self._frame, self.rows = frame, len(frame)
@@ -186,15 +186,9 @@ class PandasTable:
 
 
 class PandasSource(TableSource):
-    """A pandas frame in memory, whose labels are a column of it or are given beside it.
+    """A pandas frame in memory, whose labels and weights are columns of it or are given beside it.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    y : labels, shape (rows,), or None
-    weight : name or number of a column, or numbers of shape (rows,), or None
-    label : as for CSV text; with ``y`` no column is taken
-    options : n_features, dtype and block_bytes, as of `TableSource`
+    With ``y``, no column is taken for the labels. ``weight`` is a column's name or number, or an array.
     """
 
     def __init__(
@@ -214,23 +208,10 @@ class PandasSource(TableSource):
 
 
 def frame_rows(frame: Any, dtype: str = "float64", where: str = "X") -> tuple[npt.NDArray[Any], tuple[str, ...] | None]:
-    """Return the rows of a pandas frame whose columns are all features.
+    """Return the rows (n, d) of a pandas frame whose columns are all features, and their names (None if only numbered).
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame of shape (rows, d)
-    dtype : ``float32`` or ``float64``
-    where : what messages call the frame
-
-    Returns
-    -------
-    X : array of shape (rows, d)
-    names : of the columns, or None where they are only numbered
-
-    Raises
-    ------
-    InputError
-        A column holds no numbers, a value is missing or infinite: the errors of `ingest`.
+    ``where`` is the frame's name in messages. Raises the InputErrors of `ingest`, such as for a column without numbers,
+    or a missing or infinite value.
     """
     columns = choose_columns(where, list(frame.columns), frame.shape[1], False, None)
     batch = Batch(PandasTable(frame), partial(numbered, where), 0, 0)
@@ -244,7 +225,7 @@ def frame_rows(frame: Any, dtype: str = "float64", where: str = "X") -> tuple[np
 
 
 def refuse_kinds(where: str, columns: Sequence[tuple[str, str, str]], otherwise: str = _OTHERWISE) -> None:
-    """Raise InputError where columns (name, kind, type) hold no numbers: says which, and how to encode them."""
+    """Raise InputError if columns (name, kind, type) have no numbers, and say which, and how to encode them."""
     bad = [each for each in columns if each[1] != "number"]
     if not bad:
         return
@@ -276,7 +257,7 @@ def _hint(kind: str, columns: list[str]) -> str:
 
 
 def label_values(y: Any) -> npt.NDArray[Any]:
-    """Return labels of any array-like as an array of shape (rows,), what is missing as None, NaN or NA."""
+    """Return labels of any array-like as an array of shape (rows,). Missing ones are None, NaN or NA."""
     if np.ma.is_masked(y):
         mask = np.ma.getmaskarray(y)
         y = np.array(y.data, dtype=object)
@@ -293,13 +274,13 @@ def label_values(y: Any) -> npt.NDArray[Any]:
 
 
 def beside_name(y: Any) -> str:
-    """Name labels that are given beside the rows."""
+    """Return the name, for messages, of labels that are given beside the rows."""
     name = getattr(y, "name", None)
     return f"'{name}'" if isinstance(name, str) and name and not hasattr(y, "dask") else "y"
 
 
 def beside_rows(weight: Any) -> npt.NDArray[np.float64]:
-    """Return weights that are given beside the rows, shape (rows,)."""
+    """Return the weights that are given beside the rows, shape (rows,)."""
     try:
         if hasattr(weight, "to_numpy") and hasattr(weight, "index"):
             return np.asarray(weight.to_numpy(dtype=np.float64, na_value=np.nan))

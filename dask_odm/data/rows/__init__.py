@@ -1,1 +1,1 @@
-"""The rows of a fit: in memory, in the order of partitions on disk, sparse; their scaling."""
+"""Rows of a fit: in memory, in partitions on disk, dense or sparse, and their scaling and targets."""

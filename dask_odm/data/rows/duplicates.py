@@ -1,4 +1,4 @@
-"""Equal rows, found by their hashes and checked: one with the sum of their weights is the same problem."""
+"""Find equal rows, so that each can be replaced by one row with the sum of their weights, which is the same problem."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from numpy.typing import NDArray
 
 from dask_odm.typing import Array
 
-_ROWS = 4096  # compared at a time
-_CACHED = 1 << 15  # words that are hashed at a time
+_ROWS = 4096  # rows compared at a time
+_CACHED = 1 << 15  # words hashed at a time
 
 
 def _hash_rows(words: Array, odd: Array, out: Array) -> None:
-    """Add to ``out`` (n,) a hash of every row of ``words`` (n, d), modulo 2**64: every word is mixed by its column."""
+    """Add a hash of every row of ``words`` (n, d), modulo 2**64, to ``out`` (n,).
+
+    Each word is mixed with its column.
+    """
     columns = np.arange(words.shape[1], dtype=np.uint64)
     step = max(1, _CACHED // max(1, words.shape[1]))
     for start in range(0, len(words), step):
@@ -25,9 +28,10 @@ def _hash_rows(words: Array, odd: Array, out: Array) -> None:
 
 
 def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first of all equal rows of ``X`` (n, d) with equal ``y`` (n,), ascending; and which of them each row is.
+    """Return the first of each group of equal rows, ascending, and for every row the index of its group.
 
-    Rows are equal where their bits are.
+    Rows of ``X`` (n, d) are equal if all their bits and their ``y`` (n,) are. No rows are merged if two different rows
+    have the same hash.
     """
     rows = np.ascontiguousarray(X)
     words = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
@@ -35,7 +39,7 @@ def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64
     hashes = np.array(y, np.float64).view(np.uint64)
     _hash_rows(words, odd, hashes)
     ordered = np.sort(hashes)
-    if (ordered[1:] != ordered[:-1]).all():  # as in most data, and found sooner than by `unique`
+    if (ordered[1:] != ordered[:-1]).all():  # no duplicates, as in most data; `unique` would take longer
         return np.arange(len(y)), np.arange(len(y))
     _, first, of = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -46,5 +50,5 @@ def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64
     again = np.flatnonzero(first[of] != np.arange(len(y)))
     steps = (again[i : i + _ROWS] for i in range(0, len(again), _ROWS))
     if not all((words[first[of[i]]] == words[i]).all() and (y[first[of[i]]] == y[i]).all() for i in steps):
-        return np.arange(len(y)), np.arange(len(y))  # two rows of one hash: of 2**64, or made on purpose
+        return np.arange(len(y)), np.arange(len(y))  # different rows with equal hashes: very rare, or on purpose
     return first, of

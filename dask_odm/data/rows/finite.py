@@ -1,4 +1,4 @@
-"""Where rows in memory are missing or infinite, in words; lean, for tasks on workers say it too."""
+"""Description of missing and infinite values of rows in memory. It imports little, since workers use it in tasks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-SHOWN = 5
+SHOWN = 5  # columns that a message names
 
 
 def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, first: int = 0) -> str | None:
-    """Say where X is missing or infinite, and what to do; None if it is neither anywhere.
+    """Return a sentence that says where X is missing or infinite, and what to do; None if all of X is finite.
 
-    Parameters
-    ----------
-    X : float ndarray of shape (n, d)
-    names : sequence of length d, or None
-        Names of the columns; without them they are numbered from 0.
-    first : int
-        Number of the first row of X.
+    Columns are called by ``names``, or numbered from 0. ``first`` is the number of the first row of X.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(X.sum(dtype=np.float64)):

@@ -1,4 +1,7 @@
-"""What solvers read rows by, `PartitionRows` of `Partitions`, and both in memory; `stored` has them on disk."""
+"""Protocols by which solvers read rows, `PartitionRows` and `Partitions`, with their in-memory classes.
+
+`stored` has them on disk.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from dask_odm.typing import Array
 
 
 class PartitionRows(Protocol):
-    """Scaled rows, read by range."""
+    """Scaled rows that are read by range."""
 
     @property
     def n(self) -> int: ...
@@ -25,7 +28,7 @@ class PartitionRows(Protocol):
 
 
 class Partitions(Protocol):
-    """Rows in the order of their partitions; partitions ``first:last`` are consecutive rows."""
+    """Rows in the order of their partitions. Partitions ``first:last`` are consecutive rows."""
 
     @property
     def counts(self) -> tuple[int, ...]: ...
@@ -68,14 +71,9 @@ class MemoryRows:
 class MemoryPartitions:
     """Partitions of arrays in memory.
 
-    Attributes
-    ----------
-    X : ndarray or SparseRows of shape (n, d)
-        Scaled rows in the order of the partitions; sparse ones are made dense within a task's memory, or block
-        by block.
-    y, weight, numbers : ndarrays of shape (n,)
-        Labels ±1, weights, and the row each came from.
-    counts : tuple of int
+    ``X`` (n, d) holds scaled rows in the order of the partitions. Sparse rows are made dense at once if they fit into
+    the memory of a task, else block by block. ``y`` (±1), ``weight`` and ``numbers`` (each row's original index) have
+    shape (n,), and ``counts`` are the rows of each partition.
     """
 
     X: Array | SparseRows
@@ -94,7 +92,7 @@ class MemoryPartitions:
 
     @property
     def reading_bytes(self) -> int:
-        """Bytes a thread holds besides the rows it asked for."""
+        """Bytes that a thread holds besides the rows it asked for."""
         return 0
 
     def _span(self, first: int, last: int) -> slice:

@@ -1,4 +1,4 @@
-"""Sets of rows of partitions, and such rows read by range: what a node of a tree is made of."""
+"""Sets of rows of partitions, which the nodes of a tree are made of, and rows that are read through them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,23 @@ Piece = tuple[int, int, Array | None]
 
 @dataclass(frozen=True, eq=False)
 class RowSet:
-    """Rows of a few partitions, in the order of all rows.
+    """Set of rows of some partitions, in the order of all rows.
 
-    Parameters
-    ----------
-    pieces : tuple of (first, last, chosen)
-        All rows of partitions ``first:last``, where ``chosen`` is None; else those at ascending positions ``chosen``
-        within. Pieces ascend. Whole partitions take no memory, however many rows they have.
+    Each piece (first, last, chosen) holds all rows of partitions ``first:last`` if ``chosen`` is None, else those at
+    the ascending positions ``chosen`` within them. Pieces ascend. Whole partitions take no memory, however many rows
+    they have.
     """
 
     pieces: tuple[Piece, ...]
 
     @classmethod
     def whole(cls, first: int, last: int) -> RowSet:
-        """All rows of partitions ``first:last``."""
+        """Return the set of all rows of partitions ``first:last``."""
         return cls(((first, last, None),))
 
     @classmethod
     def at(cls, positions: Array, counts: Sequence[int]) -> RowSet:
-        """The rows at ascending ``positions`` among all rows of partitions of ``counts`` rows."""
+        """Return the rows at ascending ``positions`` among all rows; ``counts`` are the rows of each partition."""
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         cuts = np.searchsorted(positions, bounds)
         pieces: list[Piece] = []
@@ -53,17 +51,17 @@ class RowSet:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """Consecutive partitions that this is all rows of, or None."""
+        """First and last of consecutive partitions if the set is all of their rows, else None."""
         if len(self.pieces) == 1 and self.pieces[0][2] is None:
             return self.pieces[0][:2]
         return None
 
     def size(self, counts: Sequence[int]) -> int:
-        """Rows, where partitions have ``counts``."""
+        """Return the number of rows in the set; ``counts`` are the rows of each partition."""
         return sum(sum(counts[a:b]) if chosen is None else len(chosen) for a, b, chosen in self.pieces)
 
     def positions(self, counts: Sequence[int]) -> NDArray[np.int64]:
-        """Where the rows are among all rows of partitions of ``counts`` rows, ascending; int64."""
+        """Return ascending positions of the rows among all rows, int64; ``counts`` are the rows of each partition."""
         found = []
         for a, b, chosen in self.pieces:
             start = sum(counts[:a])
@@ -71,7 +69,7 @@ class RowSet:
         return np.concatenate(found).astype(np.int64) if found else np.empty(0, np.int64)
 
     def labels(self, partitions: Partitions) -> tuple[Array, Array]:
-        """Labels and weights of the rows, as `Partitions.labels` gives them."""
+        """Return labels and weights of the rows, as `Partitions.labels` does."""
         if self.span:
             return partitions.labels(*self.span)
         columns = [
@@ -81,7 +79,7 @@ class RowSet:
         return np.concatenate(y), np.concatenate(weight)
 
     def rows(self, partitions: Partitions, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
-        """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
+        """Return scaled rows, held in memory if they take at most ``memory`` bytes, and the bytes they take there."""
         if self.span:
             return partitions.rows(*self.span, scaling, memory)
         parts = []
@@ -94,7 +92,7 @@ class RowSet:
 
 
 def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
-    """Partitions that ``sets``, one after the other, are all rows of, if these are consecutive; None else."""
+    """Return first and last of consecutive partitions if ``sets``, in their order, are all of their rows, else None."""
     first = end = None
     for rows in sets:
         if rows.span is None or end not in (None, rows.span[0]):
@@ -105,7 +103,7 @@ def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
 
 
 def overlaps(sets: Sequence[RowSet], others: Sequence[RowSet]) -> list[list[int]]:
-    """For each of ``sets`` the numbers of ``others`` that have a partition in common: the rest share no row."""
+    """List, for each of ``sets``, the indices of ``others`` that share a partition with it. The rest share no row."""
     firsts = np.array([other.pieces[0][0] for other in others])
     lasts = np.array([other.pieces[-1][1] for other in others])
 
@@ -120,7 +118,7 @@ def overlaps(sets: Sequence[RowSet], others: Sequence[RowSet]) -> list[list[int]
 
 
 def require_each_once(sets: Sequence[RowSet], counts: Sequence[int], where: str) -> None:
-    """InputError unless ``sets`` have each row of partitions of ``counts`` rows once, and each at least one."""
+    """Raise InputError unless every row is in exactly one of ``sets`` and every set has a row."""
     seen = np.zeros(sum(counts), np.int64)
     for rows in sets:
         seen[rows.positions(counts)] += 1
@@ -135,7 +133,7 @@ def require_each_once(sets: Sequence[RowSet], counts: Sequence[int], where: str)
 
 @dataclass(frozen=True, eq=False)
 class PickedRows:
-    """The rows at ascending positions ``chosen`` of others."""
+    """Rows at ascending positions ``chosen`` of other rows."""
 
     among: PartitionRows
     chosen: Array
@@ -155,7 +153,7 @@ class PickedRows:
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
         at = start
-        while at < stop:  # as many at a time as were asked for, so that memory stays of that order
+        while at < stop:  # reads at most stop - start rows at a time, which bounds memory
             first = int(self.chosen[at])
             upto = at + int(np.searchsorted(self.chosen[at:stop], first + (stop - start)))
             block = self.among.read(first, int(self.chosen[upto - 1]) + 1)
@@ -166,7 +164,7 @@ class PickedRows:
 
 @dataclass(frozen=True, eq=False)
 class JoinedRows:
-    """Rows of several, one after the other."""
+    """Rows of several parts, one after the other."""
 
     parts: tuple[PartitionRows, ...]
 

@@ -1,4 +1,4 @@
-"""Dense rows in memory that are scaled as they are read: a scaled copy of many would take as much memory as they do."""
+"""Dense rows in memory that are scaled when read: a scaled copy of large data would double its memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from dask_odm.data.rows.scaling import Scaling, expect_many
 from dask_odm.typing import Array
 
-COPIED_BYTES = 64 << 20  # rows up to this are copied, scaled, once: to scale them in every pass takes longer
+COPIED_BYTES = 64 << 20  # rows up to this size are scaled once, as a copy, which saves time in every pass
 
 
 class RowsOfMatrix:
-    """Rows of a matrix ``X`` (n, d) that are read some at a time: what their shape is."""
+    """Base class that takes shape and type of rows from a matrix ``X`` (n, d)."""
 
     X: Any
 
@@ -41,38 +41,31 @@ class RowsOfMatrix:
 
 @dataclass(frozen=True, eq=False)
 class ScaledRows(RowsOfMatrix):
-    """Rows of an array as a kernel sees them, block by block; the bits are those of a scaled copy.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Raw rows, float32 or float64.
-    scaling : Scaling
-    """
+    """Rows of a float32 or float64 array that are scaled when they are read. The bits are those of a scaled copy."""
 
     X: Array
     scaling: Scaling
 
     def __getitem__(self, rows: Any) -> Array:
         found = self.X[rows]
-        return self.scaling(found, found if found.base is None else None)  # what was gathered is nobody else's
+        return self.scaling(found, found if found.base is None else None)  # a gathered copy is scaled in place
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Rows ``start:stop``, scaled."""
+        """Return rows ``start:stop``, scaled."""
         return self[start:stop]
 
     def take(self, order: Array) -> Array:
-        """A scaled copy of the rows at ``order``."""
+        """Return a scaled copy of the rows at ``order``."""
         return self[order]
 
 
 def are_few(X: Array) -> bool:
-    """Whether rows ``X`` are copied to be scaled."""
+    """Return whether rows ``X`` take so little memory that a scaled copy is made of them."""
     return X.nbytes <= COPIED_BYTES
 
 
 def scaled_rows(X: Array, scaling: Scaling) -> Array | ScaledRows:
-    """``X`` (n, d) as a kernel sees it: a copy of few rows, or many that are scaled as they are read."""
+    """Return scaled rows of ``X`` (n, d): a copy if they are small, else rows that are scaled when they are read."""
     if are_few(X):
         return scaling(X)
     expect_many()

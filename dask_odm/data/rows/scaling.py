@@ -1,4 +1,4 @@
-"""Affine scaling of features, kept in the model so that training and prediction both take raw data."""
+"""Affine scaling of features. It is kept in the model, so that training and prediction both take raw data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
-SAMPLE = 512  # rows that tell where features rest
-FEW = 1 << 17  # numbers for which it does not pay to load Numba and the loop, if they are not there
+SAMPLE = 512  # rows that `Scaling.at_rest` looks at
+FEW = 1 << 17  # matrix entries up to which NumPy is faster than loading Numba and the compiled loop
 
 
 def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
-    """The same bits by either way."""
+    """Scale ``X`` into ``out`` by NumPy or the compiled loop. Both give the same bits."""
     if X.size <= FEW and not _scale_row_by_row.is_made:
         out[:] = (X - shift) * factor
     else:
@@ -27,13 +27,13 @@ def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
 
 
 def expect_many() -> None:
-    """Load the loop: rows will be scaled few at a time, but many in all."""
+    """Load the compiled loop now, since many rows will be scaled, a few at a time."""
     _scale_row_by_row.made()
 
 
 @compiled_in_order
 def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None:
-    """Without the two float64 copies that NumPy would make, and several times as fast."""
+    """Scale row by row. This is several times as fast as NumPy and spares its two float64 copies."""
     for i in range(X.shape[0]):
         row = X[i]
         scaled = out[i]
@@ -43,23 +43,18 @@ def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """``(x − shift) · factor``, feature by feature.
-
-    Attributes
-    ----------
-    shift, factor : float64 ndarrays of shape (d,)
-    """
+    """Scaling ``(x − shift) · factor``, feature by feature; both are float64 of shape (d,)."""
 
     shift: Array
     factor: Array
 
     @classmethod
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # who asked for it checks that it is finite
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # callers check that it is finite
     def from_statistics(cls, statistics: Statistics, method: str | None, *, centre: bool) -> Scaling:
-        """The scaling that ``method`` asks for: None, "minmax" to [0, 1] or "standard" to unit variance.
+        """Return the scaling that ``method`` asks for: None, "minmax" to [0, 1] or "standard" to unit variance.
 
-        A constant feature becomes 0. With ``centre`` the scaled features have mean 0 whatever the method:
-        a kernel of distances does not mind, and loses fewer digits.
+        A constant feature becomes 0. With ``centre``, scaled features have mean 0 whatever the method. That does not
+        change a kernel of distances, and loses fewer digits.
         """
         d = len(statistics.mean)
         shift = np.zeros(d)
@@ -73,23 +68,26 @@ class Scaling:
 
     @classmethod
     def of_features(cls, statistics: Statistics, method: str) -> Scaling:
-        """The scaling of a linear model's features, not centred; InputError where float64 has no room for it."""
+        """Return the scaling of a linear model's features, not centred; raise InputError if float64 cannot hold it."""
         scaling = cls.from_statistics(statistics, method, centre=False)
         if not np.isfinite(scaling.factor).all() or not np.isfinite(scaling.shift).all():
             raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
         return scaling
 
     def __call__(self, X: Array, out: Array | None = None) -> Array:
-        """Scaled copy of ``X`` (n, d), in its dtype; the subtraction is done in float64, since it could cancel."""
+        """Return a scaled copy of ``X`` (n, d) in its dtype.
+
+        The subtraction is done in float64, since it could cancel.
+        """
         out = np.empty_like(X, order="C") if out is None else out
         _scale(np.ascontiguousarray(X), self.shift, self.factor, out)
         return out
 
     def at_rest(self, X: Array, statistics: Statistics) -> Scaling:
-        """The same, but that features become 0 where they are at rest: at their least or largest value, in most rows.
+        """Return a scaling that maps to 0 the minimum or maximum of a feature if most rows have that value.
 
-        A kernel of distances does not mind, and most entries of an image are 0 then. A sample of rows ``X`` (n, d)
-        tells.
+        That does not change a kernel of distances, and makes most entries of an image 0. A sample of the rows ``X``
+        shows how frequent a value is.
         """
         some = X[:: max(1, len(X) // SAMPLE)]
         shift = self.shift.copy()
@@ -100,24 +98,24 @@ class Scaling:
 
     @np.errstate(over="ignore", invalid="ignore")
     def variance(self, statistics: Statistics) -> float:
-        """Variance of all scaled entries together, what ``gamma="scale"`` divides by."""
+        """Return the variance of all scaled entries together, by which ``gamma="scale"`` divides."""
         mean = (statistics.mean - self.shift) * self.factor
         return float((statistics.variance * self.factor**2).mean() + mean.var())
 
 
 @dataclass(frozen=True)
 class StoredScaling:
-    """A scaling by the path of an npz file with ``shift`` and ``factor``: what tasks carry, since it may be large."""
+    """Scaling in an npz file, named by its path. Tasks carry the path, since the arrays may be large."""
 
     path: str
 
     def __call__(self, X: Array, out: Array | None = None) -> Array:
-        """As `Scaling`."""
+        """Return a scaled copy of ``X``, as `Scaling` does."""
         return load_scaling(self.path)(X, out)
 
 
 @lru_cache(maxsize=4)
 def load_scaling(path: str) -> Scaling:
-    """Read a scaling, once a process."""
+    """Read a scaling from its file, once per process."""
     arrays = load_arrays(path)
     return Scaling(arrays["shift"], arrays["factor"])

@@ -1,4 +1,4 @@
-"""Sparse rows in memory (CSR), scaled and made dense a block at a time, and their statistics."""
+"""Sparse rows in memory (CSR), which are scaled and made dense a block at a time, and their statistics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class SparseRows(RowsOfMatrix):
-    """Rows of a CSR array as a kernel sees them: scaled, dense, block by block.
+    """Rows of a CSR array, float32 or float64, which are scaled and made dense when they are read.
 
-    Parameters
-    ----------
-    X : csr_array of shape (n, d)
-        Raw rows, float32 or float64.
-    scaling : Scaling or None
-        None leaves them raw.
+    Without a ``scaling`` they stay raw.
     """
 
     X: Any
@@ -34,26 +29,22 @@ class SparseRows(RowsOfMatrix):
         return dense if self.scaling is None else self.scaling(dense, dense)
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Rows ``start:stop``, scaled and dense."""
+        """Return rows ``start:stop``, scaled and dense."""
         return self[start:stop]
 
     def take(self, order: Array) -> SparseRows:
-        """The rows at ``order``, still sparse."""
+        """Return the rows at ``order``, still sparse."""
         return SparseRows(self.X[order], self.scaling)
 
     def between(self, start: int, stop: int) -> SparseRows:
-        """Rows ``start:stop``, still sparse."""
+        """Return rows ``start:stop``, still sparse."""
         return SparseRows(self.X[start:stop], self.scaling)
 
 
 def sparse_statistics(X: csr_array, weight: Array) -> Statistics:
-    """Weighted statistics of the features of CSR rows (n, d); zeros that are not stored count.
+    """Return weighted statistics of the features of CSR rows (n, d). Zeros that are not stored count as values.
 
-    Parameters
-    ----------
-    X : csr_array of shape (n, d)
-    weight : ndarray of shape (n,)
-        Positive.
+    The ``weight`` (n,) must be positive.
     """
     n, d = X.shape
     values = X.data.astype(np.float64)
@@ -73,5 +64,5 @@ def sparse_statistics(X: csr_array, weight: Array) -> Statistics:
 
 
 def taken(rows: Array | SparseRows | ScaledRows, order: Array) -> Any:
-    """A copy of the rows at ``order``, dense or sparse as they are."""
+    """Return a copy of the rows at ``order``. Sparse rows stay sparse."""
     return rows[order] if isinstance(rows, np.ndarray) else rows.take(order)

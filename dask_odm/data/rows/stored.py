@@ -1,10 +1,10 @@
-"""Rows in the order of their partitions on disk, after a one-time shuffle of bounded memory.
+"""Rows in the order of their partitions on disk, after a single shuffle in bounded memory.
 
-The shuffle takes the assignment as a function and is a handful of idempotent tasks over chunks, which a strategy
-runs: `count_groups`, or `count_kept` where no group is asked for, then `scatter`, then `seal`. Every destination is
-known before a row is moved, so a task may run twice, or on another worker, without harm. What `scatter` wrote is
-added up, word by word, and `seal` finds the same sum or raises: on some network file systems, workers that write one
-file at the same time undo each other's rows.
+The shuffle takes the assignment of rows to partitions as a function. It consists of idempotent tasks over chunks:
+`count_groups` (or `count_kept` if there is only one group), then `scatter`, then `seal`. The destination of every row
+is known before any row is moved, so a task may run twice, or on another worker, without harm. `scatter` returns the sum
+of all words that it wrote, and `seal` raises unless it finds the same sum: on some network file systems, workers
+that write one file at the same time undo each other's writes.
 """
 
 from __future__ import annotations
@@ -33,26 +33,17 @@ from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 
-CHUNK_BYTES = 4 << 20  # smaller than a store's: solvers read rows in panels that begin and end within chunks
+CHUNK_BYTES = 4 << 20  # smaller than a store's chunks, since solvers read panels that begin and end within chunks
 _COLUMNS = {"weight": "float64", "row": "int64"}
 
 
 @dataclass(frozen=True)
 class StoredPartitions:
-    """Partitions in a scratch folder: plain checksummed chunks, each of one partition only.
+    """Partitions in a scratch folder, in plain checksummed chunks. Each chunk belongs to one partition only.
 
-    Attributes
-    ----------
-    path : str
-    features : int
-    type_name : str
-        float32 or float64.
-    counts : tuple of int
-        Rows in every partition.
-    chunk_rows : int
-        Rows of a chunk; the last of a partition is padded with zeros.
-    y_type : str
-        Type y is kept in: int8 for two classes, int32 for more codes, float64 for real values.
+    ``type_name`` is float32 or float64. ``counts`` are the rows of each partition, and ``chunk_rows`` those of a chunk;
+    the last chunk of a partition is padded with zeros. ``y_type`` is int8 for two classes, int32 for more codes and
+    float64 for real values.
     """
 
     path: str
@@ -66,7 +57,7 @@ class StoredPartitions:
     def plan(
         cls, path: str, store: Store, counts: tuple[int, ...], dtype: str | None = None, y_type: str = "int8"
     ) -> StoredPartitions:
-        """Partitions of a store's rows, in the store's dtype or in ``dtype``, with y in ``y_type``."""
+        """Plan partitions for the rows of a store, in its dtype or in ``dtype``, with y in ``y_type``."""
         kind = store.dtype if dtype is None else np.dtype(dtype)
         rows = max(1, min(CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
         return cls(path, store.features, kind.name, counts, rows, y_type)
@@ -77,16 +68,16 @@ class StoredPartitions:
 
     @cached_property
     def chunks_each(self) -> int:
-        """Chunks set aside for every partition."""
+        """Number of chunks reserved for every partition."""
         return -(-max(self.counts) // self.chunk_rows)
 
     @property
     def reading_bytes(self) -> int:
-        """Bytes a thread holds besides the rows it asked for: its chunk, raw and scaled."""
+        """Bytes that a thread holds besides the rows it asked for: its chunk, raw and scaled."""
         return 2 * self.array("X").chunk_nbytes
 
     def array(self, name: str) -> ArrayLayout:
-        """Layout of ``X``, ``y``, ``weight`` or ``row``."""
+        """Return the layout of ``X``, ``y``, ``weight`` or ``row``."""
         total = len(self.counts) * self.chunks_each * self.chunk_rows
         if name == "X":
             shape = (total, self.features)
@@ -96,13 +87,13 @@ class StoredPartitions:
         return ArrayLayout(name, (total,), (self.chunk_rows,), dtype, ("sample",))
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Chunk number and rows of every chunk of partitions ``first:last``, in order."""
+        """Yield number and rows of every chunk of partitions ``first:last``, in order."""
         for k in range(first, last):
             for c in range(-(-self.counts[k] // self.chunk_rows)):
                 yield k * self.chunks_each + c, min(self.chunk_rows, self.counts[k] - c * self.chunk_rows)
 
     def column(self, name: str, first: int, last: int) -> Array:
-        """``y``, ``weight`` or ``row`` of partitions ``first:last``."""
+        """Return ``y``, ``weight`` or ``row`` of partitions ``first:last``."""
         layout = self.array(name)
         parts = [read_plain_chunk(self.path, layout, i)[:rows] for i, rows in self.pieces(first, last)]
         return np.concatenate(parts) if parts else np.empty(0, layout.dtype)
@@ -136,7 +127,7 @@ class StoredPartitions:
 
 @dataclass(eq=False)
 class StoredRows:
-    """Scaled rows of consecutive partitions, read from disk when asked for; the last chunk of a thread is kept."""
+    """Scaled rows of consecutive partitions, read from disk on demand. Each thread keeps the last chunk it read."""
 
     partitions: StoredPartitions
     first: int
@@ -192,7 +183,7 @@ class StoredRows:
 
 
 def chunk_statistics(store: Store, targets: Targets, chunk: int) -> StatisticsAccumulator:
-    """Statistics of the rows of a chunk that are kept, weighted by the store's weights."""
+    """Return statistics of the rows of a chunk that are kept, weighted by the store's weights."""
     block = store.read(chunk)
     keep = np.flatnonzero(targets(block)[0])
     gathered = StatisticsAccumulator(store.features)
@@ -201,7 +192,7 @@ def chunk_statistics(store: Store, targets: Targets, chunk: int) -> StatisticsAc
 
 
 def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: int) -> Array:
-    """Up to ``count`` rows of a chunk drawn without replacement, in their order."""
+    """Draw up to ``count`` kept rows of a chunk without replacement, and return them in their order."""
     block = store.read(chunk)
     keep = np.flatnonzero(targets(block)[0])
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, chunk)))
@@ -211,7 +202,7 @@ def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: i
 def count_groups(
     store: Store, targets: Targets, group_of: Callable[[StoreBlock], Array], n_groups: int, folder: str, chunk: int
 ) -> Array:
-    """Rows of a chunk per group, (n_groups,); each row's group, or −1 for a dropped one, is left in ``folder``."""
+    """Count the rows of a chunk per group, (n_groups,), and save each row's group (−1 if dropped) in ``folder``."""
     block = store.read(chunk)
     keep, _, _ = targets(block)
     groups = np.where(keep, group_of(block), -1).astype(np.int32)
@@ -220,12 +211,12 @@ def count_groups(
 
 
 def count_kept(store: Store, targets: Targets, chunk: int) -> Array:
-    """Rows of a chunk that are kept, (1,): of one group of all rows, for which no features are read."""
+    """Count the rows of a chunk that are kept, (1,), as for a single group. Features are not read."""
     return np.array([np.count_nonzero(targets(store.read_columns(chunk))[0])])
 
 
 def distinct_values(store: Store, targets: Targets, feature: int, chunk: int) -> Array:
-    """Different values of a feature among the rows of a chunk that are kept, ascending."""
+    """Return the distinct values of a feature among the kept rows of a chunk, ascending."""
     block = store.read(chunk)
     return np.unique(block.X[targets(block)[0], feature])
 
@@ -243,10 +234,10 @@ def scatter(
     assign: Callable[[Array, Array], tuple[Array, Array]],
     before: Array,
 ) -> Array:
-    """Write the rows of a chunk to their places; returns, per partition, the sum of what was written, for `seal`.
+    """Write the rows of a chunk to their places, and return the sum of the written words per partition, for `seal`.
 
-    ``assign(groups, before)`` gives partitions and places of rows of known groups, ``before`` of each seen
-    in earlier chunks; where there is but one group, `count_groups` need not have run.
+    ``assign(groups, before)`` returns partition and place of each row, given the rows' groups and how many rows of each
+    group earlier chunks have. With a single group, `count_groups` need not have run.
     """
     block = store.read(chunk)
     keep, y, weight = targets(block)
@@ -266,17 +257,14 @@ def scatter(
         for name, values in columns.items():
             written = values[rows[start:stop]].astype(partitions.array(name).dtype, copy=False)
             _place_rows(partitions, name, i, place[start:stop], written)
-            sums[[i // partitions.chunks_each]] += word_sum(written)  # as an array, which wraps without a warning
+            sums[[i // partitions.chunks_each]] += word_sum(written)  # an array wraps without a warning
     return sums
 
 
 def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
-    """Append checksums to the chunks of partition ``k``, so that damage from here on is found; returns its rows.
+    """Append checksums to the chunks of partition ``k``, so that later damage is found, and return its number of rows.
 
-    Raises
-    ------
-    StoreError
-        The partition does not hold what all `scatter` tasks wrote to it, ``expected`` in sum.
+    Raises StoreError if the words in the partition do not add up to ``expected``, the sum that `scatter` tasks wrote.
     """
     found = np.zeros(1, np.uint32)
     for name in ("X", "y", *_COLUMNS):
@@ -297,7 +285,7 @@ def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
 
 
 def word_sum(values: Array) -> np.uint32:
-    """Sum of the 4-byte words of an array, or of its bytes if its items are single bytes, modulo 2³²."""
+    """Return the sum, modulo 2³², of the 4-byte words of an array, or of its bytes if its items are single bytes."""
     words = np.ascontiguousarray(values).ravel().view(np.uint8 if values.itemsize == 1 else np.uint32)
     total: np.uint32 = np.add.reduce(words, dtype=np.uint32)
     return total
@@ -320,16 +308,16 @@ def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
     key = layout.chunk_key(i)
     try:
         descriptor = os.open(os.path.join(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
-    except FileNotFoundError:  # the first of its folder
+    except FileNotFoundError:  # the folder is not there yet
         descriptor = os.open(make_folders(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
     return update_whole(descriptor)
 
 
 def _save(path: str, values: Array) -> None:
-    """Write a small array so that a reader sees all of it or nothing, even if two workers write it at once."""
+    """Write a small array. A reader sees all of it or nothing, even if two workers write it at once."""
     aside = f"{path}.{os.getpid()}.{threading.get_ident()}.npy"
     written = io.BytesIO()
-    np.save(written, values)  # into a file it would hide why the system refuses, such as a full disk
+    np.save(written, values)  # np.save to a file would hide the system's reason, such as a full disk
     with open(aside, "wb") as file:
         file.write(written.getbuffer())
     os.replace(aside, path)

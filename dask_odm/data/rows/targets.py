@@ -1,7 +1,8 @@
-"""What is learned about each row of a store: two classes, many, one of many, a real value; and which rows take part.
+"""Targets: what is learned about each row of a store (two classes, many, one against others, a real value).
 
-Targets are small records of settings that are called on a store's block. A selection leaves rows out by their number
-alone, so that the folds of a search are masks, not copies, and do not depend on chunks or workers.
+Targets are small records of settings that are called on a block of a store. They also select the rows that take part.
+A selection depends on row numbers only, so the folds of a search are masks, not copies, and do not depend on chunks
+or workers.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from dask_odm.data.store.store import StoreBlock
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
-NEGLIGIBLE = 1e-200  # a weight as good as zero: what is made of it underflows
+NEGLIGIBLE = 1e-200  # weights up to this count as zero, since products with them underflow
 NO_WEIGHT = np.empty(0)  # stands for a weight of 1 in every row
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Selection(Protocol):
-    """Which rows of a store take part, told by their number in the store."""
+    """Rule that selects rows of a store by their row numbers."""
 
     def __call__(self, first: int, n: int) -> Mask:
-        """Whether each of the rows numbered ``first`` to ``first + n - 1`` takes part, (n,)."""
+        """Return a mask (n,) of the selected rows among those numbered ``first`` to ``first + n - 1``."""
 
 
 class Targets(Protocol):
-    """What is learned about each row; a frozen record that pickles, compares and that Dask tokenises."""
+    """What is learned about each row: a frozen record that can be pickled, compared and tokenised by Dask."""
 
     @property
     def selection(self) -> Selection | None:
-        """Which rows take part by their number; None: all."""
+        """Rule that selects rows by their row numbers; None selects all rows."""
 
     @property
     def keeps_all(self) -> bool:
@@ -42,26 +43,25 @@ class Targets(Protocol):
 
     @property
     def y_type(self) -> str:
-        """NumPy name of the smallest type that partitions on disk can hold y in."""
+        """NumPy name of the smallest type for y in partitions on disk."""
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
-        """Rows to keep (mask), y (float64) and weight (float64) of a block with targets, each (rows,)."""
+        """Return the mask of rows to keep, y (float64) and weight (float64) of a block with targets, each (rows,)."""
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        """y and weight for a pass over all rows, without copies where nothing is left out.
+        """Return y and weight for a pass over all rows, without copies if no row is left out.
 
-        For classes y is the integer codes as stored, −1 where a row is left out by its code, its class's weight
-        of zero or the selection; for real values it is float64, and a row that is left out has weight 0 and y 0.
-        The weight is the store's, (rows,) float64, class weights not multiplied in, or empty where all are 1.
+        For classes, y holds the integer codes as stored. It is −1 for a row that is left out by its code, the selection
+        or a class weight of zero. For real values, y is float64, and a row that is left out has weight 0 and y 0. The
+        weight is the store's, (rows,) float64, without class weights; it is empty if all weights are 1.
         """
 
 
 @dataclass(frozen=True)
 class TwoClasses:
-    """Which label code is the positive one, what a row of either class weighs, and which rows take part.
+    """Targets ±1 for one positive class against all others.
 
-    ``positive`` is a code of the store's; all other known codes are negative, unknown ones (−1) are dropped, as
-    are rows of weight zero. y is ±1.
+    ``positive`` is a class code of the store. Rows of unknown class (code −1) and rows of weight zero are dropped.
     """
 
     positive: int
@@ -71,7 +71,7 @@ class TwoClasses:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether rows of both classes weigh something, and none is left out by number."""
+        """Whether both classes have positive weight and no selection is set."""
         return self.negative_weight > 0 and self.positive_weight > 0 and self.selection is None
 
     @property
@@ -96,13 +96,9 @@ class TwoClasses:
 
 @dataclass(frozen=True)
 class ManyClasses:
-    """What a row of each class weighs; y is the class's code. Unknown codes (−1) and rows of weight zero are dropped.
+    """Targets that are the class codes themselves. Rows of unknown class (code −1) and of weight zero are dropped.
 
-    Parameters
-    ----------
-    class_weights : tuple of float
-        One a class of the store, in the order of their codes.
-    selection : Selection or None
+    ``class_weights`` has a weight for each class of the store, in the order of the codes.
     """
 
     class_weights: tuple[float, ...]
@@ -130,22 +126,17 @@ class ManyClasses:
         return codes, NO_WEIGHT if block.weight is None else block.weight
 
     def _of_code(self, codes: Array) -> Array:
-        """The weight of each row's class; an unknown class, code −1, has none."""
+        """Return the class weight of each row; it is 0 for an unknown class (code −1)."""
         weights: Array = np.array([*self.class_weights, 0.0])[codes]
         return weights
 
 
 @dataclass(frozen=True)
 class OneOfMany:
-    """One class of many against others: what one machine of several learns. y is ±1.
+    """Targets ±1 for one class against others, as one machine of several learns them.
 
-    Parameters
-    ----------
-    positive : int
-        Code of the class whose rows are positive.
-    class_weights : tuple of float
-        What a row of each class weighs, in the order of their codes; 0 where the machine does not see its rows.
-    selection : Selection or None
+    ``positive`` is the code of the positive class. ``class_weights`` has a weight for each class, in the order of the
+    codes; 0 leaves out the rows of a class.
     """
 
     positive: int
@@ -162,7 +153,7 @@ class OneOfMany:
 
     @property
     def pair_weights(self) -> tuple[float, float] | None:
-        """What negative and positive rows weigh; None where negative ones of different classes differ in it."""
+        """Weights of negative and positive rows; None if the negative classes have different weights."""
         others = {weight for code, weight in enumerate(self.class_weights) if code != self.positive and weight > 0}
         return (others.pop(), self.class_weights[self.positive]) if len(others) == 1 else None
 
@@ -175,7 +166,7 @@ class OneOfMany:
         return keep, np.where(codes == self.positive, 1.0, -1.0), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        """As `Targets.columns`; where `pair_weights` is None, the classes' weights are multiplied in."""
+        """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None."""
         codes = _y_of(block)
         of_class = self.of_codes(codes)
         if not self.keeps_all:
@@ -185,14 +176,14 @@ class OneOfMany:
         return codes, NO_WEIGHT if block.weight is None else block.weight
 
     def of_codes(self, codes: Array) -> Array:
-        """The weight of each row's class; an unknown class, code −1, has none."""
+        """Return the class weight of each row; it is 0 for an unknown class (code −1)."""
         weights: Array = np.array([*self.class_weights, 0.0])[codes]
         return weights
 
 
 @dataclass(frozen=True)
 class RealValues:
-    """The store's y as it is; rows whose y is unknown (NaN) or whose weight is zero are dropped."""
+    """Targets that are the store's y. Rows with unknown y (NaN) or weight zero are dropped."""
 
     selection: Selection | None = None
 
@@ -221,23 +212,10 @@ class RealValues:
 
 @dataclass(frozen=True)
 class Fold:
-    """One of ``of`` folds, or all rows outside it. A seeded hash of a row's number tells which fold it belongs to.
+    """Selection of fold ``k`` of ``of`` folds, or, unless ``inside``, of all rows outside it.
 
-    Parameters
-    ----------
-    k : int
-        Number of the fold, in [0, of).
-    of : int
-        Folds in all, at least 2; their sizes differ as random draws do.
-    seed : int
-        Not negative.
-    inside : bool
-        Keep the fold; otherwise all others.
-
-    Raises
-    ------
-    InputError
-        There is no such fold.
+    A seeded hash of the row number decides the fold of a row, so sizes of folds differ as random draws do. Raises
+    InputError if there is no such fold.
     """
 
     k: int
@@ -255,33 +233,36 @@ class Fold:
 
 
 def fold_of(first: int, n: int, of: int, seed: int) -> npt.NDArray[np.int64]:
-    """The fold, in [0, of), of the rows numbered ``first`` to ``first + n - 1``, (n,)."""
+    """Return the fold, in [0, of), of each row numbered ``first`` to ``first + n - 1``, (n,)."""
     return folds_of(np.arange(first, first + n), of, seed)
 
 
 def folds_of(numbers: Array, of: int, seed: int) -> npt.NDArray[np.int64]:
-    """The fold, in [0, of), of the rows of these ``numbers`` (n,)."""
+    """Return the fold, in [0, of), of each row in ``numbers`` (n,)."""
     return (_hash_of(numbers, seed) % np.uint64(of)).astype(np.int64)
 
 
 def uniform_of(first: int, n: int, seed: int) -> npt.NDArray[np.float64]:
-    """A random number in [0, 1) for each of the rows numbered ``first`` to ``first + n - 1``, (n,)."""
+    """Draw a number in [0, 1) for each row numbered ``first`` to ``first + n - 1``, (n,).
+
+    It depends on row and seed only.
+    """
     return uniforms_of(np.arange(first, first + n), seed)
 
 
 def uniforms_of(numbers: Array, seed: int) -> npt.NDArray[np.float64]:
-    """A random number in [0, 1) for each of the rows of these ``numbers`` (n,)."""
+    """Draw a number in [0, 1) for each row in ``numbers`` (n,). It depends on row number and seed only."""
     return (_hash_of(numbers, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
-    """Places, ascending, of ``count`` of the rows of these ``numbers``: those of the least `uniforms_of`."""
+    """Return ascending positions of ``count`` rows drawn from ``numbers``: those with the smallest `uniforms_of`."""
     chosen: npt.NDArray[np.int64] = np.sort(np.argsort(uniforms_of(numbers, seed), kind="stable")[:count])
     return chosen
 
 
 def _hash_of(numbers: Array, seed: int) -> npt.NDArray[np.uint64]:
-    """SplitMix64 of the numbers of rows."""
+    """Return SplitMix64 hashes of row numbers."""
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key  # wrapping is meant
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -290,13 +271,13 @@ def _hash_of(numbers: Array, seed: int) -> npt.NDArray[np.uint64]:
 
 
 def _y_of(block: StoreBlock) -> Array:
-    """y of a block that must have some."""
+    """Return y of a block that must have one."""
     assert block.y is not None
     return block.y
 
 
 def _selected(selection: Selection | None, block: StoreBlock, keep: Mask) -> Mask:
-    """``keep``, without the rows that the selection leaves out."""
+    """Return ``keep`` without the rows that the selection leaves out."""
     if selection is None:
         return keep
     if block.first < 0:

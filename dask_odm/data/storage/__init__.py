@@ -1,1 +1,1 @@
-"""Where the bytes of stores and records lie: a folder or an object store, locks, and writes that appear whole."""
+"""Storage of the bytes of stores and records: folders, object stores, locks, and writes that appear whole."""

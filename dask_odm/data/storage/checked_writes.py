@@ -1,7 +1,7 @@
-"""Files of which a read or write that the system puts off (``EAGAIN``) is an error.
+"""Files that raise an error if the system postpones a read or a write (``EAGAIN``).
 
-Python's own files answer it by None, which then counts as the end of the file, or fails far from its cause. A signal
-that interrupts (``EINTR``) is nobody's error: Python tries again.
+Python's own files return None then, which counts as the end of the file, or fails far from its cause. An interrupting
+signal (``EINTR``) is no error: Python tries again.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import numpy as np
 import numpy.typing as npt
 
 T = TypeVar("T")
-_PIECE_BYTES = 1 << 20  # of a file that is read to an end nobody knows
-# Headers are Python literals, and Python 3.11 raises a SystemError now and then where two threads parse one each.
+_PIECE_BYTES = 1 << 20  # bytes read at a time from a file of unknown length
+# Headers are Python literals. Python 3.11 sometimes raises a SystemError if two threads parse one each.
 _parsing = threading.Lock()
 
 
 class WholeFile(FileIO):
-    """A file without a buffer, which reads and writes or raises; a short read or write is one of less, as ever."""
+    """Unbuffered file whose reads and writes raise if they are postponed. They may still be short, as always."""
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a buffer, and return how many bytes there were."""
+        """Fill a buffer, and return the number of bytes read."""
         return self._done(super().readinto(buffer))
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Up to ``size`` bytes; all there are where it is negative, or None."""
+        """Return up to ``size`` bytes, or all if it is negative or None."""
         return self.readall() if size is None or size < 0 else self._done(super().read(size))
 
     def readall(self) -> bytes:
-        """All bytes up to the end."""
+        """Return all bytes up to the end."""
         pieces = []
         while piece := self.read(_PIECE_BYTES):
             pieces.append(piece)
         return b"".join(pieces)
 
     def write(self, data: Any, /) -> int:
-        """Write what the system takes of ``data``, and return how much."""
+        """Write as much of ``data`` as the system takes, and return that number of bytes."""
         return self._done(super().write(data))
 
     def _done(self, answer: T | None) -> T:
@@ -50,17 +50,17 @@ class WholeFile(FileIO):
 
 
 def open_whole(path: str | os.PathLike[str] | int) -> BufferedReader:
-    """Open a file, or a descriptor, for reading, with a buffer."""
+    """Open a file or a descriptor for buffered reading."""
     return BufferedReader(WholeFile(path, "rb"))
 
 
 def update_whole(descriptor: int) -> BufferedRandom:
-    """Open a descriptor for reading and writing, with a buffer."""
+    """Open a descriptor for buffered reading and writing."""
     return BufferedRandom(WholeFile(descriptor, "r+b"))
 
 
 def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran's order, and type of a ``.npy`` array that begins here; ValueError if none does."""
+    """Return shape, Fortran order and type of the ``.npy`` array that begins here; raise ValueError if none does."""
     version = np.lib.format.read_magic(stream)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"version {version} of the format")
@@ -77,7 +77,7 @@ def _header_of_numbers(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dty
 
 
 def load_array(path: str) -> npt.NDArray[Any]:
-    """The array of numbers in a ``.npy`` file; OSError where it is cut off."""
+    """Return the array of numbers in a ``.npy`` file; raise OSError if the file is cut off."""
     with open_whole(path) as file:
         shape, fortran, dtype = _header_of_numbers(file)
         found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype)
@@ -87,13 +87,16 @@ def load_array(path: str) -> npt.NDArray[Any]:
 
 
 def load_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
-    """All arrays in a small ``.npz`` archive, which is in memory meanwhile: `zipfile` takes an error for another."""
+    """Return all arrays of a small ``.npz`` archive.
+
+    The whole file is read first, since `zipfile` would misreport an error of the system.
+    """
     with open_whole(path) as file, _parsing, np.load(BytesIO(file.read())) as arrays:
         return dict(arrays)
 
 
 def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:
-    """The array in a ``.npy`` file, mapped into memory; ValueError where it is none, or one of Python objects."""
+    """Map the array in a ``.npy`` file into memory; raise ValueError if it is none, or has Python objects."""
     with open_whole(path) as file:
         shape, fortran, dtype = _header_of_numbers(file)
         return np.memmap(path, dtype, "r+" if writable else "r", file.tell(), shape, "F" if fortran else "C")

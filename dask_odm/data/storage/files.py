@@ -1,4 +1,4 @@
-"""Folders and files that appear whole or not at all: written aside, forced to disk, renamed into place."""
+"""Folders and files that appear whole or not at all: they are staged, forced to disk and renamed into place."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import suppress
 
 from dask_odm.errors import InputError
 
-FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no room for more, whosever limit it is
+FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # full disk, quota or size limit
 
 
 def check_output(path: str, *, overwrite: bool) -> None:
-    """Raise InputError where ``path`` may not be written or replaced."""
+    """Raise InputError if ``path`` may not be written or replaced."""
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
         raise InputError(f"cannot write '{path}': there is no folder '{parent}'.")
@@ -28,7 +28,7 @@ def check_output(path: str, *, overwrite: bool) -> None:
 
 
 def is_empty(folder: str) -> bool:
-    """Whether nothing is in a folder; InputError where the system does not say."""
+    """Return whether a folder is empty; raise InputError if it cannot be read."""
     try:
         return not os.listdir(folder)
     except OSError as error:
@@ -36,13 +36,13 @@ def is_empty(folder: str) -> bool:
 
 
 def aside(path: str) -> str:
-    """Return a fresh name beside ``path``, to write to before `replace_folder`."""
+    """Return a fresh staging name beside ``path``, to write to before `replace_folder`."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}")
 
 
 def left_aside(path: str) -> list[str]:
-    """Return what a process that was killed while it wrote ``path`` left beside it, newest first."""
+    """Return the staging names that a process left beside ``path`` when it was killed, newest first."""
     folder, name = os.path.split(path)
     pattern = re.compile(re.escape(f".{name}.") + r"[0-9a-f]{8}(\.old)?(\.gone)?")
     found = [os.path.join(folder, each) for each in os.listdir(folder) if pattern.fullmatch(each)]
@@ -50,7 +50,7 @@ def left_aside(path: str) -> list[str]:
 
 
 def is_being_replaced(path: str) -> bool:
-    """Whether there is nothing at ``path``, but beside it what `replace_folder` is about to put there."""
+    """Return whether ``path`` does not exist, but has a staged replacement beside it."""
     try:
         return not os.path.lexists(path) and bool(left_aside(path))
     except OSError:
@@ -58,7 +58,10 @@ def is_being_replaced(path: str) -> bool:
 
 
 def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
-    """Rename folder ``new`` to ``path``, removing what was there only afterwards; an interrupt leaves either."""
+    """Rename folder ``new`` to ``path``, and remove the former content afterwards.
+
+    An interrupt leaves one of the two.
+    """
     check_output(path, overwrite=overwrite)
     old = f"{new}.old"
     try:
@@ -73,10 +76,10 @@ def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder, also under threads that still write to it by its name; nothing where there is none."""
+    """Remove a folder, if it exists, even while other threads still write to it by its name."""
     try:
         _remove(path)
-    except BaseException:  # an interrupt does not leave half of it
+    except BaseException:  # an interrupt must not leave half of it
         _remove(path)
         raise
 
@@ -93,7 +96,7 @@ def _remove(path: str) -> None:
 def make_folders(root: str, key: str) -> str:
     """Make the folders of file ``key`` below ``root``, but not ``root`` itself, and return the file's path.
 
-    So that a task that outlives an interrupt cannot bring back a folder that was removed.
+    ``root`` is not made, so that a task that outlives an interrupt cannot bring back a folder that was removed.
     """
     folder = root
     for part in key.split("/")[:-1]:
@@ -104,20 +107,16 @@ def make_folders(root: str, key: str) -> str:
 
 
 def reason(error: OSError) -> str:
-    """What the system says, in words; some libraries raise an OSError without a number."""
+    """Return the system's reason for an error in words. Some libraries raise an OSError without a number."""
     return error.strerror or str(error) or type(error).__name__
 
 
 def reserve(descriptor: int, size: int, *, alone: bool = True) -> None:
-    """Have all ``size`` bytes of a file on disk before it is mapped: a full disk kills whoever writes to a map.
+    """Reserve ``size`` bytes of a file on disk before it is mapped, since a full disk kills whoever writes to a map.
 
-    Where the system cannot, zeros are written to a file that nobody else writes to, ``alone``; another's are only
-    made long enough.
-
-    Raises
-    ------
-    OSError
-        There is no room (`FULL`); its text holds bytes needed and free.
+    If the system cannot reserve, zeros are written, provided nobody else writes to the file (``alone``); otherwise the
+    file is only made long enough. Raises OSError (`FULL`) if there is no room; its text says how many bytes are needed
+    and free.
     """
     free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
     try:
@@ -126,14 +125,14 @@ def reserve(descriptor: int, size: int, *, alone: bool = True) -> None:
     except OSError as error:
         if error.errno not in FULL or free is None:
             raise
-        from dask.utils import format_bytes  # here, since who only reads stores does without
+        from dask.utils import format_bytes  # imported here, since reading stores does not need it
 
         room = format_bytes(free.f_bavail * free.f_frsize)
         raise OSError(error.errno, f"{reason(error)} ({format_bytes(size)} needed, {room} free)") from error
 
 
 def _allocated(descriptor: int, size: int) -> bool:
-    """Reserve by the system, if it and the file system can."""
+    """Reserve bytes by a system call; return whether the system and the file system can."""
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
@@ -145,7 +144,7 @@ def _allocated(descriptor: int, size: int) -> bool:
 
 
 def _write_zeros(descriptor: int, size: int) -> None:
-    """Fill a file with zeros from its end up to ``size``."""
+    """Append zeros to a file until it has ``size`` bytes."""
     at = os.lseek(descriptor, 0, os.SEEK_END)
     zeros = bytes(1 << 20)
     while at < size:
@@ -153,7 +152,7 @@ def _write_zeros(descriptor: int, size: int) -> None:
 
 
 def write_synced(path: str, data: bytes) -> None:
-    """Write a small file aside, force it to disk and rename it into place."""
+    """Write a small file beside its place, force it to disk and rename it into place."""
     with open(f"{path}.tmp", "wb") as file:
         file.write(data)
         file.flush()
@@ -179,7 +178,7 @@ def sync_folders(root: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Force the names in a folder to disk, where the system can (Windows cannot)."""
+    """Force the names in a folder to disk. Windows cannot, and is skipped."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""How a place for a store, model or checkpoint is named: a path of this machine, or the address of an object store.
+"""Locations of stores, models and checkpoints: a path of this machine, or an address in an object store.
 
-Addresses are ``s3://BUCKET/NAME`` (also MinIO, Ceph, R2), ``gs://BUCKET/NAME``, ``az://CONTAINER/NAME``; ``file:///PATH``
-is a path. Credentials are never part of one, and an address with some is refused without being repeated.
+Addresses are ``s3://BUCKET/NAME`` (also MinIO, Ceph, R2), ``gs://BUCKET/NAME`` and ``az://CONTAINER/NAME``;
+``file:///PATH`` is a path. An address with credentials is refused, and is not repeated in the error.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def is_address(location: str) -> bool:
-    """Whether a location is in an object store."""
+    """Return whether a location is in an object store."""
     return _ADDRESS.match(location) is not None
 
 
 def location_of(path: str | os.PathLike[str]) -> str:
-    """The absolute path, or the address in one spelling, that a user names.
+    """Return the absolute path, or the address in one spelling, that a user names.
 
-    Raises
-    ------
-    InputError
-        An address of a kind that is not known, that names no object, or that holds credentials or options.
+    Raises InputError if an address is of an unknown kind, names no object, or has credentials or options.
     """
     text = os.fspath(path)
     if not isinstance(path, str) and _COLLAPSED.match(text):

@@ -1,8 +1,8 @@
-"""Locks that die with the process that holds them: on a checkpoint that is written, on a folder of temporary data.
+"""File locks that die with the process that holds them, for checkpoints being written and folders of temporary data.
 
-A lock is a file that its holder keeps locked (``flock``), so that a kill, too, lets go of it, and other machines see it
-where the file system is shared. The file also names host, process and the process's start, which decide where the file
-system has no locks.
+A holder keeps the lock's file locked (``flock``), so that a kill releases it too, and other machines see it if the
+file system is shared. The file also names the host, the process and the start time of the process. They decide if the
+file system has no locks.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-MAX_BYTES = 4096  # of a lock's file
-ELSEWHERE_SECONDS = 86400  # some file systems keep locks on one machine only: those of another may be younger than so
+MAX_BYTES = 4096  # bytes read of a lock's file
+ELSEWHERE_SECONDS = 86400  # age at which a lock of another machine is abandoned; some file systems lock per machine
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | os.O_RDWR
 _HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that a lock's file names.
+    """Process that a lock's file names.
 
-    Parameters
-    ----------
-    host : name of the machine
-    pid : number of the process
-    started : when it began, in the system's words; a number is used again, but not with that
-    locks : whether it holds the file's lock, as far as the file system has locks
+    ``started`` is the start time of the process as the system tells it, since process numbers are used again. ``locks``
+    says whether the process holds the file's lock, which needs a file system with locks.
     """
 
     host: str
@@ -47,12 +43,12 @@ class Holder:
 
     @classmethod
     def here(cls, *, locks: bool) -> Holder:
-        """This process."""
+        """Return the holder that stands for this process."""
         return cls(node(), os.getpid(), _started(os.getpid()), locks)
 
     @classmethod
     def of(cls, descriptor: int) -> Holder | None:
-        """The one that an open file names; None where it is no lock's file."""
+        """Return the holder that an open file names; None if it is not a lock's file."""
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
@@ -65,28 +61,28 @@ class Holder:
         return holder if sound and holder.pid > 0 and isinstance(holder.started, str | None) else None
 
     def may_live(self) -> bool:
-        """Whether it lives, as far as this machine can tell: of another machine's nobody knows."""
+        """Return whether the process may be alive. A process of another machine always may, since nobody can tell."""
         return self.host != node() or (self.started is not None and _started(self.pid) == self.started)
 
     def text(self) -> bytes:
-        """What the file holds."""
+        """Return the content of the lock's file."""
         return json.dumps({"dask_odm lock": asdict(self)}).encode()
 
 
 @dataclass(frozen=True)
 class FileLock:
-    """A lock that this process holds; `take_lock` and `take_abandoned` give one."""
+    """Lock that this process holds, from `take_lock` or `take_abandoned`."""
 
     path: str
     descriptor: int
 
     def close(self) -> None:
-        """Let go of it; the file stays."""
+        """Release the lock, and leave its file."""
         with suppress(OSError):
             os.close(self.descriptor)
 
     def remove(self) -> None:
-        """Let go of it, and remove the file: while it is held, where the system can, so that none removes another's."""
+        """Release the lock and remove its file, if possible while it is held, so that nobody else's file is removed."""
         if fcntl is None:
             self.close()
         with suppress(OSError):
@@ -96,12 +92,9 @@ class FileLock:
 
 
 def take_lock(path: str) -> FileLock | None:
-    """Make the file at ``path`` and hold it; None where another process, or another part of this one, does.
+    """Make the file at ``path`` and hold it; return None if another process, or another part of this one, holds it.
 
-    Raises
-    ------
-    OSError
-        The file cannot be made.
+    Raises OSError if the file cannot be made.
     """
     while True:
         descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
@@ -127,9 +120,9 @@ def take_lock(path: str) -> FileLock | None:
 
 
 def take_abandoned(path: str, *, empty: bool = False) -> FileLock | None:
-    """Hold the lock's file at ``path`` if the process that it names is no more; None where it lives, or may.
+    """Hold the lock's file at ``path`` if its process has ended; return None if it lives, or may live.
 
-    ``empty``: also a file that nobody locks and that names none yet, of a process that was killed as it made it.
+    With ``empty``, a file that is empty and not locked is taken, too: its process was killed as it made the file.
     """
     try:
         descriptor = os.open(path, _FLAGS)
@@ -159,7 +152,7 @@ def _is_abandoned(descriptor: int, empty: bool) -> bool:
 
 
 def _locked(descriptor: int) -> bool | None:
-    """Lock an open file, without waiting: False where another has it, None where the file system has no locks."""
+    """Lock an open file without waiting; return False if another process has it, None if there are no locks."""
     if fcntl is None:
         return None
     try:
@@ -177,14 +170,14 @@ def _is_file_of(descriptor: int, path: str) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine began; None where there is none."""
+    """Return the start time of a process of this machine; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
     except OSError:
         if os.path.exists("/proc/self/stat"):
             return None
-    import psutil  # where there is no /proc; it comes with distributed
+    import psutil  # needed without /proc; it comes with distributed
 
     with suppress(psutil.Error):
         return str(int(psutil.Process(pid).create_time()))

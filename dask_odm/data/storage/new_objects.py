@@ -1,9 +1,9 @@
-"""Stores and records being written to an object store: under a name of their own, made current by one conditional put.
+"""Stores and records being written to an object store, under their own names, and made current by a conditional put.
 
-Every writer has its own generation of keys (`objects`), so two never mix. When all of it is there, the manifest last,
-``current.json`` is put: with if-none-match where nothing was there when the writer began, else with if-match of what
-it found. So of two writers that race one is refused, and a reader sees the old or the new, whole. Then what was there
-before is removed, and what writers left that were killed more than a day ago.
+Every writer has its own generation of keys (`objects`), so two never mix. When all objects are there, the manifest
+last, ``current.json`` is put: with if-none-match if nothing was there when the writer began, else with if-match of the
+version that it found. So one of two racing writers is refused, and a reader sees either the old or the new content,
+whole. Then the former content is removed, and what writers left that were killed more than a day ago.
 """
 
 from __future__ import annotations
@@ -21,20 +21,17 @@ from dask_odm.data.storage.objects import CURRENT, Current, ObjectStorage, is_ge
 from dask_odm.errors import InputError, ObjectStoreError, StoreError
 
 logger = logging.getLogger("dask_odm")
-KEPT = timedelta(days=1)  # for which what nobody names is kept: it may be being written
-# of the put that makes a generation current, and seconds before the second, then twice as many
+KEPT = timedelta(days=1)  # age up to which a generation that is not current is kept: it may be being written
+# tries of the put that makes a generation current, and seconds before the second try, doubled for each later one
 TRIES = 4
 PAUSE = 0.2
-_CLAIMED: dict[str, Current | None] = {}  # what a fit of this process left at an address, which only it is to replace
+_CLAIMED: dict[str, Current | None] = {}  # what is current at addresses that only this process may replace
 
 
 class NewObjects(ObjectStorage):
-    """A generation of keys below an address, of which nothing is seen there before `publish`.
+    """Generation of keys below an address, spelled by `location_of`.
 
-    Parameters
-    ----------
-    target : str
-        An address as `location_of` spells it.
+    Nothing of it is visible there before `publish`.
     """
 
     def __init__(self, target: str) -> None:
@@ -88,7 +85,7 @@ class NewObjects(ObjectStorage):
             self.remove_all(list(self.sizes()))
 
     def _look(self, overwrite: bool) -> tuple[bool, Current | None]:
-        """Whether something is at the address, and what is current; InputError where it may not be replaced."""
+        """Return whether something is at the address, and what is current; raise InputError if writing is refused."""
         there = self.target.exists()
         where = self.target.location
         if there and not overwrite:
@@ -115,7 +112,7 @@ class NewObjects(ObjectStorage):
             logger.warning("what was at '%s' before is not removed: %s", self.target.location, error)
 
     def _obsolete(self) -> Iterator[str]:
-        """Keys below the address of what this generation replaced, and of generations that were given up."""
+        """Yield keys of the generation that this one replaced, and of generations that were given up."""
         found = list(self.target.listed())
         newest: dict[str, Any] = {}
         for key, each in found:
@@ -131,14 +128,14 @@ class NewObjects(ObjectStorage):
 
 
 def _owner(key: str) -> str:
-    """The generation that a key is of; none of a folder that was copied as it is."""
+    """Return the generation that a key belongs to; an empty string for keys of a copied folder."""
     name = key.partition("/")[0]
     return name if is_generation(name) else ""
 
 
 @contextmanager
 def claimed(location: str) -> Iterator[None]:
-    """Let only this process replace what is at an address: what another one wrote meanwhile stays, and is an error."""
+    """Let only this process replace the content at an address. If another process wrote meanwhile, that is an error."""
     _CLAIMED[location] = ObjectStorage(location).current()
     try:
         yield

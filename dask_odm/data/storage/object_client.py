@@ -1,8 +1,8 @@
-"""The client of an object store, shared by all threads of a process: its settings, its retries, its errors.
+"""Clients of object stores, shared by all threads of a process, with their settings, retries and errors.
 
-Credentials come from where the platform has them: the environment, a web identity token, or the machine's or the pod's
-role. They stay in the client. What its errors say is not repeated, since they quote requests: of an answer only status
-and code are told. Asking again, with growing pauses, is the client's: 5xx answers and cut connections.
+Credentials come from the platform: the environment, a web identity token, or the role of the machine or pod. They stay
+in the client. Its error texts are not repeated, since they quote requests; only status and code of an answer are.
+The client itself repeats requests, with growing pauses, after 5xx answers and cut connections.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from dask_odm.errors import DaskODMError, InputError, ObjectStoreError
 
-PATIENCE = "60s"  # for which a request is tried, ``dask_odm.object-store-patience`` of Dask's configuration
-# seconds between tries: they grow from one to the other
+PATIENCE = "60s"  # time for retries, unless Dask's configuration has ``dask_odm.object-store-patience``
+# seconds between tries, which grow from the first to the longest
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
@@ -33,25 +33,19 @@ _KEYS = {
 
 
 class NotAsExpectedError(Exception):
-    """What a put was to replace is not there, or another one is."""
+    """The condition of a put does not hold: the object to replace is gone, or is another version."""
 
 
 def client_of(location: str) -> Any:
-    """The client of an address's bucket.
-
-    Raises
-    ------
-    InputError
-        The package for object stores is not installed.
-    """
+    """Return the client of an address's bucket; raise InputError if the package for object stores is not installed."""
     scheme, _, rest = location.partition("://")
     settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
     return _client(scheme, rest.partition("/")[0], patience(), hash(settings))
 
 
 def patience() -> float:
-    """Seconds for which a request is tried."""
-    import dask  # here, since who reads stores of this machine does without
+    """Return the seconds for which a request is retried."""
+    import dask  # imported here, since stores on this machine do not need it
     from dask.utils import parse_timedelta
 
     return float(parse_timedelta(dask.config.get("dask_odm.object-store-patience", PATIENCE)))
@@ -64,7 +58,7 @@ def _client(scheme: str, bucket: str, seconds: float, settings: int) -> Any:
     except ImportError as error:
         raise InputError(f"{scheme}:// addresses need the package obstore: pip install 'dask-odm[objects]'.") from error
     retries: Any = {
-        "max_retries": 1000,  # time is what bounds them
+        "max_retries": 1000,  # the time bounds them
         "retry_timeout": timedelta(seconds=seconds),
         "backoff": {
             "init_backoff": timedelta(seconds=FIRST_PAUSE),
@@ -72,9 +66,9 @@ def _client(scheme: str, bucket: str, seconds: float, settings: int) -> Any:
             "base": 2,
         },
     }
-    # asked for by the address of the server, and in no other way
+    # plain http is allowed only if the server's address asks for it
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    # a connection that hangs is given up while there is time for another; a transfer that moves is not
+    # give up a hanging connection while there is time for another; let a transfer that moves go on
     options: Any = {"timeout": timedelta(hours=1), "read_timeout": timedelta(seconds=max(1.0, seconds / 2))}
     if scheme == "s3" and endpoint.startswith("http://"):
         options["allow_http"] = True
@@ -84,9 +78,9 @@ def _client(scheme: str, bucket: str, seconds: float, settings: int) -> Any:
 
 @contextmanager
 def explained(location: str, doing: str) -> Iterator[None]:
-    """Turn what the client raises into `ObjectStoreError`; a key that is not there stays a FileNotFoundError, and a
-    condition that does not hold is a `NotAsExpectedError`.
+    """Raise errors of the client as `ObjectStoreError`.
 
+    A key that does not exist stays a FileNotFoundError, and a condition that does not hold is a `NotAsExpectedError`.
     Nothing of the client's own error is kept, neither as text nor as cause.
     """
     from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -107,7 +101,7 @@ def explained(location: str, doing: str) -> Iterator[None]:
 
 
 def _error(location: str, doing: str, found: Exception) -> ObjectStoreError:
-    """The one error of an object store that does not do as it is asked."""
+    """Return the error for an object store that failed, with the likely reason and a way out."""
     scheme, rest = location.split("://", 1)
     text = str(found).replace(f"/{rest.partition('/')[2] or rest}", "/")  # whatever words the key has
     status = _STATUS.search(text)
@@ -134,6 +128,6 @@ def _error(location: str, doing: str, found: Exception) -> ObjectStoreError:
 
 
 def status_of(error: Exception) -> int | None:
-    """The status that an answer had."""
+    """Return the HTTP status that an error quotes, or None."""
     found = _STATUS.search(str(error))
     return None if found is None else int(found[1])

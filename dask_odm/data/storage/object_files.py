@@ -1,6 +1,6 @@
-"""Files of an object store that rows are ingested from: read as a file is, a few megabytes at a time.
+"""Files in an object store, from which rows are ingested. They are read like files, a few megabytes at a time.
 
-Nothing is copied to this machine. An object that is replaced while it is read is an error.
+Nothing is copied to this machine. If an object is replaced while it is read, that is an error.
 """
 
 from __future__ import annotations
@@ -15,17 +15,11 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.object_client import NotAsExpectedError, client_of, explained
 from dask_odm.data.storage.objects import ObjectStorage
 
-BUFFER_BYTES = 4 << 20  # of a request
+BUFFER_BYTES = 4 << 20  # bytes of a request
 
 
 class ObjectFile(io.RawIOBase):
-    """An object as a file without a buffer.
-
-    Parameters
-    ----------
-    location : str
-        Its address. FileNotFoundError where there is none.
-    """
+    """Unbuffered file over the object at an address; FileNotFoundError if there is none."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -46,12 +40,12 @@ class ObjectFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to a place, counted from the beginning, from here or from the end."""
+        """Go to a position, counted from the beginning, the current position or the end."""
         self._at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence])
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a buffer, and return how many bytes there were."""
+        """Fill a buffer, and return the number of bytes read."""
         target = memoryview(buffer).cast("B")
         stop = min(self._at + len(target), self.size)
         if stop <= self._at:
@@ -68,17 +62,17 @@ class ObjectFile(io.RawIOBase):
 
 
 def open_source(path: str) -> IO[bytes]:
-    """Open a file of this machine, or an object, for reading, with a buffer."""
+    """Open a file or an object for buffered reading."""
     return io.BufferedReader(ObjectFile(path), BUFFER_BYTES) if is_address(path) else open_whole(path)
 
 
 def source_size(path: str) -> int:
-    """Bytes of a file or an object."""
+    """Return the size in bytes of a file or an object."""
     return ObjectFile(path).size if is_address(path) else os.path.getsize(path)
 
 
 def objects_at(location: str) -> list[str]:
-    """The object at an address, or those right below it, as the files of a folder; empty where there are none."""
+    """Return the object at an address, or the objects directly below it, as the files of a folder; else no objects."""
     with explained(location, "list"):
         name = location.partition("://")[2].partition("/")[2]
         root = location.removesuffix(name)

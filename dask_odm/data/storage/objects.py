@@ -1,9 +1,9 @@
-"""The objects below an address, as a `Storage`: keys and bytes, and which generation of them is current.
+"""The objects below an address as a `Storage`: keys and bytes, and the generation of them that is current.
 
-A store or record at ``s3://bucket/x.zarr`` lies below ``s3://bucket/x.zarr/GENERATION/``, 32 random hex digits that are
-its writer's alone; the object ``current.json`` names the one that readers are to take (`new_objects` has how it comes
-to be). A folder of this machine that was copied to ``s3://bucket/x.zarr`` as it is, its manifest at the top, is read
-as well. Objects of a generation are never replaced, so that what a reader resolved once stays what it is, or goes.
+A store or record at ``s3://bucket/x.zarr`` lies below ``s3://bucket/x.zarr/GENERATION/``, where GENERATION is 32 random
+hex digits that only its writer uses. The object ``current.json`` names the generation to read (see `new_objects`). A
+folder that was copied to ``s3://bucket/x.zarr`` as it is, with its manifest at the top, is read as well. Objects of a
+generation are never replaced, so a location that a reader resolved keeps its content, or disappears.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dask_odm.data.store.layout import MANIFEST
 from dask_odm.errors import StoreError
 
 CURRENT = "current.json"
-PART_BYTES = 8 << 20  # of a request: a chunk is read by several at once, since a connection gives some 90 MB/s
-PIECE_BYTES = 1 << 20  # of an answer that are held besides what is filled
-PARTS = 8  # requests for parts of a process at the same time, besides one a thread
+PART_BYTES = 8 << 20  # bytes of a request; a chunk is read by several at once, as a connection gives some 90 MB/s
+PIECE_BYTES = 1 << 20  # bytes of an answer that are held besides the filled buffer
+PARTS = 8  # parallel requests for parts in a process, besides one per thread
 _FORMAT = "dask_odm.current"
 _GENERATION = re.compile(r"[0-9a-f]{32}")
-_MOST_BYTES = 1 << 12  # of what names a generation
+_MOST_BYTES = 1 << 12  # bytes that ``current.json`` may have
 
 
 @dataclass(frozen=True)
 class Current:
-    """The generation that ``current.json`` names, and what tells this version of that object from later ones."""
+    """Generation that ``current.json`` names, with the tag and version of that object."""
 
     generation: str
     tag: str | None
@@ -41,19 +41,13 @@ class Current:
 
     @property
     def condition(self) -> dict[str, str]:
-        """What a put asks for that is to replace this version, and no other."""
-        said = {"e_tag": self.tag, "version": self.version}  # object stores have one, or both
+        """Condition of a put that replaces this version and no other."""
+        said = {"e_tag": self.tag, "version": self.version}  # an object store has one or both
         return {name: value for name, value in said.items() if value is not None}
 
 
 class ObjectStorage:
-    """The objects below an address, their keys what follows it.
-
-    Parameters
-    ----------
-    location : str
-        An address as `location_of` spells it.
-    """
+    """Storage of the objects below an address, spelled by `location_of`. Keys are what follows the address."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -74,7 +68,7 @@ class ObjectStorage:
         return {key: each["size"] for key, each in self.listed()}
 
     def listed(self) -> Iterator[tuple[str, Any]]:
-        """All keys, with size and time as the object store says them."""
+        """Yield all keys, each with size and time from the object store."""
         start = len(self._path(""))
         with self._asking("list") as client:
             for page in client.list(self._path(""), chunk_size=1000):
@@ -89,13 +83,13 @@ class ObjectStorage:
         self.remove_all([key, *(each for each in self.sizes() if each.startswith(f"{key}/"))])
 
     def remove_all(self, keys: list[str]) -> None:
-        """Remove keys; one that is not there is as good as removed."""
+        """Remove keys. Keys that do not exist are ignored."""
         with self._asking("remove") as client:
             if keys:
                 client.delete([self._path(key) for key in keys])
 
     def complete(self, key: str, data: bytes) -> None:
-        self.write(key, data)  # an object that was put is there to stay
+        self.write(key, data)  # an object is durable once it was put
 
     def has(self, key: str) -> bool:
         return self._head(key) is not None
@@ -118,14 +112,14 @@ class ObjectStorage:
         return current is not None and current.generation != name
 
     def resolved(self) -> str:
-        """Where the bytes are that are current: below this address, or here."""
+        """Return the address of the current bytes: that of the current generation, or this one."""
         if is_generation(self.location.rpartition("/")[2]):
             return self.location
         current = self.current()
         return self.location if current is None else f"{self.location}/{current.generation}"
 
     def current(self) -> Current | None:
-        """The generation that is current, None where none is named; StoreError where what should name it does not."""
+        """Return the current generation, None if none is named; raise StoreError if ``current.json`` is damaged."""
         with self._asking("read", CURRENT) as client:
             try:
                 found = client.get(self._path(CURRENT))
@@ -141,7 +135,7 @@ class ObjectStorage:
         return Current(said["generation"], found.meta["e_tag"], found.meta["version"])
 
     def make_current(self, generation: str, before: Current | None) -> None:
-        """Name a generation, if what is current is still what it was ``before``; else NotAsExpectedError."""
+        """Name the current generation; raise NotAsExpectedError if the current one is no longer ``before``."""
         text = json.dumps({"format": _FORMAT, "format_version": 1, "generation": generation}).encode()
         with self._asking("write", CURRENT) as client:
             mode = "create" if before is None else before.condition
@@ -164,12 +158,12 @@ class ObjectStorage:
 
 
 def is_generation(name: object) -> bool:
-    """Whether a name is that of a generation."""
+    """Return whether a name is that of a generation."""
     return isinstance(name, str) and _GENERATION.fullmatch(name) is not None
 
 
 def _fill(client: Any, path: str, target: memoryview) -> int:
-    """Fill ``target`` with an object's parts, asked for at once, and return its bytes, at most one more than fit."""
+    """Fill ``target`` by parallel requests for parts of an object; return its size, at most one byte more than fits."""
 
     def fetch(start: int) -> int:
         at = start
@@ -177,7 +171,7 @@ def _fill(client: Any, path: str, target: memoryview) -> int:
         try:
             found = client.get(path, options={"range": (start, stop)})
         except Exception as error:
-            if status_of(error) == 416:  # it ends before
+            if status_of(error) == 416:  # the object ends before this part
                 return start
             raise
         for piece in found.stream(min_chunk_size=PIECE_BYTES):
@@ -189,7 +183,7 @@ def _fill(client: Any, path: str, target: memoryview) -> int:
     try:
         size = fetch(0)
     finally:
-        wait(others)  # whatever happened: nobody writes to the buffer later
+        wait(others)  # even after an error, so that nobody writes to the buffer later
     for each in others:
         each.result()
     return min(size, len(target) + 1)

@@ -1,7 +1,8 @@
-"""What a process writes beside an output before it renames it into place: owned by a lock that dies with the process.
+"""Staging: names beside an output to which a process writes before it renames them into place.
 
-The lock's file lies beside it, ``.NAME.xxxxxxxx.lock``, from before anything is written until nothing is left but the
-output. Whoever writes next in that folder removes what nobody owns any more.
+A process owns a staging name by a lock that dies with it. The lock's file, ``.NAME.xxxxxxxx.lock``, is there from
+before the first write until nothing is left but the output. The next writer in that folder removes what no process
+owns.
 """
 
 from __future__ import annotations
@@ -16,18 +17,15 @@ from contextlib import contextmanager, suppress
 from dask_odm.data.storage.files import aside, remove_folder
 from dask_odm.data.storage.locks import FileLock, take_abandoned, take_lock
 
-ATTEMPTS = 100  # to hold a lock whose name nobody else has
+ATTEMPTS = 100  # tries to take a lock whose name no other process has
 _LOCK = re.compile(r"\.(.+)\.[0-9a-f]{8}\.lock")
-_OWNED: dict[str, FileLock] = {}  # names of this process
+_OWNED: dict[str, FileLock] = {}  # locks of the names that this process owns
 
 
 def own(name: str) -> None:
-    """Own a name that `aside` gave, and remove what killed processes left in its folder.
+    """Own a name from `aside`, and remove what killed processes left in its folder.
 
-    Raises
-    ------
-    OSError
-        The lock cannot be written; nothing is left of it.
+    Raises OSError, and leaves nothing, if the lock cannot be written.
     """
     remove_abandoned(os.path.dirname(name))
     for _ in range(ATTEMPTS):
@@ -35,25 +33,25 @@ def own(name: str) -> None:
         if lock is not None:
             _OWNED[name] = lock
             return
-        time.sleep(0.01)  # whoever looks for what was abandoned has it for a moment
+        time.sleep(0.01)  # a process that removes abandoned files holds it for a moment
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{name}.lock")
 
 
 def disown(name: str) -> None:
-    """Remove whatever has that name, and then let go of it."""
+    """Remove the file or folder of that name, and then release the name."""
     try:
         _remove(name)
     finally:
         try:
             _let_go(name)
-        except BaseException:  # an interrupt does not leave the lock's file
+        except BaseException:  # an interrupt must not leave the lock's file
             _let_go(name)
             raise
 
 
 def _let_go(name: str) -> None:
     lock = _OWNED.pop(name, None)
-    if os.path.lexists(f"{name}.old"):  # what was there could not be put back: whoever comes next does
+    if os.path.lexists(f"{name}.old"):  # the former content could not be put back; the next writer does it
         if lock is not None:
             lock.close()
     elif lock is not None:
@@ -65,7 +63,7 @@ def _let_go(name: str) -> None:
 
 @contextmanager
 def owned_file(path: str) -> Iterator[str]:
-    """The name of a file to write before it is renamed to ``path``; removed at the end if it is still there."""
+    """Yield a staging name to write before it is renamed to ``path``. It is removed at the end if it still exists."""
     name = aside(path)
     try:
         own(name)
@@ -75,7 +73,7 @@ def owned_file(path: str) -> Iterator[str]:
 
 
 def remove_abandoned(folder: str) -> None:
-    """Remove what processes that are no more left in a folder, if it can be listed just now."""
+    """Remove what killed processes left in a folder, if the folder can be listed."""
     with suppress(OSError):
         for each in os.listdir(folder):
             found = _LOCK.fullmatch(each)
@@ -89,7 +87,7 @@ def _remove_if_abandoned(file: str, target: str) -> None:
         return
     name = file.removesuffix(".lock")
     _put_back(f"{name}.old", target)
-    if not os.path.lexists(target) and os.path.lexists(f"{name}.old"):  # it cannot be put back just now
+    if not os.path.lexists(target) and os.path.lexists(f"{name}.old"):  # it cannot be put back now
         lock.close()
         return
     _remove(name)
@@ -98,7 +96,7 @@ def _remove_if_abandoned(file: str, target: str) -> None:
 
 
 def _put_back(old: str, target: str) -> None:
-    """Undo the first of the two renames of `replace_folder` where its process was killed before the second."""
+    """Undo the first rename of `replace_folder` if its process was killed before the second."""
     if os.path.lexists(old) and not os.path.lexists(target):
         with suppress(OSError):
             os.rename(old, target)
@@ -115,4 +113,4 @@ def _remove(name: str) -> None:
     else:
         with suppress(OSError):
             os.remove(name)
-        remove_folder(name)  # what an interrupt left of it under another name
+        remove_folder(name)  # an interrupt may have left part of it under another name

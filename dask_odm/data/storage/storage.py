@@ -1,8 +1,8 @@
-"""Where the bytes of a store or a record lie: keys and bytes, behind a protocol; a folder, or an object store.
+"""Storage: the bytes of a store or a record by key, in a folder or an object store.
 
-Readers and writers know keys such as ``X/c/3/0`` and a location, never a path, so that another kind of storage is
-one class more and a line in `storage_of`. Nothing that is read decides which key is read, but for the generation of
-keys in an object store, which is random digits (`objects`).
+Readers and writers use keys such as ``X/c/3/0`` and a location, never a path. Another kind of storage is one more
+class and a line in `storage_of`. No content that is read decides which key is read next, except the random name of the
+current generation in an object store (`objects`).
 """
 
 from __future__ import annotations
@@ -41,83 +41,89 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Storage(Protocol):
-    """Named bytes at a location. What the system refuses is an OSError, a key that is not there FileNotFoundError."""
+    """Named bytes at a location.
+
+    Failures of the system are raised as OSError; a key that does not exist raises FileNotFoundError.
+    """
 
     @property
     def location(self) -> str:
-        """Where the bytes lie, as a user names it."""
+        """The place of the bytes, as a user names it."""
 
     def read(self, key: str, limit: int) -> bytes:
-        """All bytes of a key; an OSError where there are more than ``limit``, before they are read."""
+        """Return all bytes of a key; raise OSError before reading if there are more than ``limit``."""
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Fill ``target`` from the first byte on, and return how many there are, at most one more than fit."""
+        """Fill ``target`` with the first bytes, and return the size, counting at most one byte more than fits."""
 
     def sizes(self) -> dict[str, int]:
-        """All keys with their sizes in bytes."""
+        """Return all keys with their sizes in bytes."""
 
     def write(self, key: str, data: bytes | memoryview) -> None:
-        """Write a key, replacing what it had."""
+        """Write a key and replace its former bytes."""
 
     def remove(self, key: str) -> None:
         """Remove a key and all keys below it."""
 
     def complete(self, key: str, data: bytes) -> None:
-        """Write the last key, the manifest, once all others are there to stay."""
+        """Write the last key, the manifest, after all others are safely stored."""
 
     def has(self, key: str) -> bool:
-        """Whether there is such a key."""
+        """Return whether the key exists."""
 
     def exists(self) -> bool:
-        """Whether anything is at the location."""
+        """Return whether anything is at the location."""
 
     def version(self) -> object:
-        """What a store or record that takes another's place differs in; None where there is none."""
+        """Return a value that changes when another store or record takes this place; None if there is none."""
 
     def is_being_replaced(self) -> bool:
-        """Whether another one takes the place of what was here, or is about to."""
+        """Return whether the content was replaced by another, or is about to be."""
 
     def resolved(self) -> str:
-        """The location at which the bytes are that are current now; it is never another store's later."""
+        """Return the location of the bytes that are current now.
+
+        In an object store it is never reused for another store.
+        """
 
 
 class NewStorage(Storage, Protocol):
-    """A storage being written, of which nothing is visible at its location before `publish`."""
+    """Storage that is being written. Nothing is visible at its location before `publish`."""
 
     def check(self, *, overwrite: bool) -> bool:
-        """Whether something is there to be replaced; InputError where the location may not be written or replaced."""
+        """Return whether something would be replaced; raise InputError if the location may not be written."""
 
     def begin(self, *, overwrite: bool) -> None:
-        """Make room; InputError where the location may not be written or replaced."""
+        """Prepare for writing; raise InputError if the location may not be written or replaced."""
 
     def publish(self, *, overwrite: bool) -> None:
-        """Make everything visible at once, in place of what was there before."""
+        """Make everything visible at once, in place of the former content."""
 
     def discard(self) -> None:
-        """Remove everything that was not published, the last call to a storage that was begun."""
+        """Remove everything that was not published. It is the last call to a storage that was begun."""
 
     def retract(self) -> None:
         """Remove what was published."""
 
 
 def storage_of(location: str) -> Storage:
-    """The storage at a location, to read from."""
+    """Return the storage at a location, for reading."""
     return ObjectStorage(location) if is_address(location) else LocalStorage(location)
 
 
 def new_storage(location: str) -> NewStorage:
-    """A storage that appears at a location when it is published."""
+    """Return a storage for writing, which appears at the location when it is published."""
     return NewObjects(location) if is_address(location) else NewFolder(aside(location), location)
 
 
 def resolved(location: str) -> str:
-    """The location at which the bytes of a store or record are that are current."""
+    """Return the location of the current bytes of a store or record."""
     return storage_of(location).resolved()
 
 
 @dataclass(frozen=True)
 class LocalStorage:
-    """A folder of this machine, its keys the files in it. Links are not followed."""
+    """Storage in a folder of this machine, with files as keys. Links are not followed."""
 
     location: str
 
@@ -177,7 +183,7 @@ class LocalStorage:
 
     @contextmanager
     def opened(self, key: str) -> Iterator[FileIO]:
-        """Open a regular file; anything else, such as a pipe that would never end, is refused at once."""
+        """Open a regular file. Anything else, such as a pipe that would never end, is refused at once."""
         with WholeFile(os.open(os.path.join(self.location, key), _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a file")
@@ -186,7 +192,7 @@ class LocalStorage:
 
 @dataclass(frozen=True)
 class NewFolder(LocalStorage):
-    """A folder that is written beside its place, ``target``, and renamed into it."""
+    """Folder that is written beside its place, ``target``, and then renamed to it."""
 
     target: str
 
@@ -199,7 +205,7 @@ class NewFolder(LocalStorage):
         try:
             own(self.location)
             os.mkdir(self.location)
-        except BaseException:  # an interrupt after it was made, too
+        except BaseException:  # also an interrupt after the folder was made
             disown(self.location)
             raise
 
@@ -214,7 +220,7 @@ class NewFolder(LocalStorage):
 
 
 def fill(file: FileIO, target: memoryview) -> int:
-    """Fill ``target`` from a file, and return how many bytes it had."""
+    """Fill ``target`` from a file, and return the number of bytes read."""
     done = 0
     while done < len(target) and (count := file.readinto(target[done:])):
         done += count
@@ -222,7 +228,7 @@ def fill(file: FileIO, target: memoryview) -> int:
 
 
 def _regular_files(root: str, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield name and size of every file below ``root``, following no links."""
+    """Yield name and size of every file below ``root``, without following links."""
     with os.scandir(os.path.join(root, prefix)) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

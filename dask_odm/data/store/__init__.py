@@ -1,1 +1,1 @@
-"""The zarr store: what lies where, opening, reading and writing, records, and its face to xarray."""
+"""The zarr store: its layout, opening, reading and writing, records, and its interchange with xarray."""

@@ -1,4 +1,4 @@
-"""Reading one chunk of a store and checking it, by its own checksum and by the manifest's: straight into memory."""
+"""Reading one chunk of a store straight into memory, and checking it by its own and the manifest's checksum."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def read_plain_chunk(
 ) -> Array:
     """Read a ``[bytes, crc32c]`` chunk straight into memory and check its checksum.
 
-    Three times as fast as through zarr, since nothing is copied and a buffer is used again. ``expected`` is the
-    checksum by the manifest: a chunk may be sound but another's.
+    This is three times as fast as through zarr, since nothing is copied and a buffer is reused. ``expected`` is the
+    checksum by the manifest, since a sound chunk may be another one's.
     """
     nbytes = array.chunk_nbytes + CHECKSUM_BYTES
     data = np.empty(nbytes, dtype=np.uint8) if out is None else out[:nbytes]
@@ -42,10 +42,10 @@ def read_plain_chunk(
 
 
 def read_plain_pieces(root: str, array: ArrayLayout, i: int, rows: int, expected: int) -> Iterator[Array]:
-    """Read a ``[bytes, crc32c]`` chunk of a folder, ``rows`` at a time, all into the same memory.
+    """Yield a ``[bytes, crc32c]`` chunk of a folder, ``rows`` at a time, in one reused buffer.
 
-    Twice as fast as the whole chunk where what is read is used at once: it stays in the processor's cache. Whether the
-    chunk is sound is known when it has come to its end: what was made of it before must not be used if that raises.
+    This is twice as fast as reading the whole chunk if pieces are used at once, since they stay in the processor's
+    cache. The checksum is checked at the end: if that raises, nothing that was made of earlier pieces may be used.
     """
     nbytes = array.chunk_nbytes
     dtype = np.dtype(array.dtype).newbyteorder("<")
@@ -70,15 +70,15 @@ def read_plain_pieces(root: str, array: ArrayLayout, i: int, rows: int, expected
 
 
 def read_packed_chunk(root: str, array: ArrayLayout, i: int, entry: tuple[int, int]) -> Array:
-    """Read and unpack a ``[bytes, zstd, crc32c]`` chunk of the size and checksum that the manifest says."""
+    """Read and unpack a ``[bytes, zstd, crc32c]`` chunk of the size and checksum in the manifest."""
     packed = read_sealed(root, array, i, entry)
     size = _frame_size(packed[:18].tobytes())
-    if size != array.chunk_nbytes:  # before memory is taken for whatever size it claims
+    if size != array.chunk_nbytes:  # checked before memory is taken for the size it claims
         raise damage(root, array, i, f"unreadable ({size} bytes, not {array.chunk_nbytes}, are packed in it)")
     numbers = np.empty(array.chunks, np.dtype(array.dtype).newbyteorder("<"))
     try:
         unpack_zstd(packed, numbers.reshape(-1).view(np.uint8))
-    except Exception as error:  # whatever the codec raises on damage
+    except Exception as error:  # the codec raises various errors on damage
         raise damage(root, array, i, f"unreadable ({error})") from error
     return numbers
 
@@ -86,7 +86,7 @@ def read_packed_chunk(root: str, array: ArrayLayout, i: int, entry: tuple[int, i
 def read_sealed(
     root: str, array: ArrayLayout, i: int, entry: tuple[int, int], wording: Wording = STORE
 ) -> npt.NDArray[np.uint8]:
-    """Read a chunk file of the size and checksum that the manifest says, and return it without its checksum."""
+    """Read a chunk file of the size and checksum in the manifest, and return it without its checksum."""
     data = np.empty(entry[0], dtype=np.uint8)
     _read_whole(root, array, i, data, wording)
     _check(root, array, i, data, entry[1], wording)
@@ -94,7 +94,7 @@ def read_sealed(
 
 
 def _read_whole(root: str, array: ArrayLayout, i: int, data: npt.NDArray[np.uint8], wording: Wording) -> None:
-    """Fill ``data`` from the chunk, which must have exactly so many bytes; what the system refuses is a StoreError."""
+    """Fill ``data`` from the chunk, which must have exactly that size; errors of the system become StoreError."""
     with _explained(root, array, i, wording):
         read = storage_of(root).read_into(array.chunk_key(i), data.data)
     if read != len(data):
@@ -104,7 +104,7 @@ def _read_whole(root: str, array: ArrayLayout, i: int, data: npt.NDArray[np.uint
 def _check(
     root: str, array: ArrayLayout, i: int, data: npt.NDArray[np.uint8], expected: int | None, wording: Wording
 ) -> None:
-    """Hold a chunk against the checksum at its end, and that against the manifest's."""
+    """Compare a chunk with the checksum at its end, and that with the manifest's."""
     found = int.from_bytes(data[-CHECKSUM_BYTES:].tobytes(), "little")
     _compare(root, array, i, crc32c(data[:-CHECKSUM_BYTES]), found, expected, wording)
 
@@ -112,7 +112,7 @@ def _check(
 def _compare(
     root: str, array: ArrayLayout, i: int, checksum: int, found: int, expected: int | None, wording: Wording
 ) -> None:
-    """Hold the checksum of a chunk's numbers against the one that was ``found`` behind them, and the manifest's."""
+    """Compare the checksum of a chunk's numbers with the one ``found`` behind them, and that with the manifest's."""
     if checksum != found:
         raise damage(root, array, i, "checksum mismatch", wording)
     if expected not in (None, found):
@@ -121,7 +121,7 @@ def _compare(
 
 @contextmanager
 def _explained(root: str, array: ArrayLayout, i: int, wording: Wording) -> Iterator[None]:
-    """What the system refuses, as a StoreError."""
+    """Raise errors of the system as StoreError, naming the chunk."""
     try:
         yield
     except FileNotFoundError as error:
@@ -131,7 +131,7 @@ def _explained(root: str, array: ArrayLayout, i: int, wording: Wording) -> Itera
 
 
 def _frame_size(head: bytes) -> int | None:
-    """Size that a zstd frame says it decompresses to, RFC 8878, section 3.1.1.1; None where it does not say."""
+    """Return the unpacked size that a zstd frame declares (RFC 8878, section 3.1.1.1); None if it declares none."""
     if len(head) < 6 or not head.startswith(b"\x28\xb5\x2f\xfd"):
         return None
     single = head[4] >> 5 & 1

@@ -1,4 +1,4 @@
-"""The classes of a store: the labels that occur, in sorted order, what becomes of provisional codes, and weights."""
+"""Classes of a store: sorting the labels that occur, recoding provisional codes, and sums of weights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from dask_odm.typing import Array
 
 
 def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[Label, ...], npt.NDArray[np.int64]]:
-    """Sort the labels that occur, merging equal ones; return them and the new code of each old one.
+    """Sort the labels that occur, merging equal ones, and return them with the new code of each old one.
 
-    Raises
-    ------
-    InputError
-        Labels of types that do not compare, such as strings and numbers, or NaN.
+    Raises InputError if labels have types that do not compare, such as strings and numbers, or are NaN.
     """
     seen = np.asarray(counts)
     plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
@@ -37,7 +34,7 @@ def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[
 
 
 def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.NDArray[np.float64]:
-    """Sum of the weights of every class among rows, (classes,); rows of code -1 belong to none."""
+    """Sum the weights of each class over rows, (classes,). Rows of code -1 belong to no class."""
     assert codes is not None
     assert weight is not None
     known = codes >= 0

@@ -1,4 +1,4 @@
-"""Reading the JSON documents of stores and records: bounded in size and kind, checked against the manifest.
+"""Reading the JSON documents of stores and records, with limits on size and kind, checked against the manifest.
 
 A document that is a pipe, too large, nested without end or of another kind is a StoreError like any other damage.
 """
@@ -16,9 +16,9 @@ from dask_odm.data.storage.storage import Storage, storage_of
 from dask_odm.data.store.layout import MANIFEST, STORE, Wording, crc32c, parse_body
 from dask_odm.errors import StoreError
 
-MAX_BYTES = 1 << 28
+MAX_BYTES = 1 << 28  # bytes of a document
 ROOT = "zarr.json"
-# times, and seconds between them, that what is being replaced is looked at again
+# tries to read what is being replaced, and seconds between them
 ATTEMPTS = 5
 PAUSE = 0.02
 _ZARR = ((".zgroup", "group"), (".zarray", "array"))
@@ -29,18 +29,10 @@ T = TypeVar("T")
 def read_document(
     storage: Storage, key: str, entry: tuple[int, int] | None = None, wording: Wording = STORE
 ) -> dict[str, Any]:
-    """Read a zarr document, whose attributes are an object if it has any.
+    """Read a zarr document. Its attributes, if any, are an object.
 
-    Parameters
-    ----------
-    storage, key : where it lies
-    entry : its size and checksum by the manifest, if that is known
-    wording : how errors call what it is part of
-
-    Raises
-    ------
-    StoreError
-        It is missing, unreadable, not what the manifest says, or no such document.
+    ``entry`` is its size and checksum by the manifest, if known, and ``wording`` is how errors call the whole. Raises
+    StoreError if the document is missing, unreadable, not what the manifest says, or no such document.
     """
     try:
         text = storage.read(key, MAX_BYTES if entry is None else min(entry[0], MAX_BYTES))
@@ -57,12 +49,9 @@ def read_document(
 
 
 def whole(location: str, read: Callable[[], T]) -> T:
-    """What ``read`` finds at a location; it reads again where that was replaced in the meantime.
+    """Return what ``read`` finds at a location, and read again if the content was replaced meanwhile.
 
-    Raises
-    ------
-    StoreError
-        As ``read`` raises it.
+    Raises the StoreError of ``read`` if nothing was replaced.
     """
     storage = storage_of(location)
     for _ in range(ATTEMPTS):
@@ -81,10 +70,8 @@ def read_manifest(
 ) -> T:
     """Read the manifest at a location, and return what ``build`` makes of its content.
 
-    Raises
-    ------
-    StoreError
-        There is none (``absent`` says what is there instead), it cannot be read, or as `layout.parse_body`.
+    Raises StoreError if there is none (``absent`` says what is there instead), if it cannot be read, or as
+    `layout.parse_body` does.
     """
     return parse_body(_manifest_text(location, absent, wording), location, build, wording)
 
@@ -100,7 +87,7 @@ def _manifest_text(location: str, absent: Callable[[str], str], wording: Wording
 
 
 def other_zarr(path: str) -> str | None:
-    """Say of a zarr group or array, in format 2 or 3, that another program wrote how to ingest it; else None."""
+    """Return how to ingest a zarr group or array (format 2 or 3) of another program; None if there is none."""
     kind = next((kind for name, kind in _ZARR if storage_of(path).has(name)), None)
     if kind is None:
         with suppress(StoreError):
@@ -113,7 +100,7 @@ def other_zarr(path: str) -> str | None:
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Parse a JSON object; ValueError where it is none."""
+    """Parse a JSON object; raise ValueError if the text is none."""
     try:
         found = json.loads(text)
     except RecursionError as error:

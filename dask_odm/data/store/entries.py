@@ -1,7 +1,7 @@
-"""Checksums of a store's chunks by its manifest, at hand in every process without travelling with the store.
+"""Checksums of a store's chunks from its manifest, kept per process instead of travelling with the store.
 
-A task that reads a chunk holds it against the manifest's entry. The entries of a store of many chunks are megabytes;
-so they stay out of `Store`, and every process reads them once a store, from the manifest of the store's digest.
+A task that reads a chunk compares it with the manifest's entry. The entries of many chunks take megabytes, so they are
+not part of `Store`. Every process reads them once per store, from the manifest with the store's digest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dask_odm.data.store.layout import Manifest
 
-MOST_STORES = 16
+MOST_STORES = 16  # stores whose entries a process keeps
 
 Entries = dict[str, npt.NDArray[np.int64]]
 
@@ -36,10 +36,10 @@ def keep_entries(path: str, digest: str, manifest: Manifest) -> Entries:
 
 
 def entries_of(path: str, digest: str, load: Callable[[], Manifest]) -> Entries:
-    """What was kept for the store at ``path`` with this content; else of the manifest that ``load`` reads, once."""
+    """Return the entries kept for the store at ``path`` with this digest, or read them once from ``load()``."""
     found = _kept.get((path, digest))
     if found is None:
-        with _loading:  # threads that begin together wait for one of them
+        with _loading:  # one thread loads, the others wait
             found = _kept.get((path, digest))
             if found is None:
                 found = keep_entries(path, digest, load())

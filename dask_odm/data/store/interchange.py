@@ -1,4 +1,4 @@
-"""A store as an xarray Dataset of dask arrays, and back to the store where the Dataset is still that."""
+"""Stores as xarray Datasets of dask arrays, and back to the store if the Dataset still is all of it."""
 
 from __future__ import annotations
 
@@ -55,11 +55,10 @@ def to_dataset(store: Store) -> xr.Dataset:
 
 
 def as_store(dataset: xr.Dataset) -> Store | None:
-    """Return the store a Dataset was opened from, if it is still all of it and nothing else.
+    """Return the store from which a Dataset was opened, if it is still all of it and nothing else.
 
-    Rows, columns, labels or weights that were selected, changed, added or left out, other feature names,
-    or a store that was replaced or moved since, all give None: then only the Dataset itself tells what it
-    holds.
+    None is returned if rows, columns, labels or weights were selected, changed, added or left out, if feature names
+    differ, or if the store was replaced or moved. Then only the Dataset itself tells what it holds.
     """
     X = dataset.get("X")
     path = dataset.encoding.get("source") or (None if X is None else X.encoding.get("source"))
@@ -87,7 +86,7 @@ def _lazy(store: Store, name: str, dtype: np.dtype[Any]) -> da.Array:
     chunks = (rows, (store.features,)) if name == "X" else (rows,)
     label = f"{_PREFIX}-{name}-{store.token}"
     zeros = (0,) * (len(chunks) - 1)
-    # A plain graph: the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
+    # A plain graph, since the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
     tasks = {(label, i, *zeros): (read_block_array, store, name, i) for i in range(store.n_chunks)}
     meta: npt.NDArray[Any] = np.empty((0,) * len(chunks), dtype=dtype)
     return da.Array(tasks, label, chunks, meta=meta)

@@ -1,8 +1,8 @@
-"""How a store lies on disk: its arrays, their files, their zarr documents, and the manifest.
+"""Layout of a store on disk: its arrays, their files, their zarr documents, and the manifest.
 
-A store is a zarr v3 group (``X``, optional ``y`` and ``weight``, coordinate ``feature``, subgroup
-``statistics``) plus ``manifest.json``, which is written last and names the size and checksum of every
-file. Everything here is arithmetic and JSON: no file name is ever taken from a file.
+A store is a zarr v3 group (``X``, optional ``y`` and ``weight``, coordinate ``feature``, subgroup ``statistics``) plus
+``manifest.json``, which is written last and names the size and checksum of every file. This module is arithmetic and
+JSON only; no file name is ever taken from a file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 CHECKSUM_BYTES = 4
 CHUNK_BYTES = 16_000_000
-MAX_CHUNK_BYTES = 30_000_000  # larger ones fall over glibc's mmap limit and read three times slower
+MAX_CHUNK_BYTES = 30_000_000  # larger chunks exceed glibc's mmap threshold and read three times slower
 FLOAT_TYPES = ("float32", "float64")
 CODE_TYPES = ("int8", "int16", "int32")
-REAL_TYPE = "float64"  # of y, where it is no class
+REAL_TYPE = "float64"  # of y for real targets
 STATISTICS = ("minimum", "maximum", "mean", "variance")
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ Label = int | float | str | bool
 
 @dataclass(frozen=True)
 class Wording:
-    """How messages call a folder of arrays, what to do when it is damaged, and when it is too new or old."""
+    """Words of messages for a folder of arrays: its name, what to do about damage, and about another version."""
 
     noun: str
     repair: str
@@ -76,14 +76,14 @@ class ArrayLayout:
 
     @property
     def n_chunks(self) -> int:
-        """Chunks along the first dimension; none where the array is empty, one where it has no dimension."""
+        """Number of chunks along the first dimension: 0 if the array is empty, 1 if it has no dimension."""
         if 0 in self.shape:
             return 0
         return -(-self.shape[0] // self.chunks[0]) if self.shape else 1
 
     @property
     def chunk_nbytes(self) -> int:
-        """Bytes of one decoded chunk; edge chunks are padded to it. Not defined for strings."""
+        """Bytes of one decoded chunk, padding included. Not defined for strings."""
         count = 1
         for length in self.chunks:
             count *= length
@@ -91,31 +91,31 @@ class ArrayLayout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a chunk file is the numbers followed by their crc32c, and nothing else."""
+        """Whether a chunk file consists of the numbers and their crc32c only."""
         return self.compression is None and self.dtype != "string"
 
     @property
     def document_key(self) -> str:
-        """File of the array's zarr document, below the store."""
+        """Key of the array's zarr document."""
         return f"{self.name}/zarr.json"
 
     def chunk_label(self, i: int) -> str:
-        """Name of chunk ``i`` in messages, such as ``3/0``."""
+        """Return the name of chunk ``i`` in messages, such as ``3/0``."""
         return "/".join([str(i)] + ["0"] * (len(self.chunks) - 1))
 
     def chunk_key(self, i: int) -> str:
-        """File of chunk ``i``, below the store."""
+        """Return the key of chunk ``i``."""
         return f"{self.name}/c/{self.chunk_label(i)}" if self.shape else f"{self.name}/c"
 
     @property
     def fill_value(self) -> Any:
-        """What padding holds: NaN, -1 (unknown code) or the empty string."""
+        """The value of padding: NaN, -1 (unknown code) or the empty string."""
         if self.dtype == "string":
             return ""
         return -1 if self.dtype.startswith("int") else "NaN"
 
     def document(self, attributes: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the zarr v3 metadata document."""
+        """Return the array's zarr v3 metadata document."""
         if self.dtype == "string":
             serializer: dict[str, Any] = {"name": "vlen-utf8", "configuration": {}}
         elif self.dtype == "int8":
@@ -142,7 +142,7 @@ class ArrayLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of a store; every array, file name and plain file size follows from it."""
+    """The shape and types of a store, from which every array, file name and plain file size follows."""
 
     rows: int
     features: int
@@ -155,7 +155,7 @@ class Layout:
 
     @property
     def n_chunks(self) -> int:
-        """Row chunks."""
+        """Number of row chunks."""
         return -(-self.rows // self.chunk_rows)
 
     @property
@@ -177,32 +177,32 @@ class Layout:
 
     @property
     def feature(self) -> ArrayLayout | None:
-        """Layout of the feature names, one chunk."""
+        """Layout of the feature names, a single chunk."""
         return self.per_feature("feature", "string") if self.has_feature_names else None
 
     def per_feature(self, name: str, dtype: str = "float64") -> ArrayLayout:
-        """Layout of a one-chunk array over features."""
+        """Return the layout of an array over features, a single chunk."""
         return ArrayLayout(name, (self.features,), (self.features,), dtype, ("feature",))
 
     def _column(self, name: str, dtype: str) -> ArrayLayout:
         return ArrayLayout(name, (self.rows,), (self.chunk_rows,), dtype, ("sample",), self.compression)
 
     def arrays(self) -> tuple[ArrayLayout, ...]:
-        """All arrays of the store, always in this order."""
+        """Return all arrays of the store, always in this order."""
         of_rows = (self.X, self.y, self.weight)
         return (*(array for array in of_rows if array is not None), *self.of_features())
 
     def of_features(self) -> tuple[ArrayLayout, ...]:
-        """Return the arrays of one chunk: names of the features if there are some, and their statistics."""
+        """Return the arrays over features: their names, if there are any, and their statistics."""
         statistics = tuple(self.per_feature(f"statistics/{name}") for name in STATISTICS)
         return statistics if self.feature is None else (self.feature, *statistics)
 
     def documents(self) -> tuple[str, ...]:
-        """Files of all zarr documents, below the store."""
+        """Return the keys of all zarr documents."""
         return ("zarr.json", "statistics/zarr.json", *(array.document_key for array in self.arrays()))
 
     def check(self) -> None:
-        """Raise ValueError with the reason where the numbers cannot be those of a store."""
+        """Raise ValueError, with the reason, if the numbers cannot be those of a store."""
         for name in ("rows", "features", "chunk_rows"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
@@ -216,15 +216,15 @@ class Layout:
 
 
 def default_chunk_rows(features: int, dtype: str) -> int:
-    """Rows of a chunk of 8 to 16 MB (a wider single row is a chunk of its own, whatever its size).
+    """Return the rows of a chunk of 8 to 16 MB. A wider single row is a chunk of its own, whatever its size.
 
-    Eight bytes a row are the least, so that the weights' chunks keep the bound too.
+    A row counts as at least eight bytes, so that the chunks of weights keep the bound too.
     """
     return max(1, CHUNK_BYTES // max(features * np.dtype(dtype).itemsize, 8))
 
 
 def check_chunk_rows(chunk_rows: int, features: int, dtype: str) -> None:
-    """Raise InputError where a chunk would exceed 30 MB or be empty."""
+    """Raise InputError if a chunk would exceed 30 MB or be empty."""
     nbytes = chunk_rows * max(features * np.dtype(dtype).itemsize, 8)
     if chunk_rows < 1 or (chunk_rows > 1 and nbytes > MAX_CHUNK_BYTES):
         best = default_chunk_rows(features, dtype)
@@ -235,7 +235,7 @@ def check_chunk_rows(chunk_rows: int, features: int, dtype: str) -> None:
 
 
 def crc32c(data: bytes | Array, before: int = 0) -> int:
-    """Checksum of bytes or of a contiguous uint8 array, and of those before, whose checksum is ``before``."""
+    """Return the checksum of bytes or a contiguous uint8 array, continued from the checksum of the bytes ``before``."""
     return int(google_crc32c.extend(before, data))
 
 
@@ -254,7 +254,7 @@ def encode_strings(values: Iterable[str]) -> bytes:
 
 
 def decode_strings(data: bytes) -> tuple[str, ...]:
-    """Undo `encode_strings`; ValueError or struct.error where lengths do not add up."""
+    """Undo `encode_strings`; raise ValueError or struct.error if lengths do not add up."""
     (count,) = struct.unpack_from("<I", data)
     values = []
     at = 4
@@ -277,14 +277,14 @@ def group_document(attributes: dict[str, Any], members: dict[str, Any] | None = 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a finished store consists of.
+    """Manifest of a finished store.
 
     Parameters
     ----------
     layout : the arrays and hence all file names
-    chunks : array name to ``(bytes, crc32c)`` per chunk; the checksum is of the file without its last
-        four bytes, since with them every sealed file has the same one
-    documents : file name to ``(bytes, crc32c)`` of each zarr document
+    chunks : array name to ``(bytes, crc32c)`` per chunk. The checksum is of the file without its last four bytes, since
+        with them every sealed file has the same checksum
+    documents : key to ``(bytes, crc32c)`` of each zarr document
     """
 
     layout: Layout
@@ -303,11 +303,11 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over shape and the (place, size, checksum) of every file."""
+        """SHA-256 over the layout and the (place, size, checksum) of every file."""
         return _digest(self.body())
 
     def sizes(self) -> dict[str, int]:
-        """File name to its size in bytes; names come from the layout."""
+        """Return the size in bytes of every file by its key. Keys come from the layout."""
         sizes = {name: self.documents[name][0] for name in self.layout.documents()}
         for array in self.layout.arrays():
             sizes.update((array.chunk_key(i), entry[0]) for i, entry in enumerate(self.chunks[array.name]))
@@ -321,10 +321,8 @@ class Manifest:
 def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wording: Wording = STORE) -> T:
     """Check kind, version and digest of a manifest, and return what ``build`` makes of its content.
 
-    Raises
-    ------
-    StoreError
-        Another kind or version, damaged, or ``build`` found it impossible (ValueError, KeyError, TypeError).
+    Raises StoreError if the manifest is damaged, of another kind or version, or if ``build`` finds it impossible
+    (ValueError, KeyError, TypeError).
     """
     place = f"{wording.noun} '{path}'"
     try:
@@ -352,7 +350,7 @@ def parse_body(text: bytes, path: str, build: Callable[[dict[str, Any]], T], wor
 
 
 def kind_of(manifest: Any) -> str | None:
-    """What a manifest is of: ``store``, or the kind of a record, such as ``model``; None where it is no manifest."""
+    """Return what a manifest describes: ``store``, or a kind of record such as ``model``; None if it is no manifest."""
     if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, RECORD_FORMAT):
         return None
     kind = "store" if manifest["format"] == FORMAT else manifest.get("kind")
@@ -370,7 +368,7 @@ def _digest(body: dict[str, Any]) -> str:
 
 
 def manifest_of(raw: dict[str, Any]) -> Manifest:
-    """Make a store's manifest of its content; ValueError, KeyError or TypeError where it is impossible."""
+    """Build a store's manifest from its content; raise ValueError, KeyError or TypeError if it is impossible."""
     if set(raw["layout"]) != {field.name for field in fields(Layout)}:
         raise ValueError("its layout has other fields")
     layout = Layout(**raw["layout"])
@@ -383,7 +381,7 @@ def manifest_of(raw: dict[str, Any]) -> Manifest:
 
 
 def chunk_entries(array: ArrayLayout, items: list[Any]) -> list[tuple[int, int]]:
-    """Read (size, checksum) of all chunks of an array; ValueError where they cannot be its."""
+    """Read (size, checksum) of all chunks of an array; raise ValueError if they cannot belong to it."""
     entries = [file_entry(item) for item in items]
     if len(entries) != array.n_chunks:
         raise ValueError(f"it lists {len(entries)} chunks of '{array.name}', not {array.n_chunks}")
@@ -394,7 +392,7 @@ def chunk_entries(array: ArrayLayout, items: list[Any]) -> list[tuple[int, int]]
 
 
 def file_entry(item: Any) -> tuple[int, int]:
-    """Read the (size, checksum) of a file; ValueError or TypeError where it is none."""
+    """Read the (size, checksum) of a file; raise ValueError or TypeError if it is none."""
     size, checksum = item
     if type(size) is not int or type(checksum) is not int or size < 0:
         raise ValueError("it holds something that is no size or checksum")

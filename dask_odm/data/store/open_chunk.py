@@ -1,4 +1,4 @@
-"""The chunk of a store that is being filled, row block by row block, and its bytes as they go to disk."""
+"""The chunk of a store that is being filled with blocks of rows, and its bytes on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_odm.typing import Array
 
 
 class OpenChunk:
-    """The chunk that is being filled: X with room for its checksum, targets, weights and statistics."""
+    """Chunk that is being filled: X with room for its checksum, targets, weights and statistics."""
 
     def __init__(self, size: int, features: int, dtype: str, y_type: str | None, has_weight: bool) -> None:
         self.size = size
@@ -38,7 +38,7 @@ class OpenChunk:
         return rows
 
     def padded_bytes(self, rows: int) -> memoryview:
-        """Return the sealed bytes of the first ``rows`` rows, NaN where none was filled in."""
+        """Return the sealed bytes of the first ``rows`` rows, with NaN in rows that were not filled."""
         if not np.isfinite(self.X[: self.used]).all():
             raise InputError(f"X contains NaN, infinity or a value too large for {self.X.dtype}.")
         self.statistics.update(self.X[: self.used])
@@ -54,5 +54,5 @@ class OpenChunk:
 
 
 def sealed_bytes(numbers: Array) -> bytes:
-    """Little-endian bytes of an array and their checksum."""
+    """Return the little-endian bytes of an array, followed by their checksum."""
     return seal(np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<")).tobytes())

@@ -1,6 +1,6 @@
-"""What opening a store checks before a row is read: sizes of files, zarr documents, arrays of features, facts of y.
+"""Checks on opening a store, before any row is read: file sizes, zarr documents, statistics, what is said of y.
 
-No file's content decides which path is read; links are not followed.
+No content of a file decides which path is read, and links are not followed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def read_store_manifest(root: str) -> Manifest:
-    """Read the manifest of a store; StoreError says what is there where that is none."""
+    """Read the manifest of a store; if there is none, StoreError says what is there instead."""
     return read_manifest(root, manifest_of, _what_is_there)
 
 
@@ -38,7 +38,7 @@ def _what_is_there(root: str) -> str:
 
 
 def check_sizes(root: str, manifest: Manifest) -> None:
-    """Raise StoreError where a file of the manifest is missing, a link, or of another size."""
+    """Raise StoreError if a file of the manifest is missing, is a link, or has another size."""
     layout = manifest.layout
     chunks = {array.chunk_key(i): (array, i) for array in layout.arrays() for i in range(array.n_chunks)}
     try:
@@ -56,16 +56,16 @@ def check_sizes(root: str, manifest: Manifest) -> None:
 
 
 def check_features(root: str, manifest: Manifest) -> None:
-    """Raise StoreError where an array of one chunk, such as ``statistics/mean``, is damaged or of another store.
+    """Raise StoreError if an array over features, such as ``statistics/mean``, is damaged or of another store.
 
-    Chunks of rows are checked when they are read, and every fit reads them; few read these.
+    Chunks of rows are checked when they are read, which every fit does; few read these.
     """
     for array in manifest.layout.of_features():
         read_sealed(root, array, 0, manifest.chunks[array.name][0])
 
 
 def read_documents(root: str, manifest: Manifest) -> dict[str, Any]:
-    """Read the zarr documents; StoreError where one is damaged or tells another layout."""
+    """Read the zarr documents; raise StoreError if one is damaged or describes another layout."""
     storage = storage_of(root)
     documents = {key: read_document(storage, key, entry) for key, entry in manifest.documents.items()}
     for key, expected in _expected_documents(manifest.layout, documents).items():
@@ -75,7 +75,10 @@ def read_documents(root: str, manifest: Manifest) -> dict[str, Any]:
 
 
 def _expected_documents(layout: Layout, found: dict[str, Any]) -> dict[str, Any]:
-    """What the documents must be; attributes of arrays and of the store itself are taken from those found."""
+    """Return the documents that the layout requires.
+
+    Attributes of the store and its arrays are copied from those found.
+    """
 
     def attributes(key: str) -> dict[str, Any]:
         given: dict[str, Any] = found[key].get("attributes", {})
@@ -90,14 +93,14 @@ def _expected_documents(layout: Layout, found: dict[str, Any]) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """What a store says of its y, without reading it.
+    """What a store says of its y, which is known without reading it.
 
     Parameters
     ----------
-    classes, class_counts : the labels in sorted order, and rows of each; None without y and for real targets
-    class_weights : sum of the row weights of each class; None where there are no weights, or the store does not say
+    classes, class_counts : labels in sorted order and rows of each; None without y and for real targets
+    class_weights : sum of the row weights of each class; None if there are no weights, or the store does not say
     known_rows : rows whose y is known
-    known_weight : of real targets the sum of the weights of those rows; otherwise None
+    known_weight : for real targets the sum of the weights of those rows; otherwise None
     """
 
     classes: tuple[Label, ...] | None = None
@@ -108,7 +111,7 @@ class TargetFacts:
 
 
 def read_target_facts(root: str, layout: Layout, document: dict[str, Any] | None) -> TargetFacts:
-    """Return what the attributes of y say; StoreError where that is impossible."""
+    """Return what the attributes of y say; raise StoreError if that is impossible."""
     if layout.y_dtype is None or document is None:
         return TargetFacts()
     try:
@@ -145,7 +148,7 @@ def _real_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
 
 
 def _weight(value: Any) -> float:
-    """A sum of weights, which may be too large for a float and then is infinite (None in JSON)."""
+    """Return a sum of weights as a float. None in JSON stands for infinity, since sums may be too large for a float."""
     if value is None:
         return math.inf
     if type(value) is not float or not 0 <= value < math.inf:

@@ -1,9 +1,8 @@
-"""A record: named arrays and JSON attributes in one folder, as zarr and JSON; never pickle.
+"""Records: named arrays and JSON attributes in one folder, as zarr and JSON; never pickle.
 
-A record is a zarr v3 group that any zarr reader opens: numeric arrays in ``[bytes, crc32c]`` chunks along
-their first axis, attributes, and ``manifest.json``, written last, with the size and checksum of every file.
-It appears whole or not at all. Nothing read from a file names a path, and every size is checked against the
-files before memory is taken.
+A record is a zarr v3 group that any zarr reader opens. It has numeric arrays in ``[bytes, crc32c]`` chunks along their
+first axis, attributes, and ``manifest.json``, written last, with the size and checksum of every file. It appears whole
+or not at all. Nothing read from a file names a path, and sizes are checked against the files before memory is taken.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ Entry = tuple[int, int]
 
 
 class RowSource(Protocol):
-    """Rows that need not be in memory: an ndarray, a memmap, or whatever gives rows by slice."""
+    """Rows that need not be in memory: an ndarray, a memmap, or any object that returns rows by slice."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -66,9 +65,9 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True)
 class Record:
-    """An open record; arrays are read, and checked, when asked for.
+    """An open record, whose arrays are read and checked on demand.
 
-    Small and picklable, so that workers take it and read for themselves.
+    It is small and picklable, so that workers take it and read for themselves.
 
     Parameters
     ----------
@@ -93,10 +92,7 @@ class Record:
     def array(self, name: str) -> Array:
         """Read a whole array, of any dimension.
 
-        Raises
-        ------
-        StoreError
-            There is no such array, or one of its chunks is missing or damaged; the message names it.
+        Raises StoreError if there is no such array, or a chunk is missing or damaged; the message names it.
         """
         layout = self._layout(name)
         if layout.shape:
@@ -104,14 +100,10 @@ class Record:
         return self._chunk(layout, 0, None).copy()
 
     def rows(self, name: str, start: int, stop: int) -> Array:
-        """Read rows ``start`` to ``stop`` (excluded) of the first axis; one chunk more is held meanwhile.
+        """Read rows ``start`` to ``stop`` (excluded) of the first axis, and only the chunks that hold them.
 
-        Raises
-        ------
-        IndexError
-            The rows do not lie within the array.
-        StoreError
-            As `array`; only chunks that hold one of the rows are read.
+        One more chunk is held meanwhile. Raises IndexError if the array has no such rows, and StoreError as `array`
+        does.
         """
         layout = self._layout(name)
         if not layout.shape or not 0 <= start <= stop <= layout.shape[0]:
@@ -128,23 +120,23 @@ class Record:
         return out
 
     def check(self) -> None:
-        """Raise StoreError where the attributes are not those of its kind, though every checksum is right."""
+        """Raise StoreError if the attributes are not those of the record's kind. Checksums cannot tell that."""
         try:
             SCHEMAS.get(self.kind, anything)(self.attributes, "")
         except ValueError as error:
             raise self.lies(error) from error
 
     def lies(self, what: object) -> StoreError:
-        """The error of a record that is whole, and yet holds what its kind cannot."""
+        """Return the error for a record that is undamaged, but holds what its kind cannot hold."""
         return StoreError(f"{self.kind} '{self.path}' is not what a {self.kind} is: {what}; {self.repair}.")
 
     @property
     def repair(self) -> str:
-        """The way out where it is damaged."""
+        """Advice that messages give if the record is damaged."""
         return _wording(self.kind).repair
 
     def verify(self) -> int:
-        """Check attributes and every chunk, and return how many bytes were read; StoreError names what is damaged."""
+        """Check attributes and all chunks, and return the number of bytes read; StoreError names what is damaged."""
         self.check()
         for layout in self.arrays.values():
             for i in range(layout.n_chunks):
@@ -157,7 +149,7 @@ class Record:
         return self.arrays[name]
 
     def _chunk(self, layout: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None) -> Array:
-        """Read a chunk, padding included, and hold it against the manifest: it may be sound but another's."""
+        """Read a chunk with its padding, and compare it with the manifest: a sound chunk may be another array's."""
         expected = self.entries[layout.name][i][1]
         try:
             return read_plain_chunk(self.path, layout, i, out, expected=expected, wording=_wording(self.kind))
@@ -167,7 +159,7 @@ class Record:
             raise
 
     def _was_replaced(self) -> bool:
-        """Whether another record is in its place, or about to be; False where there is none, or a damaged one."""
+        """Return whether another record took this place, or is about to; False if there is none, or a damaged one."""
         try:
             return _manifest(self.path, self.kind)[1] != self.entries
         except StoreError:
@@ -182,22 +174,21 @@ def write_record(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a record aside, force it to disk and rename it into place.
+    """Write a record to a staging folder, force it to disk and rename it into place.
 
     Parameters
     ----------
     path : folder to make, whose parent must exist; or an address in an object store
     kind : what the arrays mean; a reader has to ask for the same
-    arrays : identifier to numbers (float32, float64 or signed integers) of any shape, in memory or read
-        slice by slice (`RowSource`); a chunk at a time is copied
-    attributes : what JSON holds: no NaN, no infinity
+    arrays : identifier to numbers (float32, float64 or signed integers) of any shape, in memory or read slice by slice
+        (`RowSource`); a chunk at a time is copied
+    attributes : JSON content, without NaN and infinity
     overwrite : replace an existing record of the same kind, once the new one is complete
 
     Raises
     ------
     InputError
-        The output exists (or is something else that will not be replaced), a name or a type cannot be
-        stored, or ``attributes`` are not JSON.
+        The output exists or may not be replaced, a name or type cannot be stored, or ``attributes`` are not JSON.
     StoreError
         The disk is full or the folder cannot be written; nothing is left of the attempt.
     """
@@ -217,7 +208,7 @@ def write_record(
 
 
 def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) -> None:
-    """Raise InputError where `write_record` would: it replaces a record of the same kind, and nothing else."""
+    """Raise InputError if `write_record` would. It replaces a record of the same kind, and nothing else."""
     target = location_of(path)
     if not new_storage(target).check(overwrite=overwrite):
         return
@@ -230,13 +221,10 @@ def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) ->
 
 
 def read_record(path: str | os.PathLike[str], kind: str) -> Record:
-    """Open a record, checking that every file is there with its size; arrays are read later.
+    """Open a record and check that every file has its size; arrays are read later.
 
-    Raises
-    ------
-    StoreError
-        No record, unfinished, of another kind or version, or with files that are missing, of another size
-        or at odds with the manifest. The message names path, array and chunk, and the way out.
+    Raises StoreError if there is no finished record of this kind and version, or its files are missing or differ from
+    the manifest. The message names path, array and chunk, and the way out.
     """
     location = location_of(path)
     return whole(location, lambda: _opened(resolved(location), kind))
@@ -259,13 +247,13 @@ def _opened(root: str, kind: str) -> Record:
 
 
 def replaced(kind: str, path: str) -> StoreError:
-    """The error of a record that is not the one that was opened."""
+    """Return the error for a record that was replaced since it was opened."""
     way = "start the fit again" if kind == "checkpoint" else "load it again"
     return StoreError(f"{kind} '{path}' was replaced since it was loaded; {way}.")
 
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:
-    """What a folder holds by its manifest: ``store``, ``model`` or another kind of record; None if neither."""
+    """Return the kind of content in a folder by its manifest: ``store``, ``model`` or another record; None if none."""
     with suppress(OSError, ValueError):
         return kind_of(parse_object(storage_of(resolved(location_of(path))).read(MANIFEST, MAX_BYTES)))
     return None
@@ -286,7 +274,7 @@ def _layout_of(name: str, values: RowSource) -> ArrayLayout:
 
 
 def _layout(name: str, shape: tuple[int, ...], dtype: str, chunk_rows: int | None = None) -> ArrayLayout:
-    """Chunks of at most 16 MB; a larger single row is a chunk of its own."""
+    """Return an array's layout, with chunks of at most 16 MB. A larger single row is a chunk of its own."""
     inner = tuple(max(length, 1) for length in shape[1:])
     if chunk_rows is None:
         row_nbytes = ArrayLayout(name, (1, *inner), (1, *inner), dtype, ()).chunk_nbytes
@@ -344,7 +332,7 @@ def _write_manifest(
     chunks: dict[str, list[Entry]],
     documents: dict[str, Entry],
 ) -> None:
-    """Write the manifest, with everything else on disk before it."""
+    """Write the manifest after everything else is on disk."""
     body = {
         "format": RECORD_FORMAT,
         "format_version": FORMAT_VERSION,

@@ -1,7 +1,7 @@
-"""What the JSON of a record must be, by kind: a model, a checkpoint of a tree or of steps, a prediction.
+"""Schemas of the JSON in a record, by kind: a model, a checkpoint of a tree or of steps, a prediction.
 
-A digest tells that a record is as it was written, not that it was written by this package. A schema is a function of a
-value and its name that raises ValueError; those of objects are made of those of their fields.
+A digest shows that a record is as it was written, not that this package wrote it. A schema is a function of a value and
+its name that raises ValueError. Schemas of objects are composed of those of their fields.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Check = Callable[[Any, str], None]
 MOST_FEATURES = 10_000_000
 MOST_SEED = 2**31 - 1
 MOST_LEVELS = 64
-MAX_DEGREE = 1000  # of a polynomial kernel: each costs a product a value
-LARGEST = 2**53
+MAX_DEGREE = 1000  # of a polynomial kernel; each degree costs a product per value
+LARGEST = 2**53  # beyond it, floats do not hold every whole number
 
 
 def whole(low: int = 0, high: int = LARGEST) -> Check:
-    """A whole number from ``low`` to ``high``."""
+    """Return a schema for a whole number from ``low`` to ``high``."""
 
     def check(value: Any, name: str) -> None:
         if type(value) is not int or not low <= value <= high:
@@ -32,7 +32,10 @@ def whole(low: int = 0, high: int = LARGEST) -> Check:
 
 
 def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool = True) -> Check:
-    """A number above one bound and not below another; NaN and infinity only where it need not be ``finite``."""
+    """Return a schema for a number above one bound and not below another.
+
+    NaN and infinity are refused if ``finite``.
+    """
 
     def check(value: Any, name: str) -> None:
         number = type(value) is float or (type(value) is int and abs(value) <= LARGEST)
@@ -46,25 +49,25 @@ def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool 
 
 
 def text(value: Any, name: str) -> None:
-    """A string."""
+    """Raise ValueError unless the value is a string."""
     if not isinstance(value, str):
         raise ValueError(f"{name} is {_shown(value)}, not text")
 
 
 def flag(value: Any, name: str) -> None:
-    """True or false."""
+    """Raise ValueError unless the value is true or false."""
     if type(value) is not bool:
         raise ValueError(f"{name} is {_shown(value)}, neither true nor false")
 
 
 def scalar(value: Any, name: str) -> None:
-    """Text, a number, true or false, or nothing."""
+    """Raise ValueError unless the value is text, a number, true, false or null."""
     if not isinstance(value, str | int | float | None):
         raise ValueError(f"{name} is {_shown(value)}, neither text nor a number")
 
 
 def each(schema: Check, *, least: int = 0) -> Check:
-    """A list of at least so many, each by ``schema``."""
+    """Return a schema for a list of at least ``least`` items, each checked by ``schema``."""
 
     def check(value: Any, name: str) -> None:
         if not isinstance(value, list) or len(value) < least:
@@ -76,7 +79,10 @@ def each(schema: Check, *, least: int = 0) -> Check:
 
 
 def mapping(needed: Mapping[str, Check], other: Mapping[str, Check] | None = None, rest: Check | None = None) -> Check:
-    """An object with the fields ``needed``, perhaps ``other`` ones, and where there may be more, ``rest`` of each."""
+    """Return a schema for an object with fields ``needed`` and optional ``other`` ones.
+
+    All further fields are checked by ``rest``, or refused if that is None.
+    """
     known = dict(needed) | dict(other or {})
 
     def check(value: Any, name: str) -> None:
@@ -95,7 +101,7 @@ def mapping(needed: Mapping[str, Check], other: Mapping[str, Check] | None = Non
 
 
 def figures_of(event: type[Event], *, finite: bool = True, rest: Check | None = None) -> Check:
-    """An entry of a history: the fields of an event."""
+    """Return a schema for an entry of a history: the fields of an event."""
     kinds = {int: whole(), float: real(finite=finite)}
     hints = get_type_hints(event)
     schemas = {each.name: kinds[hints[each.name]] for each in fields(event)}
@@ -104,7 +110,7 @@ def figures_of(event: type[Event], *, finite: bool = True, rest: Check | None = 
 
 
 def anything(value: Any, name: str) -> None:
-    """Whatever JSON has: looked at elsewhere."""
+    """Accept any JSON value; it is checked elsewhere."""
 
 
 LEVELS = each(figures_of(LevelFinished), least=1)

@@ -1,4 +1,4 @@
-"""Chunks of the store that was opened: every read is held against its manifest, and tells damage from replacement."""
+"""Chunks of an opened store. Every read is compared with its manifest, and tells damage from replacement."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True)
 class SealedChunks:
-    """The chunks at ``path`` of the store whose manifest has this ``digest``."""
+    """Chunks at ``path`` of the store whose manifest has this ``digest``."""
 
     path: str
     digest: str
 
     def read(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
-        """Read a chunk, padding included, and hold it against the manifest's entry."""
+        """Read a chunk, padding included, and compare it with the manifest's entry."""
         entry = self._entry(array, i)
         with self._still_there():
             if array.is_plain:
@@ -35,16 +35,16 @@ class SealedChunks:
             return read_packed_chunk(self.path, array, i, entry)
 
     def read_pieces(self, array: ArrayLayout, i: int, rows: int) -> Iterator[Array]:
-        """Read a plain chunk of a folder, padding included, as `read_plain_pieces`."""
+        """Yield pieces of a plain chunk of a folder, padding included, as `read_plain_pieces` does."""
         with self._still_there():
             yield from read_plain_pieces(self.path, array, i, rows, self._entry(array, i)[1])
 
     def payload(self, array: ArrayLayout, i: int) -> npt.NDArray[np.uint8]:
-        """Read the bytes of a chunk, without its checksum, as `read_sealed`."""
+        """Return the bytes of a chunk without its checksum, as `read_sealed` does."""
         return read_sealed(self.path, array, i, self._entry(array, i))
 
     def manifest(self) -> Manifest:
-        """Read the manifest, which must be the one the store was opened by."""
+        """Read the manifest; raise StoreError unless it is the one by which the store was opened."""
         try:
             manifest = read_store_manifest(self.path)
         except StoreError as error:
@@ -56,7 +56,7 @@ class SealedChunks:
         return manifest
 
     def damaged(self, manifest: Manifest) -> Iterator[StoreError]:
-        """What is wrong with each chunk that is not as the manifest says; reports `Progress`."""
+        """Yield an error for each chunk that differs from the manifest, and report `Progress`."""
         done = 0
         total = sum(len(entries) for entries in manifest.chunks.values())
         report(Progress("verify", 0, total))
@@ -70,13 +70,13 @@ class SealedChunks:
                 report(Progress("verify", done, total))
 
     def _entry(self, array: ArrayLayout, i: int) -> tuple[int, int]:
-        """Size and checksum of a chunk by the manifest, which a process reads once a store."""
+        """Return size and checksum of a chunk by the manifest, which a process reads once per store."""
         size, checksum = entries_of(self.path, self.digest, self.manifest)[array.name][i].tolist()
         return size, checksum
 
     @contextmanager
     def _still_there(self) -> Iterator[None]:
-        """Say of a damaged chunk, where that is so, that another store took this one's place."""
+        """Raise the error of a replaced store, instead of a damaged chunk, if another store took its place."""
         try:
             yield
         except StoreError as error:
@@ -85,7 +85,7 @@ class SealedChunks:
             raise
 
     def _was_replaced(self) -> bool:
-        """Whether another store is in its place, or about to be; False where there is none, or a damaged one."""
+        """Return whether another store took this place, or is about to; False if there is none, or a damaged one."""
         try:
             return read_store_manifest(self.path).digest != self.digest
         except StoreError:

@@ -1,8 +1,8 @@
-"""Minimum, maximum, mean and variance of every feature, gathered block by block.
+"""Minimum, maximum, mean and variance of every feature, computed block by block.
 
-Blocks are merged by the pairwise update of Chan, Golub and LeVeque (1983), "Algorithms for computing the
-sample variance", The American Statistician 37, so nothing cancels however far the data are from zero.
-Figures that overflow are infinite or NaN, without a warning: what divides by them checks them.
+Blocks are merged by the pairwise update of Chan, Golub and LeVeque (1983), "Algorithms for computing the sample
+variance", The American Statistician 37, so nothing cancels however far the data are from zero. Figures that overflow
+are infinite or NaN, without a warning; code that divides by them checks them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Statistics:
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """Variance of all entries of X taken together, what ``gamma="scale"`` divides by."""
+        """Variance of all entries of X together, by which ``gamma="scale"`` divides."""
         return float(self.variance.mean() + self.mean.var())
 
 
 class StatisticsAccumulator:
-    """Gathers `Statistics` over blocks; the result depends on where blocks end only by rounding."""
+    """Accumulator of `Statistics` over blocks. The result depends on block bounds only by rounding."""
 
     def __init__(self, features: int) -> None:
         self.count = 0.0
@@ -47,9 +47,9 @@ class StatisticsAccumulator:
 
     @np.errstate(over="ignore", invalid="ignore")
     def update(self, block: npt.NDArray[Any], weight: npt.NDArray[np.float64] | None = None) -> None:
-        """Add the rows of ``block``, shape (rows, d), any float dtype; a row of ``weight`` 2 counts as two.
+        """Add the rows of ``block``, shape (rows, d), of any float dtype. A row of ``weight`` 2 counts as two rows.
 
-        Rows of weight zero should have been left out: the minimum and the maximum would count them.
+        Rows of weight zero should have been left out, since the minimum and the maximum would include them.
         """
         if len(block) == 0:
             return
@@ -62,14 +62,14 @@ class StatisticsAccumulator:
 
     @np.errstate(over="ignore", invalid="ignore")
     def merge(self, other: StatisticsAccumulator) -> None:
-        """Add what ``other`` has gathered."""
+        """Add the rows that ``other`` has accumulated."""
         np.minimum(self._minimum, other._minimum, out=self._minimum)
         np.maximum(self._maximum, other._maximum, out=self._maximum)
         if other.count:
             self._add_moments(other.count, other._mean, other._squares)
 
     def result(self) -> Statistics:
-        """Return the statistics of all rows so far; ValueError where there were none."""
+        """Return the statistics of all rows so far; raise ValueError if there were none."""
         if self.count == 0:
             raise ValueError("no rows")
         mean = np.clip(self._mean, self._minimum, self._maximum)
@@ -86,7 +86,7 @@ class StatisticsAccumulator:
 def _moments(
     tile: npt.NDArray[Any], weight: npt.NDArray[np.float64] | None
 ) -> tuple[float, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Count, mean and sum of squared deviations; exact where a feature is constant."""
+    """Return count, mean and sum of squared deviations. They are exact if a feature is constant."""
     origin = tile[0].astype(np.float64)
     deviation = tile - origin
     if weight is None:

@@ -1,7 +1,7 @@
-"""A data set on disk: a zarr v3 group with a manifest, read chunk by chunk and checked as it is read.
+"""Stores: data sets on disk, each a zarr v3 group with a manifest, read chunk by chunk and checked as it is read.
 
-The only module that reads rows from a store. A `Store` is a small record that goes to workers as it is;
-this module imports neither Dask nor xarray, pandas or scikit-learn, so that workers stay lean.
+This is the only module that reads rows from a store. A `Store` is a small record that is sent to workers as it is. The
+module imports neither Dask nor xarray, pandas or scikit-learn, so that workers stay lean.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class StoreBlock:
     Parameters
     ----------
     X : array of shape (rows, d)
-    y : integer codes of shape (rows,), indices into ``Store.classes``, -1 is unknown; or real targets, float64
-        of shape (rows,), NaN is unknown; or None
+    y : integer codes of shape (rows,), indices into ``Store.classes``, -1 is unknown; or real targets, float64 of shape
+        (rows,), NaN is unknown; or None
     weight : float64 array of shape (rows,), or None
     first : number of the first row in the store
     """
@@ -70,17 +70,17 @@ class StoreBlock:
 class Store:
     """A finished store; open one with `Store.open`.
 
-    Small, hashable and picklable; equal where path and content are equal.
+    It is small, hashable and picklable. Stores are equal if path and content are equal.
 
     Parameters
     ----------
-    path : absolute path of the folder; in an object store the address of the zarr group itself, which is below that
-        which it was opened by
+    path : absolute path of the folder; in an object store the address of the zarr group itself, which lies below the
+        address by which it was opened
     layout : number of rows and features, chunking and types
     facts : what is said of y without reading it
     source : what was ingested, in words
     digest : SHA-256 of the manifest's content, and so of every file's place, size and checksum
-    title : what messages call it, where that is not by its path
+    title : name of the store in messages; by default its path
     """
 
     path: str
@@ -92,7 +92,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
-        """Open a finished store, checking that every file is there with its size, and all but its rows.
+        """Open a finished store, and check the sizes of all files and the content of all but its rows.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the store in messages."""
         return self.title or f"store '{self.path}'"
 
     @property
@@ -132,7 +132,7 @@ class Store:
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk; the last may hold fewer."""
+        """Rows of a chunk; the last may have fewer."""
         return self.layout.chunk_rows
 
     @property
@@ -152,19 +152,19 @@ class Store:
 
     @property
     def y_kind(self) -> str | None:
-        """What y is: ``classes``, ``real`` or None."""
+        """Kind of y: ``classes``, ``real``, or None without y."""
         if self.layout.y_dtype is None:
             return None
         return "real" if self.layout.y_dtype == REAL_TYPE else "classes"
 
     @property
     def classes(self) -> tuple[Label, ...] | None:
-        """Labels in sorted order, of one Python type; a code is an index into it. None without y and for real y."""
+        """Labels in sorted order, of one Python type; codes are indices into it. None without y and for real y."""
         return self.facts.classes
 
     @property
     def class_counts(self) -> tuple[int, ...] | None:
-        """Rows of each class; None where `classes` is."""
+        """Rows of each class; None if `classes` is None."""
         return self.facts.class_counts
 
     @property
@@ -184,7 +184,7 @@ class Store:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Column names, read when asked for; None where the source had none."""
+        """Column names, read on demand; None if the source had none."""
         array = self.layout.feature
         if array is None:
             return None
@@ -196,19 +196,22 @@ class Store:
 
     @property
     def statistics(self) -> Statistics:
-        """Per-feature statistics, read when asked for."""
+        """Per-feature statistics, read on demand."""
         names = ("minimum", "maximum", "mean", "variance")
         arrays = [self.layout.per_feature(f"statistics/{name}") for name in names]
         return Statistics(*(self._sealed.read(array, 0) for array in arrays))
 
     @property
     def token(self) -> str:
-        """Name of path and content together, for names of tasks."""
+        """Hash of path and content, for names of tasks."""
         return hashlib.sha256(f"{self.path}\0{self.digest}".encode()).hexdigest()[:32]
 
     @property
     def label_dtype(self) -> np.dtype[Any]:
-        """Type of an array of labels: int64, float64 (real y, too), bool or strings, with room for unknown ones."""
+        """Type of an array of labels: int64, float64 (also for real y), bool or strings.
+
+        If some are unknown, it is float64 for numbers, else object.
+        """
         if self.y_kind == "real":
             return np.dtype(np.float64)
         kind = np.array(self.classes or (0,)).dtype
@@ -217,7 +220,10 @@ class Store:
         return np.dtype(np.float64 if kind.kind in "if" else object)
 
     def labels(self, codes: Array) -> Array:
-        """Return the label of each code, an unknown one as NaN among numbers, else None; real targets as they are."""
+        """Return the label of each code; real targets are returned as they are.
+
+        An unknown label is NaN among numbers, else None.
+        """
         if self.y_kind == "real":
             return codes
         unknown = np.nan if self.label_dtype == np.float64 else None
@@ -225,7 +231,7 @@ class Store:
         return values[codes].astype(self.label_dtype)
 
     def chunk_slice(self, i: int) -> slice:
-        """Rows of chunk ``i``; IndexError where there is no such chunk."""
+        """Return the rows of chunk ``i``; raise IndexError if there is no such chunk."""
         if not 0 <= i < self.n_chunks:
             raise IndexError(f"chunk {i} of a store of {self.n_chunks} chunks")
         return slice(i * self.chunk_rows, min((i + 1) * self.chunk_rows, self.rows))
@@ -257,7 +263,7 @@ class Store:
         )
 
     def read_columns(self, i: int) -> StoreBlock:
-        """Read y and weight of chunk ``i`` and check them; X, which is not read, has no columns."""
+        """Read y and weight of chunk ``i`` and check them. X is not read, and has no columns."""
         y = self.layout.y
         weight = self.layout.weight
         rows = self.chunk_slice(i)
@@ -269,9 +275,9 @@ class Store:
         )
 
     def read_pieces(self, i: int, rows: int) -> Iterator[Array]:
-        """Read X of chunk ``i`` some ``rows`` at a time, each piece valid until the next; for what is used at once.
+        """Yield X of chunk ``i``, ``rows`` rows at a time. A piece is valid until the next, so use it at once.
 
-        It is checked when the last one was taken: nothing may be made of any of them if that raises StoreError.
+        The chunk is checked after the last piece. If that raises StoreError, no result of any piece may be used.
         """
         X = self.layout.X
         left = self.chunk_slice(i).stop - self.chunk_slice(i).start
@@ -302,7 +308,7 @@ class Store:
         return SealedChunks(self.path, self.digest)
 
     def blocks(self) -> Iterator[StoreBlock]:
-        """Yield all chunks in order through one buffer: a block is valid until the next is taken."""
+        """Yield all chunks in order through one buffer. A block is valid until the next is taken."""
         out = self.buffer()
         for i in range(self.n_chunks):
             yield self.read(i, out)
@@ -312,7 +318,7 @@ class Store:
         return map(self.read_columns, range(self.n_chunks))
 
     def class_weights_total(self) -> npt.NDArray[np.float64]:
-        """Return the sum of row weights of every class, (classes,); y and weight are read where it is not known."""
+        """Return the sum of row weights of every class, (classes,). Reads y and weight if the store does not say it."""
         if not self.has_weight or self.class_counts is None:
             return np.array(self.class_counts or (), dtype=np.float64)
         if self.facts.class_weights is not None:
@@ -410,7 +416,7 @@ class Store:
 
 
 def read_block_array(store: Store, name: str, i: int) -> Array:
-    """Read chunk ``i`` of ``X``, ``y`` (as label values or real targets) or ``weight``: the task behind lazy arrays."""
+    """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
     array = {"X": store.layout.X, "y": store.layout.y, "weight": store.layout.weight}[name]
     if array is None:
         raise KeyError(name)

@@ -1,7 +1,7 @@
-"""Writing a store: rows in, chunk files aside, manifest last, and one rename into place.
+"""Writing a store: chunk files in a staging folder, the manifest last, and one rename into place.
 
-Chunk files are written as zarr's ``[bytes, crc32c]`` codecs would write them, byte for byte, without going
-through zarr. A store becomes visible only when every byte of it is on disk; a failure leaves nothing.
+Chunk files are written as zarr's ``[bytes, crc32c]`` codecs would write them, byte for byte, without going through
+zarr. A store becomes visible only when every byte of it is on disk; a failure leaves nothing.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from dask_odm.data.store.zstd import pack_zstd
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 
-_CODES = "codes"  # provisional label codes, with the rows' weights, until all labels are known
+_CODES = "codes"  # key of provisional label codes and the rows' weights, until all labels are known
 
 
 class StoreWriter:
-    """Writes one store; use as a context manager.
+    """Writer of one store, used as a context manager.
 
-    Order of calls: ``append`` as often as needed, then ``finish`` (or ``prepare`` and ``publish``, where
-    several stores are to appear together). Leaving the context before that removes what was written.
+    Order of calls: ``append`` as often as needed, then ``finish``. If several stores are to appear together,
+    ``prepare`` and ``publish`` take its place. Leaving the context before that removes what was written.
 
     Parameters
     ----------
@@ -115,8 +115,8 @@ class StoreWriter:
         Parameters
         ----------
         X : finite numbers of shape (rows, d)
-        y : integer codes of shape (rows,), indices into the ``classes`` given in the end, -1 is unknown; or real
-            targets, floats of shape (rows,), NaN is unknown. One or the other for all rows
+        y : integer codes of shape (rows,), indices into the ``classes`` given at the end, -1 is unknown; or real
+            targets, floats of shape (rows,), NaN is unknown. The same kind for all rows
         weight : numbers of shape (rows,), finite and not negative
 
         Raises
@@ -141,7 +141,10 @@ class StoreWriter:
                 self._flush(self._open)
 
     def make_real(self, values: Sequence[float]) -> None:
-        """Turn the codes appended so far into real targets, ``values[code]``; what follows must be real, too."""
+        """Turn the codes appended so far into real targets, ``values[code]``.
+
+        Later rows must have real targets, too.
+        """
         chunk = self._open
         table = np.array([*values, np.nan])
         if chunk is None or chunk.y is None or chunk.y.dtype.kind == "f":
@@ -161,7 +164,7 @@ class StoreWriter:
         feature_names: Sequence[str] | None = None,
         source: str = "",
     ) -> Store:
-        """Complete the store, put it in its place and open it; parameters as `prepare`."""
+        """Complete the store, put it in its place and open it. Parameters are those of `prepare`."""
         self.prepare(classes, feature_names=feature_names, source=source)
         return self.publish()
 
@@ -172,12 +175,12 @@ class StoreWriter:
         feature_names: Sequence[str] | None = None,
         source: str = "",
     ) -> None:
-        """Write everything that is left, still aside.
+        """Write everything that is left, still in the staging folder.
 
         Parameters
         ----------
-        classes : the label of each code, in the order of the codes. The store keeps those that occur, in
-            sorted order. By default the codes are their own labels. None for real targets
+        classes : the label of each code, in the order of the codes. The store keeps those that occur, in sorted
+            order. By default the codes are their own labels. None for real targets
         feature_names : d distinct names, or None
         source : what the data came from, for people
 
@@ -246,7 +249,7 @@ class StoreWriter:
         self._counts = counts
 
     def _flush(self, chunk: OpenChunk, rows: int | None = None) -> None:
-        """Write the rows gathered so far as the next chunk of ``rows`` rows, padded where there are fewer."""
+        """Write the rows so far as the next chunk, padded to ``rows`` rows."""
         i = len(self._entries.get("X", []))
         rows = rows or chunk.size
         layout = Layout(rows, chunk.features, rows, self.dtype, None, True, False, self.compression)
@@ -265,7 +268,7 @@ class StoreWriter:
         chunk.restart()
 
     def _write_chunk(self, array: ArrayLayout, i: int, sealed: bytes | memoryview) -> None:
-        """Write one chunk file from its sealed plain bytes, compressing them if asked to."""
+        """Write one chunk file from its sealed plain bytes, compressed if asked for."""
         data = memoryview(sealed)
         if array.compression == "zstd":
             data = memoryview(seal(pack_zstd(bytes(data[:-CHECKSUM_BYTES]))))
@@ -274,7 +277,7 @@ class StoreWriter:
         self._entries.setdefault(array.name, []).append((len(data), checksum))
 
     def _read_codes(self, i: int, rows: int) -> tuple[Array, Array | None]:
-        """Provisional codes of chunk ``i``, and its weights where rows have some."""
+        """Return the provisional codes of chunk ``i``, and its weights if rows have any."""
         data = self._storage.read(f"{_CODES}/{i}", 12 * rows)
         weight = np.frombuffer(data, np.float64, offset=4 * rows) if len(data) > 4 * rows else None
         return np.frombuffer(data, np.int32, rows), weight
@@ -298,7 +301,7 @@ class StoreWriter:
         return found | ({"class_weights": [_finite(each) for each in totals.tolist()]} if layout.has_weight else {})
 
     def _write_real(self, i: int, y: Array, weight: Array | None) -> None:
-        """Write chunk ``i`` of real targets, padding included, and add up what is known of them."""
+        """Write chunk ``i`` of real targets, padding included, and add up its known rows and their weights."""
         known = ~np.isnan(y)
         self._known_rows += int(np.count_nonzero(known))
         self._known_weight += float(np.count_nonzero(known) if weight is None else weight[known].sum())
@@ -320,7 +323,7 @@ class StoreWriter:
             self._write_chunk(layout.feature, 0, seal(encode_strings(names)))
 
     def _finish_files(self, layout: Layout, y_attributes: dict[str, Any], source: str) -> None:
-        """Write the zarr documents, then the manifest, with everything else on disk before it."""
+        """Write the zarr documents, and the manifest after everything else is on disk."""
         attributes = {"format": FORMAT, "format_version": FORMAT_VERSION, "rows": layout.rows, "source": source}
         members: dict[str, Any] = {
             array.name: array.document(y_attributes if array.name == "y" else {}) for array in layout.arrays()
@@ -347,7 +350,7 @@ class StoreWriter:
 
 
 def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
-    """Publish prepared stores that belong together; where that fails, those that replaced nothing are taken back."""
+    """Publish prepared stores that belong together. If one fails, those that replaced nothing are taken back."""
     new = [writer for writer in writers if not writer._storage.check(overwrite=True)]
     try:
         return [writer.publish() for writer in writers]
@@ -358,7 +361,7 @@ def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
 
 
 def smallest_code_type(classes: int) -> str:
-    """NumPy name of the smallest type of codes for so many classes."""
+    """Return the NumPy name of the smallest type for the codes of so many classes."""
     return next(name for name in CODE_TYPES if classes - 1 <= np.iinfo(name).max)
 
 
@@ -368,17 +371,17 @@ def _check_real(y: Array) -> None:
 
 
 def _finite(total: float) -> float | None:
-    """A sum of weights for JSON, which knows no infinity."""
+    """Return a sum of weights for JSON, which has no infinity: None stands for it."""
     return total if np.isfinite(total) else None
 
 
 def _bytes(codes: Array, weight: Array | None) -> bytes:
-    """Provisional codes, with the weights behind them where there are some."""
+    """Return the bytes of provisional codes, followed by those of the weights if there are any."""
     return codes.tobytes() + (b"" if weight is None else weight.tobytes())
 
 
 def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
-    """Return the names as a tuple; InputError where they are not ``features`` distinct strings."""
+    """Return the names as a tuple; raise InputError unless they are ``features`` distinct strings."""
     result = tuple(names)
     if len(result) != features or not all(isinstance(name, str) for name in result):
         raise InputError(f"feature names must be {features} strings. Got {len(result)} values.")

@@ -1,7 +1,7 @@
-"""Zstandard frames of packed chunks.
+"""Zstandard frames of compressed chunks.
 
-The codec is imported with the first frame: its package looks up every codec that is installed, a fifth of a second that
-rows in memory and plain stores have no use for.
+The codec is imported with the first frame. Its package looks up all installed codecs, which takes a fifth of a second
+that rows in memory and uncompressed stores do not need.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 
 def pack_zstd(plain: bytes) -> bytes:
-    """``plain`` as a frame with a checksum of its own, at the codec's default level."""
+    """Return ``plain`` as a frame with its own checksum, at the codec's default level."""
     return bytes(_codec().encode(plain))
 
 
 def unpack_zstd(packed: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
-    """Unpack a frame into ``out``, whose size it must have; raises whatever the codec raises on damage."""
+    """Unpack a frame into ``out``, which must have its size. Damage raises whatever the codec raises."""
     _codec().decode(packed, out)
 
 

@@ -1,1 +1,1 @@
-"""What a user can hand over to `fit` and `predict`, as rows in memory or a store."""
+"""Inputs of `fit` and `predict`: checks, and their conversion to rows in memory or a store."""

@@ -1,4 +1,4 @@
-"""What `fit` and `predict` refuse: rows, labels and weights in memory, and parameters that need the data to judge."""
+"""Checks of `fit` and `predict`: rows, labels and weights in memory, and parameters that depend on the data."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
-EXTREME_ROWS = 64
-LARGE_BYTES = 8 << 20  # of rows that several threads look through
-LOOKED_UP = 1 << 16  # distance of the least label from the largest, where distinct ones are looked up in a table
-LEAST_WEIGHT = 1e-290  # of all rows of a class: what is divided by less may overflow
+EXTREME_ROWS = 64  # largest support rows whose kernel values are checked
+LARGE_BYTES = 8 << 20  # size of rows from which several threads check them
+LOOKED_UP = 1 << 16  # range of integer labels below which a table finds the distinct ones
+LEAST_WEIGHT = 1e-290  # of all rows of a class; dividing by less may overflow
 
 
 class InputTypeError(InputError, TypeError):
-    """An `InputError` where scikit-learn raises a TypeError."""
+    """An `InputError` in places where scikit-learn raises a TypeError."""
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedRows:
     """Training rows in memory: X (n, d) finite floats, y (n,), weight (n,) ≥ 0, names (d,) or None.
 
-    ``classes`` are the labels, sorted, and ``codes`` (n,) tells which a row has; both None for real targets.
+    ``classes`` are the sorted labels, and ``codes`` (n,) index them for each row; both are None for real targets.
     """
 
     X: Array
@@ -59,7 +59,7 @@ class CheckedRows:
 
 
 def as_input_error(validate: Callable[[], Any]) -> Any:
-    """Run scikit-learn's validation; its errors become ours, which are ValueErrors (and TypeErrors) too."""
+    """Run scikit-learn's validation, and raise its errors as ours, which are ValueErrors (and TypeErrors) too."""
     try:
         return validate()
     except InputError:
@@ -71,20 +71,16 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
 
 
 def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
-    """Training rows with labels in memory; ``estimator`` stays as it is, whatever comes.
+    """Check rows and labels in memory for training, without changing ``estimator``.
 
-    ``options`` are further ones of scikit-learn's ``validate_data``.
-
-    Raises
-    ------
-    InputError
-        Rows, labels or weights that cannot be learned from.
+    ``options`` are further ones of scikit-learn's ``validate_data``. Raises InputError for rows, labels or weights that
+    cannot be learned from.
     """
 
     def check() -> CheckedRows:
         X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
         classes, codes = distinct(y_) if _are_numbers(y_) else (None, None)
-        if classes is None or 2 * len(classes) > len(y_):  # whole numbers that repeat are labels, and soon told
+        if classes is None or 2 * len(classes) > len(y_):  # whole numbers that repeat are labels
             _require_labels_of_classes(y_)
             classes, codes = np.unique(y_, return_inverse=True)
         return CheckedRows(X_, y_, weight, names, classes, codes)
@@ -96,7 +92,10 @@ def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **o
 def check_regression(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, many: bool = False, **options: Any
 ) -> CheckedRows:
-    """As `check_classification`, with real targets; ``many`` says whether y may have several columns."""
+    """Check rows and real targets in memory for training; ``many`` allows several columns of y.
+
+    Otherwise it does what `check_classification` does.
+    """
 
     def check() -> CheckedRows:
         given = {"multi_output": True, **options} if many else options
@@ -105,7 +104,7 @@ def check_regression(
             raise ValueError(f"y must be numbers, the targets of a regression. Got labels of type {y_.dtype}.")
         if y_.ndim != 2 or y_.shape[1] == 1:
             y_ = column_or_1d(y_, warn=True)
-        # copied, so that they are writable and contiguous: for others loops are compiled once more
+        # copied to be writable and contiguous, since loops would be compiled again for other arrays
         targets = _check_y(y_, multi_output=many, y_numeric=True).astype(np.float64)
         return CheckedRows(X_, targets, weight, names)
 
@@ -114,26 +113,26 @@ def check_regression(
 
 
 def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Any:
-    """Rows, targets, weights and the names of the features as scikit-learn passes them."""
-    reader = copy(estimator)  # scikit-learn's validation sets attributes
+    """Return rows, targets, weights and feature names as scikit-learn validates them."""
+    reader = copy(estimator)  # a copy, since scikit-learn's validation sets attributes
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
     y = labels_of(y)
     require_labels(y)
     X, y = validate_data(reader, rows_of(X), y, **given)
     if issparse(X) and not X.has_canonical_format:
         X = X.copy()
-        X.sum_duplicates()  # an entry may be stored in parts, whose squares are not those of the sum
+        X.sum_duplicates()  # entries that are stored in several parts are added up
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names)
     return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True), names
 
 
 def distinct(labels: Array) -> tuple[Array, Array]:
-    """Distinct labels, ascending, and the number of each row's among them, int32 (n,)."""
+    """Return the distinct labels, ascending, and for each row the index of its label, int32 (n,)."""
     if labels.dtype.kind in "iu" and len(labels):
         least = int(labels.min())
         most = int(labels.max())
-        if most - least < LOOKED_UP and most < 2**63:  # which takes a tenth of sorting
+        if most - least < LOOKED_UP and most < 2**63:  # takes a tenth of the time of sorting
             places = labels.astype(np.int64) - least
             there = np.zeros(most - least + 1, dtype=bool)
             there[places] = True
@@ -143,12 +142,12 @@ def distinct(labels: Array) -> tuple[Array, Array]:
 
 
 def _are_numbers(y: Array) -> bool:
-    """Whether ``y`` holds whole numbers, one a row."""
+    """Return whether ``y`` has one whole number a row."""
     return y.ndim == 1 and y.dtype.kind in "biu"
 
 
 def _require_labels_of_classes(y: Array) -> None:
-    """Raise ValueError unless ``y`` holds labels, one a row."""
+    """Raise ValueError unless ``y`` has one class label a row."""
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind == "continuous":
         values = np.unique(y)
@@ -165,7 +164,10 @@ def _require_labels_of_classes(y: Array) -> None:
 
 
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
-    """Rows in memory to predict on, (n, d) finite floats; ``options`` as for `check_classification`."""
+    """Check rows in memory for prediction, and return finite floats (n, d).
+
+    ``options`` are those of `check_classification`.
+    """
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
 
     def check() -> Array:
@@ -183,7 +185,7 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
-    """Raise InputError naming columns, counts and rows of what is not finite in X (n, d)."""
+    """Raise InputError if X (n, d) is not finite, naming columns, counts and rows."""
     if issparse(X):
         if np.isfinite(X.data).all():
             return
@@ -198,7 +200,7 @@ def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
 
 
 def _parts_are_finite(X: Array) -> bool:
-    """Whether no number of X (n, d) can be missing or infinite, since its parts' sums, a thread each, are finite."""
+    """Return whether parts of X (n, d), summed by a thread each, have finite sums; then all its entries are finite."""
 
     def is_finite(part: Array) -> bool:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -221,20 +223,11 @@ def check_callbacks(callbacks: Any) -> None:
 
 
 def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...]:
-    """What rows of each class are multiplied by; of two, the negative one comes first.
+    """Return the factor for the weights of each class's rows. Of two classes, the negative one is first.
 
-    Parameters
-    ----------
-    given : dict, "balanced" or None
-    classes : ndarray of shape (k,)
-    totals : ndarray of shape (k,)
-        Sums of row weights per class.
-
-    Raises
-    ------
-    InputError
-        A weight that is no finite number ≥ 0, a class that is not there, no weight left in a class, or weights that
-        are all too small.
+    ``given`` is a dict, "balanced" or None; ``totals`` (k,) are the sums of row weights per class. Raises InputError
+    for a weight that is not a finite number ≥ 0, an unknown class, a class without weight, or weights that are all too
+    small.
     """
     if not totals.any():
         raise InputError("all row weights are zero; nothing is left to learn from.")
@@ -265,7 +258,7 @@ def _given_weights(given: dict[Any, Any], classes: list[Any]) -> list[float]:
 
 
 def require_finite_values(model: Model) -> None:
-    """Raise InputError if rows as large as those trained on overflow the kernel in their own dtype."""
+    """Raise InputError if rows as large as the training rows overflow the kernel in their dtype."""
     if not isinstance(model, KernelModel):
         return
     support: Any = model.support

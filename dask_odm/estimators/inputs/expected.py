@@ -1,4 +1,4 @@
-"""The features that a fitted estimator expects of rows."""
+"""Check of rows against the features that a fitted estimator expects."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ SHOWN = 5  # names in a message
 
 @dataclass(frozen=True)
 class ExpectedFeatures:
-    """How many features a fitted ``estimator`` expects, and their names; None where these are not known."""
+    """Number of features that a fitted ``estimator`` expects, and their names; None if unknown."""
 
     estimator: str
     count: int
     names: list[str] | None
 
     def check(self, count: int, names: list[str] | None, hint: str) -> None:
-        """Raise InputError for rows of another ``count`` of features or other ``names``.
+        """Raise InputError for rows with another ``count`` of features or other ``names``.
 
-        ``hint`` is a sentence about counts, for where names do not tell.
+        ``hint`` is a sentence about counts, used if names are unknown.
         """
         known = self.names is not None and names is not None
         if count != self.count:
@@ -36,7 +36,7 @@ class ExpectedFeatures:
 
 
 def _difference(fitted: list[str], names: list[str]) -> str:
-    """Which features rows lack, and which they have beyond those of the fit, as sentences that follow another."""
+    """Return sentences that list the features that rows lack, and those that the fit did not have."""
     known = set(fitted)
     given = set(names)
     lacking = [name for name in fitted if name not in given]

@@ -1,4 +1,4 @@
-"""pandas and dask frames and series as rows and labels: columns of numbers only, and their names."""
+"""Rows and labels of pandas and dask frames and series, with numeric columns and their names."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
-_PLAIN = frozenset({"integer", "floating", "boolean"})  # labels that need not be objects
+_PLAIN = frozenset({"integer", "floating", "boolean"})  # types of labels that need no object dtype
 
 
 def rows_of(X: Any) -> Any:
-    """``X`` as scikit-learn can validate it: a frame's columns are numbers, anything else stays as it is.
+    """Return a frame with numeric columns for scikit-learn to validate; anything else stays as it is.
 
-    Raises
-    ------
-    InputError
-        A frame with columns that are no numbers, or with names of mixed types; an Arrow table.
+    Raises InputError for a frame with columns that are not numbers or with names of mixed types, and for an Arrow
+    table.
     """
     refuse_arrow(X)
     if not isinstance(X, pd.DataFrame):
@@ -38,7 +36,7 @@ def rows_of(X: Any) -> Any:
 
 
 def labels_of(y: Any) -> Array | None:
-    """Labels in memory as an ndarray, whose dtype is that of objects only if they need it; None stays None."""
+    """Return labels in memory as an ndarray, of dtype object only if they need it; None stays None."""
     if y is None:
         return None
     if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
@@ -74,9 +72,9 @@ def refuse_arrow(X: Any) -> None:
 
 
 def refuse_labels_inside(X: Any) -> None:
-    """Raise InputError if ``X``, which came without labels, is a frame with a column that must be they.
+    """Raise InputError if ``X`` came without labels and is a frame with a column that must be the labels.
 
-    That is one that is named as labels are, else the only one that holds no numbers.
+    That is a column with a name of labels, else the only one without numbers.
     """
     if not is_frame(X):
         return
@@ -90,12 +88,9 @@ def refuse_labels_inside(X: Any) -> None:
 
 
 def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
-    """The frame ``X`` without its column ``name``, and that column, which is ``what``: y or sample_weight.
+    """Return the frame ``X`` without its column ``name``, and that column, which is ``what``: y or sample_weight.
 
-    Raises
-    ------
-    InputError
-        ``X`` is no frame, or has no such column, or two of them.
+    Raises InputError if ``X`` is no frame, or has no such column, or two of them.
     """
     if not is_frame(X):
         raise InputError(
@@ -110,29 +105,27 @@ def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether ``X`` is a pandas or dask DataFrame."""
+    """Return whether ``X`` is a pandas or dask DataFrame."""
     return isinstance(X, pd.DataFrame) or is_dask_frame(X)
 
 
 def is_dask_frame(X: Any) -> bool:
-    """Whether ``X`` is a dask DataFrame, without importing dask.dataframe for those who do not use it."""
+    """Return whether ``X`` is a dask DataFrame, without importing dask.dataframe if nobody uses it."""
     frame = sys.modules.get("dask.dataframe")
     return frame is not None and isinstance(X, frame.DataFrame)
 
 
 def is_dask_series(y: Any) -> bool:
-    """Whether ``y`` is a dask Series."""
+    """Return whether ``y`` is a dask Series."""
     frame = sys.modules.get("dask.dataframe")
     return frame is not None and isinstance(y, frame.Series)
 
 
 def dask_rows(frame: Any) -> tuple[Any, Array | None]:
-    """A dask DataFrame as a dask array of floats, and the names of its columns; chunk sizes where the frame knows them.
+    """Return a dask DataFrame as a dask array of floats, and the names of its columns.
 
-    Raises
-    ------
-    InputError
-        Columns that are no numbers, or names of mixed types.
+    Chunk sizes are known if the frame knows them. Raises InputError for columns that are not numbers, or names of mixed
+    types.
     """
     meta = frame._meta
     _require_numbers(meta)
@@ -142,9 +135,9 @@ def dask_rows(frame: Any) -> tuple[Any, Array | None]:
 
 
 def _known_lengths(frame: Any) -> list[int] | None:
-    """Rows of every partition of a dask DataFrame, where it knows them without computing any: made of rows in memory.
+    """Return the rows of every partition of a dask DataFrame if it was made of rows in memory, without computing any.
 
-    Dask keeps that to itself. Where it cannot be asked in this way, lengths are unknown.
+    Dask has no public way to ask. If the private one fails, lengths are unknown: None.
     """
     with suppress(ImportError, AttributeError, TypeError, ValueError):
         from dask.dataframe.dask_expr._expr import Lengths, Literal
@@ -157,7 +150,7 @@ def _known_lengths(frame: Any) -> list[int] | None:
 
 
 def dask_labels(y: Any) -> Any:
-    """A dask Series, or a frame of one column, as a dask array of plain values (chunk sizes unknown)."""
+    """Return a dask Series, or a frame of one column, as a dask array of plain values with unknown chunk sizes."""
     if is_dask_frame(y):
         if y.shape[1] != 1:
             raise InputError(f"y should be a 1d array. Got a frame of {y.shape[1]} columns instead.")
@@ -169,7 +162,7 @@ def dask_labels(y: Any) -> Any:
 
 
 def warn_column() -> None:
-    """Warn as scikit-learn does that a column was taken for a vector."""
+    """Warn, as scikit-learn does, that a column was taken for a vector."""
     warnings.warn(
         "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples, ), "
         "for example using ravel().",
@@ -179,7 +172,7 @@ def warn_column() -> None:
 
 
 def names_of(frame: pd.DataFrame) -> Array | None:
-    """Names of the columns if all are strings; None if none is."""
+    """Return the names of the columns if all are strings; None if none is."""
     strings = [isinstance(name, str) for name in frame.columns]
     if any(strings) and not all(strings):
         raise InputError("column names must all be strings, or none; convert them: frame.columns = map(str, columns).")
@@ -187,12 +180,12 @@ def names_of(frame: pd.DataFrame) -> Array | None:
 
 
 def _without_numbers(frame: pd.DataFrame) -> list[Any]:
-    """Names of the columns that hold no numbers."""
+    """Return the names of the columns without numbers."""
     return [name for j, name in enumerate(frame.columns) if not _are_numbers(frame.iloc[:, j])]
 
 
 def _require_numbers(frame: pd.DataFrame) -> None:
-    """Raise InputError, as `ingest` does, where columns hold no numbers; numbers held as objects are numbers."""
+    """Raise InputError, as `ingest` does, for columns without numbers. Numbers in object columns are accepted."""
     table = PandasTable(frame)
     held = [j for j in range(frame.shape[1]) if not _are_numbers(frame.iloc[:, j])]
     refuse_kinds("X", [(f"column {frame.columns[j]!r}", *table.kind(j)) for j in held], otherwise="")

@@ -1,4 +1,4 @@
-"""What `resolve` makes of what a user hands over, and how xarray's and Dask's objects are told without loading them."""
+"""Types that `resolve` returns for users' inputs, and tests for xarray and Dask objects that import neither."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Rows in memory with what came beside them, for scikit-learn to validate."""
+    """Rows in memory with labels and weights as they came, which scikit-learn has yet to validate."""
 
     X: Any
     y: Any = None
@@ -21,9 +21,9 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class LazyArrays:
-    """Dask arrays, row chunks aligned: X (n, d), y (n,) or None, weight (n,) or None.
+    """Dask arrays with aligned row chunks: X (n, d), y (n,) or None, weight (n,) or None.
 
-    Chunk sizes are known, except those of an X by itself that was not asked for its lengths.
+    Chunk sizes are known, except those of an X without y and weight if they were not asked for.
     """
 
     X: Any
@@ -39,7 +39,7 @@ class LazyArrays:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What a model knows of its features: how many, their names, and their dimension's name in an xarray X of `fit`."""
+    """Features of a model: their number, their names, and the name of their dimension in an xarray X of `fit`."""
 
     count: int
     names: Array | None = None
@@ -50,17 +50,17 @@ Resolved = Store | LazyArrays | Given
 
 
 def is_xarray(X: Any) -> bool:
-    """Whether ``X`` is an xarray object, without importing xarray for those who do not use it."""
+    """Return whether ``X`` is an xarray object, without importing xarray if nobody uses it."""
     xarray = sys.modules.get("xarray")
     return xarray is not None and isinstance(X, xarray.Dataset | xarray.DataArray)
 
 
 def is_dataset(X: Any) -> bool:
-    """Whether ``X`` is an xarray Dataset."""
+    """Return whether ``X`` is an xarray Dataset."""
     return is_xarray(X) and hasattr(X, "data_vars")
 
 
 def is_dask_array(X: Any) -> bool:
-    """Whether ``X`` is a dask array."""
+    """Return whether ``X`` is a dask array."""
     array = sys.modules.get("dask.array")
     return array is not None and isinstance(X, array.Array)

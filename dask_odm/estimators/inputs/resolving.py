@@ -1,4 +1,4 @@
-"""From whatever a user passes to `fit` or `predict` to rows in memory, dask arrays or a store."""
+"""Resolving what users pass to `fit` or `predict` to rows in memory, dask arrays or a store."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from dask_odm.typing import Array
 def resolve(
     X: Any, y: Any = None, sample_weight: Any = None, *, features: Features | None = None, lengths: bool = True
 ) -> Resolved:
-    """The store, the dask arrays or the rows in memory behind ``X``.
+    """Return the store, the dask arrays or the rows in memory behind ``X``.
 
     Parameters
     ----------
     X, y, sample_weight : as `fit` takes them
     features : Features or None
-        Those of the model, which tell the dimensions of an xarray X.
+        Those of the model, which identify the dimensions of an xarray X.
     lengths : bool
-        Compute unknown chunk sizes; False leaves those of dask rows that come by themselves.
+        Compute unknown chunk sizes; False leaves those of dask rows without y and weights.
 
     Raises
     ------
     InputError
         y or sample_weight given besides a source that has its own, a Dataset without ``X``, a frame with columns
-        that are no numbers or without the column that y names, an Arrow table, or lengths, dimensions or coordinates
-        that do not match.
+        that are not numbers or without the column that y names, an Arrow table, or lengths, dimensions or
+        coordinates that do not match.
     StoreError
-        A path that is no sound store.
+        The path is not a sound store.
     """
     if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
@@ -91,7 +91,7 @@ def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
 
 
 def dimension_of_features(X: Any, y: Any, sample_weight: Any) -> str | None:
-    """Name of the dimension of the features if ``X``, which `fit` took, is an xarray object."""
+    """Return the name of the feature dimension if ``X``, as given to `fit`, is an xarray object; else None."""
     if not is_xarray(X):
         return None
     from dask_odm.estimators.inputs.xarray_inputs import feature_dimension
@@ -114,7 +114,7 @@ def _of_xarray(X: Any, y: Any, weight: Any, features: Features | None) -> Resolv
 
 
 def _aligned(X: Any, y: Any, weight: Any, lengths: bool = True) -> LazyArrays:
-    """Resolve unknown chunk sizes, and give all arrays the row chunks of X, whose rows are not split."""
+    """Compute unknown chunk sizes, and give all arrays the row chunks of X. Single rows are not split."""
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
     y = _lazy_column(y)
@@ -128,7 +128,7 @@ def _aligned(X: Any, y: Any, weight: Any, lengths: bool = True) -> LazyArrays:
 
 
 def _lazy_column(column: Any) -> Any:
-    """Labels or weights, however they come, as a dask array; None stays None."""
+    """Return labels or weights of any form as a dask array; None stays None."""
     import dask.array as da
 
     if is_xarray(column):
@@ -139,7 +139,7 @@ def _lazy_column(column: Any) -> Any:
 
 
 def _known(array: Any) -> Any:
-    """The array with its chunk sizes known; it is computed for that where they are not."""
+    """Return the array with known chunk sizes, computing them if needed."""
     return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
 
 
@@ -156,7 +156,7 @@ def _beside(X: Any, column: Any, name: str) -> Any:
 
 
 def to_memory(arrays: LazyArrays) -> Given:
-    """Compute dask arrays together; rows with feature names become a frame."""
+    """Compute dask arrays together. Rows with feature names become a frame."""
     values = computed(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
     rest = iter(values[1:])
     y, weight = (None if a is None else next(rest) for a in (arrays.y, arrays.weight))
@@ -196,7 +196,7 @@ def _place(first: int) -> Callable[[int], str]:
 
 
 def as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
-    """Rows, labels and weights in memory as dask arrays with the same row chunks."""
+    """Return rows, labels and weights in memory as dask arrays with equal row chunks."""
     import dask.array as da
 
     rows = max(1, (16 << 20) // X[:1].nbytes)

@@ -1,4 +1,4 @@
-"""What users bring along from scikit-learn that cannot work here, told at the door with the way that does."""
+"""Errors for habits from scikit-learn that cannot work here, each with the way that does."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import is_dask_frame
 from dask_odm.estimators.inputs.input_types import is_dataset
 
-CALLERS = 12  # frames between a search of scikit-learn and the estimator that it clones; it takes three or four
+CALLERS = 12  # stack frames searched for a function of scikit-learn; it is three or four frames up
 
 
 def refuse_strangers(
     estimator: type[Any], names: Iterable[str], known: Iterable[str], hints: Mapping[str, str]
 ) -> None:
-    """Raise InputError where one of ``names`` is no parameter of an estimator, but a hint says what takes its place."""
+    """Raise InputError if one of ``names`` is not a parameter of the estimator, but a hint tells its replacement."""
     for name in sorted(set(names) & set(hints) - set(known)):
         raise InputError(f"{estimator.__name__} has no parameter {name!r}: {hints[name]}")
 
 
 def refuse_rows_picked_by_number() -> None:
-    """Raise InputError where a search or a cross-validation of scikit-learn was given rows that it cannot pick from.
+    """Raise InputError if scikit-learn's search or cross-validation was given rows that it cannot pick by number.
 
-    Called where an estimator is cloned, the first thing that such a function does with it: the rows themselves come
-    later, picked, and that fails within scikit-learn. They are looked up in the function's own ``X``.
+    This is called when an estimator is cloned, which such a function does first. The rows come later, already picked,
+    and fail within scikit-learn. So they are looked up in the function's own ``X``.
     """
     frame = sys._getframe(1)
     for _ in range(CALLERS):

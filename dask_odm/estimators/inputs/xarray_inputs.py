@@ -1,6 +1,6 @@
 """xarray objects as rows and labels, and predictions that keep their coordinates.
 
-Dimensions may have any names and any order: which one runs along the rows follows from what lies beside ``X``.
+Dimensions may have any names and any order. The one that runs along the rows follows from what lies beside ``X``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ from dask_odm.estimators.inputs.frames import warn_column
 from dask_odm.estimators.inputs.input_types import Features
 from dask_odm.typing import Array
 
-_DEFAULT = re.compile(r"dim_\d+")  # what xarray calls a dimension that got no name
+_DEFAULT = re.compile(r"dim_\d+")  # xarray's name of a dimension without a name
 
 
 def columns_of(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> tuple[xr.DataArray, Any, Any]:
-    """Rows, labels and weights: those of a Dataset, or as they are beside a DataArray.
+    """Return rows, labels and weights of a Dataset, or those given with a DataArray.
 
-    Raises
-    ------
-    InputError
-        A Dataset without ``X``.
+    Raises InputError for a Dataset without ``X``.
     """
     if isinstance(X, xr.DataArray):
         return X, y, weight
@@ -46,16 +43,15 @@ def _way_to_x(dataset: xr.Dataset) -> str:
 
 
 def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> Any:
-    """Name of the dimension of ``X`` that runs along the rows.
+    """Return the name of the dimension of ``X`` that runs along the rows.
 
-    It is the one that y or weight share with X, else the one beside the model's ``features``: told by their names,
-    else by the dimension's name in `fit`; else "sample", else the one beside "feature", else the one whose other
-    dimension has as many entries as the model has features, else, where there is no model, the first.
+    It is the dimension that y or weight share with X. Otherwise it is the one beside the dimension of the model's
+    ``features``, which their names identify, or the dimension's name in `fit`. Otherwise it is "sample", or the one
+    beside "feature". Otherwise it is the one whose other dimension has as many entries as the model has features, or
+    without a model the first.
 
-    Raises
-    ------
-    InputError
-        Not two dimensions, y or weight that share not one with X, or nothing tells the two apart.
+    Raises InputError unless X has two dimensions of which y or weight share exactly one, and if nothing tells the two
+    apart.
     """
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got {X.dims} instead; stack or select the others.")
@@ -77,7 +73,7 @@ def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: Features | 
 
 
 def _known_features(X: xr.DataArray, features: Features) -> Any:
-    """The dimension of ``X`` that the model knows its features by; None if there is none."""
+    """Return the dimension of ``X`` by which the model knows its features; None if there is none."""
     if features.names is not None:
         wanted = list(features.names)
         named = [d for d in X.dims if d in X.indexes and list(X.indexes[d]) == wanted]
@@ -86,12 +82,12 @@ def _known_features(X: xr.DataArray, features: Features) -> Any:
     name = features.dimension
     if name is None or name not in X.dims:
         return None
-    # a name that nobody gave says nothing against the number of entries
+    # xarray's default name does not count if the number of entries differs
     return None if _DEFAULT.fullmatch(name) and X.sizes[name] != features.count else name
 
 
 def _beside_as_many(X: xr.DataArray, count: int) -> Any:
-    """The dimension whose other one has ``count`` entries, else the first; InputError where both have."""
+    """Return the dimension whose other one has ``count`` entries, else the first; raise InputError if both have."""
     first, second = X.dims
     if X.sizes[first] == X.sizes[second] == count:
         raise InputError(
@@ -102,7 +98,7 @@ def _beside_as_many(X: xr.DataArray, count: int) -> Any:
 
 
 def feature_dimension(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> str | None:
-    """Name of the dimension of the features of what `fit` takes; None if it is no string."""
+    """Return the name of the feature dimension of the arguments of `fit`; None if it is not a string."""
     rows, y, weight = columns_of(X, y, weight)
     sample = sample_dimension(rows, y, weight, None)
     (name,) = (d for d in rows.dims if d != sample)
@@ -110,12 +106,9 @@ def feature_dimension(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> str 
 
 
 def oriented(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> tuple[xr.DataArray, Any, Any]:
-    """``X`` as (sample, feature), and the data of y and weight along its rows.
+    """Return ``X`` as (sample, feature), and the data of y and weight along its rows.
 
-    Raises
-    ------
-    InputError
-        Dimensions or coordinates that do not match.
+    Raises InputError if dimensions or coordinates do not match.
     """
     sample = sample_dimension(X, y, weight, features)
     X = X.transpose(sample, ...)
@@ -143,12 +136,12 @@ def _along(X: xr.DataArray, column: Any, name: str) -> Any:
 
 
 def is_lazy(X: xr.DataArray) -> bool:
-    """Whether the values are those of dask, or still in a file."""
+    """Return whether the values are dask's, or still in a file."""
     return X.chunks is not None or not X.variable._in_memory
 
 
 def feature_names(X: xr.DataArray) -> Array | None:
-    """Coordinates of the features of ``X`` (sample, feature), if they are strings."""
+    """Return the coordinates of the features of ``X`` (sample, feature) if they are strings, else None."""
     index = X.indexes.get(X.dims[1])
     if index is None or not len(index) or not all(isinstance(name, str) for name in index):
         return None
@@ -156,14 +149,14 @@ def feature_names(X: xr.DataArray) -> Array | None:
 
 
 def in_memory(X: xr.DataArray) -> Any:
-    """Values of ``X`` (sample, feature), as a frame where its features have names."""
+    """Return the values of ``X`` (sample, feature), as a frame if its features have names."""
     names = feature_names(X)
     values = X.to_numpy()
     return values if names is None else pd.DataFrame(values, columns=names, copy=False)
 
 
 def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Features) -> xr.DataArray:
-    """``values``, one a row, or (n, target), over the sample dimension of ``X`` with its coordinates."""
+    """Return ``values``, (n,) or (n, target), over the sample dimension of ``X`` with its coordinates."""
     if values.ndim == 2:
         first = like(X, values[:, 0], name, features)
         return xr.DataArray(values, dims=(first.dims[0], "target"), coords=first.coords, name=name)
@@ -181,5 +174,5 @@ def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Feature
 def like_classes(
     X: xr.DataArray | xr.Dataset, values: Any, name: str, classes: Array, features: Features
 ) -> xr.DataArray:
-    """``values`` (n, classes), as `like`, with a second dimension "class"."""
+    """Return ``values`` (n, classes) as `like` does, with a second dimension "class"."""
     return like(X, values, name, features).rename(target="class").assign_coords({"class": classes})

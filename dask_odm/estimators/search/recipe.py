@@ -1,4 +1,4 @@
-"""Settings by a search over samples of the rows, then a fit of all rows with the best: in memory or over a store."""
+"""The search's recipe: try settings on samples of the rows, then fit all rows with the best setting."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.solver_objects import Landmark
 from dask_odm.typing import Array
 
-ROWS = (2000, 8000)  # of the sample of each stage
-LANDMARKS = (150, 300, 500)
-MORE_LANDMARKS = 1000  # of the last stage where it is of the larger sample
-NEEDED = 0.8  # of the landmarks of the larger sample: a kernel that needs more of them may need more than these
+ROWS = (2000, 8000)  # rows of the sample in the coarse and the fine stage
+LANDMARKS = (150, 300, 500)  # landmarks of each stage
+MORE_LANDMARKS = 1000  # landmarks of the last stage if it uses the larger sample
+NEEDED = 0.8  # share of the fine stage's landmarks; a kernel that needs more than it may need more landmarks
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
-MANY = 2  # times the rows of the larger sample: then settings are tried on all rows, too
+MANY = 2  # settings are tried on all rows, too, if these are so many times the larger sample
 T = TypeVar("T", int, float)
-Splitter = Callable[[Array], Given]  # makes splits of the labels of all rows
+Splitter = Callable[[Array], Given]  # makes splits of all rows by their labels
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,20 @@ class SearchFit:
     Attributes
     ----------
     fit : ODMFit
-        Of a fit with the first of all settings; the search replaces γ, λ, υ and θ in it.
+        Settings of a fit; the search replaces γ, λ, υ and θ in it.
     solver : str
-        Of the last fit.
+        Solver of the last fit.
     multi_class : str or None
-        How the last fit learns more than two classes.
+        Scheme of the last fit for more than two classes.
     kernels : tuple of str, or None
-        What to choose from; None: that of ``fit``.
+        Kernels to choose from; None: that of ``fit``.
     gammas, lams, upsilons, thetas : tuple of float, or None
-        What to choose from; None: ranges that come from the data.
+        Values to choose from; None: ranges that come from the data.
     solvers : tuple of Landmark, or None
-        What to choose from, one for each number of landmarks; None: that of ``fit``.
-    cv : int, float, tuple of splits, what makes such of the rows' labels, or None
+        Solvers to choose from, one for each number of landmarks; None: that of ``fit``.
+    cv : int, float, tuple of splits, function that makes splits of the rows' labels, or None
     machines : callable
-        For a kernel, how more than two classes are learned, and what makes fitted attributes of several machines those
-        of the whole.
+        Returns, for a kernel, the scheme for more than two classes and the function that joins fitted attributes.
     """
 
     fit: ODMFit
@@ -96,17 +95,20 @@ class SearchFit:
         return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
 
     def solver_for(self, kernel: str) -> str:
-        """Return the word of the last fit's solver; a linear kernel among others has no landmarks."""
+        """Return the word of the last fit's solver.
+
+        A linear kernel among others has no landmarks, and uses "newton".
+        """
         several = self.kernels is not None or self.solvers is not None
         return "newton" if several and kernel == "linear" and self.solver == "landmark" else self.solver
 
 
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
-    """Search, and train with what was found."""
+    """Search for settings, and train with the best ones."""
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         chosen = replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel))
-        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # or refuse
+        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # raises if the solver does not fit the kernel
     cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
     _require_rows(cv, data.row_numbers[0])
     fit, splits = replace(fit, cv=cv), Splits(cv, fit.run.seed)
@@ -126,7 +128,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
 
 
 def _split(splitter: Splitter, data: TrainingData) -> Given:
-    """Splits of the rows that take part, by their numbers among those that were given."""
+    """Return the splits of the rows that take part, by row numbers of the given data."""
     kept = data.row_numbers[1]
     found = splitter(data.columns()[0])
     if kept is None:
@@ -135,7 +137,7 @@ def _split(splitter: Splitter, data: TrainingData) -> Given:
 
 
 def _require_rows(cv: int | float | Given | None, rows: int) -> None:
-    """Refuse splits of other rows than there are."""
+    """Raise InputError if splits name rows that do not exist."""
     named = [part for split in cv for part in split if part] if isinstance(cv, tuple) else []
     for number in (end(part) for part in named for end in (min, max)):
         if not 0 <= number < rows:
@@ -143,13 +145,13 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
 
 
 def _fits(state: SearchState, splits: Splits) -> bool:
-    """Whether a state is one of a search by such splits."""
+    """Return whether a state can be one of a search with such splits."""
     tried = len(state.history)
     return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 6)
 
 
 class _Trials:
-    """Samples of the rows as kernels see them; those of the last kernel are kept."""
+    """Trials of settings on samples of the rows. The rows prepared for the last kernel are kept."""
 
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
         self._data = data
@@ -160,7 +162,7 @@ class _Trials:
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """Parameters that are searched for only where the user names several values."""
+        """Parameters that are searched only if the user names several values."""
         given = {"kernel": self._fit.kernels, "solver": self._fit.solvers}
         return tuple(name for name, values in given.items() if values is not None)
 
@@ -169,24 +171,24 @@ class _Trials:
         return next((each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks), None)
 
     def sample(self, stage: int) -> Any:
-        """The rows of a stage."""
+        """Return the sample of rows of a stage."""
         if stage not in self._samples:
             self._samples[stage] = self._data.sample(ROWS[stage], self._fit.run.seed)
         return self._samples[stage]
 
     def rows(self, stage: int) -> int:
-        """How many there are in a stage."""
+        """Return the number of rows in a stage."""
         return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
-        """As `Search` asks for them."""
+        """Return the scores (m, splits) of settings with one kernel, γ and number of landmarks, for `Search`."""
         if stage == WHOLE and self._many:
             return np.array([[self._on_all(setting)] for setting in settings])
         rows = self._seen(stage, settings[0])
         return rows.scores([(each.share, each.upsilon, each.theta) for each in settings], self._splits)
 
     def _seen(self, stage: int, setting: Setting) -> TrialRows:
-        """The sample of a stage by the kernel and landmarks of a setting."""
+        """Return the sample of a stage, prepared for the kernel and landmarks of a setting."""
         key = stage, setting.kernel, setting.gamma, setting.n_landmarks
         if self._last is None or self._last[0] != key:
             choice = replace(self._fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
@@ -197,23 +199,27 @@ class _Trials:
         return self._last[1]
 
     def _count(self, stage: int, setting: Setting) -> int:
-        """Landmarks of a trial; as many as the setting says, from the larger sample on."""
+        """Return the number of landmarks of a trial. From the fine stage on it is the setting's, if that has one."""
         if setting.n_landmarks is not None and stage != COARSE:
             return setting.n_landmarks
         return min((*LANDMARKS[:WHOLE], MORE_LANDMARKS)[stage], setting.n_landmarks or self._most)
 
     @property
     def _many(self) -> bool:
-        """Whether all rows are many more than the larger sample."""
+        """Whether there are many more rows than in the larger sample."""
         return self._data.labelled_rows > MANY * ROWS[FINE]
 
     @property
     def _most(self) -> int:
-        """Landmarks that the last fit has at most."""
+        """Largest number of landmarks that the last fit has."""
         return self._fit.fit.n_landmarks
 
     def go_on(self, setting: Setting) -> bool:
-        """Whether there is a last stage: many more rows, left out one by one, or landmarks that a kernel needs."""
+        """Return whether there is a last stage.
+
+        There is one if there are many more rows and the solver can leave them out one by one, or if the kernel needs
+        more landmarks.
+        """
         if not self._many:
             asked = setting.kernel == "linear" or setting.n_landmarks is not None
             return not asked and self._has_room and self._seen(FINE, setting).features.k > NEEDED * LANDMARKS[FINE]
@@ -223,13 +229,16 @@ class _Trials:
 
     @property
     def _has_room(self) -> bool:
-        """Whether a trial of the larger sample can have more landmarks than it has."""
+        """Whether memory allows a trial of the larger sample with more landmarks."""
         sample = self.sample(FINE)
         count = min(MORE_LANDMARKS, self._most, sample.rows)
         return count > LANDMARKS[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
 
     def _on_all(self, setting: Setting) -> float:
-        """The score on all rows; over landmarks, fewer of them and a larger gap tell which setting is better."""
+        """Return the score of a setting on all rows.
+
+        With landmarks, fewer of them and a larger gap are good enough to compare.
+        """
         choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
             few = min(LANDMARKS[WHOLE], fit.n_landmarks)
@@ -238,7 +247,7 @@ class _Trials:
         return score
 
     def trained(self, setting: Setting) -> Trained:
-        """The model of γ, λ/M, υ and θ on all rows."""
+        """Return the model of a setting, trained on all rows."""
         choice, fit = self._chosen(setting)
         if len(self._data.class_weights) == 2:
             return choice.train(self._data, fit)
@@ -248,7 +257,7 @@ class _Trials:
         return train_machines(choice, self._data, fit, scheme, joined)
 
     def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
-        """How all rows are learned from with a setting."""
+        """Return recipe and settings of a fit of all rows with a setting of the search."""
         data = self._data
         fit = self._fit
         chosen = replace(
@@ -262,7 +271,7 @@ class _Trials:
 
 
 def _axes(data: TrainingData, fit: SearchFit) -> Axes:
-    """Values to choose from: the user's, or ranges that suit the data."""
+    """Return the values to choose from: the user's, or ranges that suit the data."""
     kernels = fit.kernels or (str(fit.fit.kernel.kernel),)
     gammas = tuple(_gammas(data, fit, kernel) for kernel in kernels)
     shares = SHARES if fit.lams is None else tuple(lam / data.total_weight for lam in fit.lams)
@@ -276,7 +285,7 @@ def _ascending(values: Iterable[T]) -> tuple[T, ...]:
 
 
 def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...]:
-    """Values of γ for a kernel; 1, which is not used, for one that has none."""
+    """Return the values of γ for a kernel. A linear kernel gets 1, which is not used."""
     if kernel == "linear":
         return (1.0,)
     if fit.gammas is not None:
@@ -286,17 +295,17 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
 
 
 def _setting(record: dict[str, Any]) -> Setting:
-    """What a record of the search is of."""
+    """Return the setting of a record of the search."""
     return Setting(**{name: record[name] for name in Setting._fields})
 
 
 def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
-    """``cv_results_`` in the manner of scikit-learn's searches by halving: stages are ``iter``."""
+    """Return ``cv_results_`` in the manner of scikit-learn's halving searches, with stages as ``iter``."""
     history = state.history
     means = state.scores.mean(axis=1)
     params = [_params(_setting(record), data, trials) for record in history]
     stages = np.array([record["stage"] for record in history])
-    # the last stage first, the best of each first, and of equally good ones the smoothest, as the search chooses
+    # later stages first, then better scores, and of equal scores the smoothest setting, as the search chooses
     k, g, s, u, t, n = state.points.T
     order = np.lexsort((t, u, k, g, s, n, -means, -stages))
     ranks = np.empty(len(means), dtype=np.int32)
@@ -315,7 +324,7 @@ def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[st
 
 
 def _params(setting: Setting, data: TrainingData, trials: _Trials) -> dict[str, Any]:
-    """Return what `ODMClassifier` takes for a setting: the kernel and the solver only if they are searched for."""
+    """Return the parameters of `ODMClassifier` for a setting, with kernel and solver only if they are searched for."""
     linear = setting.kernel == "linear"
     solver = trials.solver_of(setting)
     values = setting._asdict() | {"lam": setting.share * data.total_weight, "solver": solver}
@@ -325,7 +334,7 @@ def _params(setting: Setting, data: TrainingData, trials: _Trials) -> dict[str, 
 
 
 def _column(name: str, params: Sequence[dict[str, Any]]) -> Any:
-    """A parameter of all settings; masked in those that do not have it, as scikit-learn does."""
+    """Return a parameter of all settings, masked in settings without it, as scikit-learn does."""
     some = next(each[name] for each in params if name in each)
     values = np.array([each.get(name, some) for each in params])
     return np.ma.masked_array(values, mask=[name not in each for each in params])
