@@ -145,7 +145,7 @@ class SVRG:
     on_state: Callable[[SVRGState], object] = lambda state: None
 
     def run(self, state: SVRGState | None = None) -> PrimalSolution[PrimalSums]:
-        """Run epochs from ``state``, by default from zero. Raises InputError if the steps are so long that they diverge."""
+        """Run epochs from ``state``, by default from zero. Raises InputError if too long steps make them diverge."""
         state = SVRGState.start(np.zeros(self.problem.k)) if state is None else state
         # steps that diverge overflow, which `_at` finds; BLAS is limited once, since every entry looks for libraries
         with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas:
