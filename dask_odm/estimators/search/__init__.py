@@ -1,1 +1,1 @@
-"""Settings that are found by a search."""
+"""The search for the settings of an estimator."""

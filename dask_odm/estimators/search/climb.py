@@ -1,11 +1,16 @@
-"""The search for settings: coarse on a few rows, climbing on more of them, and the best settings on all that there is.
+"""The search for settings: a coarse grid on few rows, a climb on more rows, and the best settings on all rows.
 
-γ, λ/M, υ and θ are axes of ascending values; kernels and numbers of landmarks are two more where users name several.
-The coarse stage tries every second γ and λ of every kernel with one band. The fine stage has more rows and landmarks:
-it climbs from the best of every kernel's to neighbouring γ with the λ about them, then to other bands, then once more
-along λ, unless so few rows are wrong that they tell nothing more; then to other numbers of landmarks. The last stage
-goes on to larger γ with all rows, or more landmarks. Kernel values of one γ are found once for all that is tried with
-it in a stage. All that a run has tried is its state: who goes on from it takes the same way.
+γ, λ/M, υ and θ are axes of ascending values. Kernels and numbers of landmarks are two more axes if the user names
+several. There are three stages:
+
+coarse   every second γ and λ of every kernel, with one band (υ, θ)
+fine     more rows and landmarks. It climbs from the best setting of each kernel to neighbouring γ, with the λ about
+         them; then it tries other bands, then the neighbouring λ once more, unless nearly all rows are right already;
+         then other numbers of landmarks
+whole    larger γ, with all rows or with more landmarks
+
+Kernel values of one γ are computed once for all settings that a stage tries with it. The state of a run is all that it
+has tried, so that a resumed run takes the same way.
 """
 
 from __future__ import annotations
@@ -25,20 +30,20 @@ from dask_odm.typing import Array
 UPSILONS = (0.0125, 0.05, 0.2, 0.8)
 THETAS = (0.1, 0.3, 0.6)
 FIRST_BAND = (0.05, 0.3)  # υ and θ of the coarse stage
-FIRST_LANDMARKS = 300  # of the numbers to choose from the nearest is climbed with
-GAMMAS = tuple(2.0**k for k in range(-4, 7))  # times "scale"'s γ
-SHARES = tuple(2.5**k for k in range(-4, 7))  # λ/M
-# the last on all rows, or on those of the fine stage with more landmarks
+FIRST_LANDMARKS = 300  # the climb uses the number of landmarks that is nearest to this
+GAMMAS = tuple(2.0**k for k in range(-4, 7))  # values of γ in units of that of gamma="scale"
+SHARES = tuple(2.5**k for k in range(-4, 7))  # values of λ/M
+# stages; the last uses all rows, or the rows of the fine stage with more landmarks
 COARSE = 0
 FINE = 1
 WHOLE = 2
-FEW_ERRORS = 0.005  # of the rows
-MOST_CLIMBS = 3  # along γ
-STRIDE = 2  # every so many values of γ and λ are tried first
+FEW_ERRORS = 0.005  # share of wrong rows up to which neighbouring settings are not worth a trial
+MOST_CLIMBS = 3  # most steps along γ in a stage
+STRIDE = 2  # the coarse stage tries every so many values of γ and λ
 
 
 class Setting(NamedTuple):
-    """What is tried; ``n_landmarks`` is None where that is not searched for."""
+    """The parameters of a trial; ``n_landmarks`` is None if it is not searched for."""
 
     kernel: str
     gamma: float
@@ -49,7 +54,7 @@ class Setting(NamedTuple):
 
 
 class SearchPoint(NamedTuple):
-    """Places on the axes."""
+    """A setting as its places on the axes."""
 
     kernel: int
     gamma: int
@@ -59,7 +64,7 @@ class SearchPoint(NamedTuple):
     landmark: int
 
     def at(self, axis: str, place: int) -> SearchPoint:
-        """The point at another place of an axis."""
+        """Return the point at another place of an axis."""
         return self._replace(**{axis: place})
 
 
@@ -68,9 +73,9 @@ Try = Callable[[int, Sequence[Setting]], Array]
 
 @dataclass(frozen=True)
 class Axes:
-    """Values to choose from, ascending but for kernels, each of which has its own γ.
+    """The values to choose from, ascending except for the kernels. Every kernel has its own values of γ.
 
-    Numbers of landmarks are one None where they are not searched for.
+    ``landmarks`` is a single None if their number is not searched for.
     """
 
     kernels: tuple[str, ...]
@@ -81,7 +86,7 @@ class Axes:
     landmarks: tuple[int | None, ...]
 
     def setting(self, point: SearchPoint) -> Setting:
-        """What a point stands for."""
+        """Return the setting of a point."""
         return Setting(
             self.kernels[point.kernel],
             self.gammas[point.kernel][point.gamma],
@@ -92,7 +97,7 @@ class Axes:
         )
 
     def along(self, point: SearchPoint, axis: str) -> list[SearchPoint]:
-        """All points of an axis through a point; a linear kernel has no landmarks."""
+        """Return all points along an axis through a point. A linear kernel has no axis of landmarks."""
         if axis == "landmark" and self._is_linear(point):
             return [point]
         values = self.gammas[point.kernel] if axis == "gamma" else getattr(self, f"{axis}s")
@@ -102,12 +107,12 @@ class Axes:
         return self.kernels[point.kernel] == "linear"
 
     def near(self, point: SearchPoint, axis: str) -> list[SearchPoint]:
-        """The neighbours of a point along an axis."""
+        """Return the neighbours of a point along an axis."""
         place = getattr(point, axis)
         return [other for other in self.along(point, axis) if abs(getattr(other, axis) - place) == 1]
 
     def first(self, kernel: int) -> list[list[SearchPoint]]:
-        """Of every second γ of a kernel, points of every second λ in one band."""
+        """Return the coarse stage's points for a kernel: for every second γ a list of every second λ, in one band."""
         band = _nearest(self.upsilons, FIRST_BAND[0]), _nearest(self.thetas, FIRST_BAND[1])
         landmark = _nearest([count or 0 for count in self.landmarks], FIRST_LANDMARKS)
         gammas = _every_second(len(self.gammas[kernel]))
@@ -117,15 +122,10 @@ class Axes:
 
 @dataclass(frozen=True, eq=False)
 class SearchState:
-    """All that was tried so far, a record each: what it takes to go on, and what ``cv_results_`` is made of.
+    """All settings tried so far, for the checkpoint and for ``cv_results_``.
 
-    Attributes
-    ----------
-    scores : ndarray of shape (m, splits)
-    points : float ndarray of shape (m, 6)
-        Places on the axes.
-    history : list of dict
-        ``objective`` is the score, ``gap`` what it lacks of 1.
+    ``points`` (m, 6) are places on the axes, as floats. In a record of ``history``, ``objective`` is the score and
+    ``gap`` is 1 − score.
     """
 
     scores: Array
@@ -136,21 +136,21 @@ class SearchState:
 class Search:
     """One run of the search.
 
-    In the last stage, with more rows or landmarks, the best setting of the fine stage is tried, and larger γ as long as
-    they are better: they bear it.
+    The last stage tries the best setting of the fine stage, and then larger γ as long as they are better, since more
+    rows or landmarks support a larger γ.
 
     Parameters
     ----------
     axes : Axes
     tried : callable
-        ``tried(stage, settings)``: scores (m, splits) of settings of one kernel, γ and number of landmarks on the rows
-        of a stage.
+        ``tried(stage, settings)`` returns the scores (m, splits) of settings of the same kernel, γ and number of
+        landmarks on the rows of a stage.
     goes_on : callable
-        ``goes_on(setting)``: whether more rows or landmarks may tell more of it, the best so far.
+        ``goes_on(setting)`` says whether the last stage is worth its time, for the best setting so far.
     resume : SearchState or None
-        What a run before had tried.
+        The state of an interrupted run.
     on_state : callable
-        Told of every state.
+        Called with every new state.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Search:
         self._expected = 0
 
     def run(self) -> SearchState:
-        """Try settings stage by stage."""
+        """Try settings stage by stage, and return all that were tried."""
         axes = self._axes
         kernels = range(len(self._axes.kernels))
         coarse = [points for kernel in kernels for points in axes.first(kernel)]
@@ -194,13 +194,13 @@ class Search:
 
     @property
     def best(self) -> int:
-        """The number of the best setting of the last stage."""
+        """Number of the trial of the last stage's best setting."""
         stage = max(stage for stage, _ in self._found)
         tried = [(record["stage"], point) for record, point in zip(self._history, self._points, strict=True)]
         return tried.index((stage, self._best(stage)))
 
     def _climb(self, starts: list[SearchPoint]) -> None:
-        """Along γ, with the λ about each, from the best of the kernels' starts until neither neighbour is better."""
+        """Climb along γ, with the λ about each, from the best of ``starts`` until neither neighbour is better."""
         for start in starts:
             self._try(FINE, self._about(start))
         for _ in range(MOST_CLIMBS):
@@ -211,11 +211,14 @@ class Search:
                 return
 
     def _about(self, at: SearchPoint) -> list[SearchPoint]:
-        """A point with the λ about it, unless the coarse stage was good enough."""
+        """Return a point and its neighbours along λ, or the point alone if the coarse stage was good enough."""
         return [at] if self._good_enough(COARSE) else sorted([at, *self._axes.near(at, "share")])
 
     def _change_landmarks(self) -> None:
-        """To all their numbers, and with another one to the γ about the best: more of them bear a larger one."""
+        """Try all numbers of landmarks. If another one is better, try the neighbouring γ, too.
+
+        More landmarks support a larger γ.
+        """
         before = self._best(FINE)
         for point in self._axes.along(before, "landmark"):
             self._try(FINE, [point])
@@ -225,11 +228,11 @@ class Search:
                 self._try(FINE, [near])
 
     def _good_enough(self, stage: int) -> bool:
-        """Whether so few rows are wrong by the best setting of a stage that they do not tell it from its neighbours."""
+        """Whether so few rows are wrong with the best setting of a stage that neighbours cannot be told from it."""
         return self._found[stage, self._best(stage)] >= 1.0 - FEW_ERRORS
 
     def _climb_further(self, at: SearchPoint) -> None:
-        """To larger γ, in the last stage, as long as that is better."""
+        """Try larger γ in the last stage, as long as they are better."""
         self._try(WHOLE, [at])
         for larger in self._axes.along(at, "gamma")[at.gamma + 1 :][:MOST_CLIMBS]:
             self._try(WHOLE, [larger])
@@ -237,7 +240,11 @@ class Search:
                 return
 
     def _try(self, stage: int, points: Sequence[SearchPoint]) -> None:
-        """Those of one kernel, γ and number of landmarks that were not tried in this stage."""
+        """Try those of the points that were not tried in this stage.
+
+        All points have the same kernel, γ and number of landmarks. The trials of a resumed run are taken from its
+        state; InputError is raised if they are others.
+        """
         new = [point for point in points if (stage, point) not in self._found]
         if not new:
             return
@@ -267,7 +274,10 @@ class Search:
         self._found[record["stage"], point] = float(np.mean(scores))
 
     def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
-        """Of equally good points, of one kernel or any, the smoothest: of fewest landmarks, least λ, then γ."""
+        """Return the best point of a stage, of one kernel or of any.
+
+        Among equally good ones it is the smoothest: that of the fewest landmarks, then the least λ, then the least γ.
+        """
         mine = [
             (-score, point.landmark, point.share, point.gamma, point)
             for (at, point), score in self._found.items()
@@ -284,5 +294,5 @@ def _nearest(values: Sequence[float], wanted: float) -> int:
 
 
 def _every_second(count: int) -> list[int]:
-    """Places of every second value, about the middle."""
+    """Return the places of every second value, the last among them; all places if there are two at most."""
     return list(range(count)) if count <= 2 else list(range((count % 2) ^ 1, count, STRIDE))

@@ -47,7 +47,7 @@ class Clients(Protocol):
     floats: int
 
     def ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
-        """Run ``step(rows, state, message) -> (state, answer)`` on every client. Returns the answers; states move on."""
+        """Run ``step(rows, state, message) -> (state, answer)`` on every client. Keep the states, return answers."""
 
     def read(self, question: Callable[..., Any], message: Any) -> list[Any]:
         """Return the answers of ``question(rows, state, message)`` from every client."""
