@@ -30,7 +30,7 @@ class ClientRows:
     Attributes
     ----------
     S : ndarray or sparse array of shape (D, n)
-        Features in columns, those of the positive class first; sparse only where steps move all coordinates.
+        Features in columns, those of the positive class first; sparse only if steps move all coordinates.
     positive : int
         Rows of the positive class.
     weight, log_weight : ndarrays of shape (n,)

@@ -76,7 +76,7 @@ class ArrayRange:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """The preparation of the clients' rows.
+    """The function that prepares the rows of a client: its coordinates, weights and first log e.
 
     Parameters
     ----------
