@@ -1,1 +1,1 @@
-"""The search for settings of `ODMClassifierCV`."""
+"""The search for the settings of an estimator."""

@@ -1,12 +1,16 @@
-"""The search for settings: coarse on a few rows, climbing on more rows, and the best settings on all rows.
+"""The search for settings: a coarse grid on few rows, a climb on more rows, and the best settings on all rows.
 
-γ, λ/M, υ and θ are axes of ascending values. Kernels and numbers of landmarks are two more axes if users name several.
-The coarse stage tries every second γ and λ of every kernel with one band (υ, θ). The fine stage has more rows and
-landmarks. It climbs from the best point of every kernel to neighbouring γ, with the λ about them. Unless there are too
-few errors to tell more, it tries other bands, and once more neighbouring λ. Then it tries other numbers of landmarks.
-The last stage goes on to larger γ with all rows, or with more landmarks. Kernel values of one γ are computed once for
-everything that is tried with it in a stage. The state of a run is all that it has tried, so a resumed run takes the
-same way.
+γ, λ/M, υ and θ are axes of ascending values. Kernels and numbers of landmarks are two more axes if the user names
+several. There are three stages:
+
+coarse   every second γ and λ of every kernel, with one band (υ, θ)
+fine     more rows and landmarks. It climbs from the best setting of each kernel to neighbouring γ, with the λ about
+         them; then it tries other bands, then the neighbouring λ once more, unless nearly all rows are right already;
+         then other numbers of landmarks
+whole    larger γ, with all rows or with more landmarks
+
+Kernel values of one γ are computed once for all settings that a stage tries with it. The state of a run is all that it
+has tried, so that a resumed run takes the same way.
 """
 
 from __future__ import annotations
@@ -26,20 +30,20 @@ from dask_odm.typing import Array
 UPSILONS = (0.0125, 0.05, 0.2, 0.8)
 THETAS = (0.1, 0.3, 0.6)
 FIRST_BAND = (0.05, 0.3)  # υ and θ of the coarse stage
-FIRST_LANDMARKS = 300  # the search climbs with the available number nearest to it
-GAMMAS = tuple(2.0**k for k in range(-4, 7))  # times "scale"'s γ
-SHARES = tuple(2.5**k for k in range(-4, 7))  # λ/M
-# stages; the last one uses all rows, or those of the fine stage with more landmarks
+FIRST_LANDMARKS = 300  # the climb uses the number of landmarks that is nearest to this
+GAMMAS = tuple(2.0**k for k in range(-4, 7))  # values of γ in units of that of gamma="scale"
+SHARES = tuple(2.5**k for k in range(-4, 7))  # values of λ/M
+# stages; the last uses all rows, or the rows of the fine stage with more landmarks
 COARSE = 0
 FINE = 1
 WHOLE = 2
-FEW_ERRORS = 0.005  # share of wrong rows below which settings cannot be told apart
-MOST_CLIMBS = 3  # steps along γ
-STRIDE = 2  # the coarse stage tries every second value of γ and λ
+FEW_ERRORS = 0.005  # share of wrong rows up to which neighbouring settings are not worth a trial
+MOST_CLIMBS = 3  # most steps along γ in a stage
+STRIDE = 2  # the coarse stage tries every so many values of γ and λ
 
 
 class Setting(NamedTuple):
-    """A setting to try; ``n_landmarks`` is None if it is not searched for."""
+    """The parameters of a trial; ``n_landmarks`` is None if it is not searched for."""
 
     kernel: str
     gamma: float
@@ -50,7 +54,7 @@ class Setting(NamedTuple):
 
 
 class SearchPoint(NamedTuple):
-    """A point of the search: an index on each axis."""
+    """A setting as its places on the axes."""
 
     kernel: int
     gamma: int
@@ -60,7 +64,7 @@ class SearchPoint(NamedTuple):
     landmark: int
 
     def at(self, axis: str, place: int) -> SearchPoint:
-        """Return the point with another index on one axis."""
+        """Return the point at another place of an axis."""
         return self._replace(**{axis: place})
 
 
@@ -69,9 +73,9 @@ Try = Callable[[int, Sequence[Setting]], Array]
 
 @dataclass(frozen=True)
 class Axes:
-    """Values to choose from. They ascend, except kernels, each of which has its own γ.
+    """The values to choose from, ascending except for the kernels. Every kernel has its own values of γ.
 
-    If numbers of landmarks are not searched for, they are a single None.
+    ``landmarks`` is a single None if their number is not searched for.
     """
 
     kernels: tuple[str, ...]
@@ -82,7 +86,7 @@ class Axes:
     landmarks: tuple[int | None, ...]
 
     def setting(self, point: SearchPoint) -> Setting:
-        """Return the setting at a point."""
+        """Return the setting of a point."""
         return Setting(
             self.kernels[point.kernel],
             self.gammas[point.kernel][point.gamma],
@@ -93,7 +97,7 @@ class Axes:
         )
 
     def along(self, point: SearchPoint, axis: str) -> list[SearchPoint]:
-        """Return all points of the axis through a point. A linear kernel has no landmarks, so just the point itself."""
+        """Return all points along an axis through a point. A linear kernel has no axis of landmarks."""
         if axis == "landmark" and self._is_linear(point):
             return [point]
         values = self.gammas[point.kernel] if axis == "gamma" else getattr(self, f"{axis}s")
@@ -108,7 +112,7 @@ class Axes:
         return [other for other in self.along(point, axis) if abs(getattr(other, axis) - place) == 1]
 
     def first(self, kernel: int) -> list[list[SearchPoint]]:
-        """Return the points of a kernel's coarse stage: for every second γ, those of every second λ, in one band."""
+        """Return the coarse stage's points for a kernel: for every second γ a list of every second λ, in one band."""
         band = _nearest(self.upsilons, FIRST_BAND[0]), _nearest(self.thetas, FIRST_BAND[1])
         landmark = _nearest([count or 0 for count in self.landmarks], FIRST_LANDMARKS)
         gammas = _every_second(len(self.gammas[kernel]))
@@ -118,15 +122,10 @@ class Axes:
 
 @dataclass(frozen=True, eq=False)
 class SearchState:
-    """All that was tried so far, from which a run can be resumed and ``cv_results_`` is made.
+    """All settings tried so far, for the checkpoint and for ``cv_results_``.
 
-    Attributes
-    ----------
-    scores : ndarray of shape (m, splits)
-    points : float ndarray of shape (m, 6)
-        Indices on the axes.
-    history : list of dict
-        ``objective`` is the score, ``gap`` is one minus the score.
+    ``points`` (m, 6) are places on the axes, as floats. In a record of ``history``, ``objective`` is the score and
+    ``gap`` is 1 − score.
     """
 
     scores: Array
@@ -137,19 +136,19 @@ class SearchState:
 class Search:
     """One run of the search.
 
-    In the last stage, the best setting of the fine stage is tried with more rows or landmarks, and then larger γ as
-    long as they are better, since more rows support a larger γ.
+    The last stage tries the best setting of the fine stage, and then larger γ as long as they are better, since more
+    rows or landmarks support a larger γ.
 
     Parameters
     ----------
     axes : Axes
     tried : callable
-        ``tried(stage, settings)``: scores (m, splits) of settings of one kernel, γ and number of landmarks on the rows
-        of a stage.
+        ``tried(stage, settings)`` returns the scores (m, splits) of settings of the same kernel, γ and number of
+        landmarks on the rows of a stage.
     goes_on : callable
-        ``goes_on(setting)``: whether the last stage, with more rows or landmarks, is run for the best setting so far.
+        ``goes_on(setting)`` says whether the last stage is worth its time, for the best setting so far.
     resume : SearchState or None
-        State of an earlier run.
+        The state of an interrupted run.
     on_state : callable
         Called with every new state.
     """
@@ -174,7 +173,7 @@ class Search:
         self._expected = 0
 
     def run(self) -> SearchState:
-        """Try settings stage by stage, and return the final state."""
+        """Try settings stage by stage, and return all that were tried."""
         axes = self._axes
         kernels = range(len(self._axes.kernels))
         coarse = [points for kernel in kernels for points in axes.first(kernel)]
@@ -195,13 +194,13 @@ class Search:
 
     @property
     def best(self) -> int:
-        """Index of the best setting of the last stage."""
+        """Number of the trial of the last stage's best setting."""
         stage = max(stage for stage, _ in self._found)
         tried = [(record["stage"], point) for record, point in zip(self._history, self._points, strict=True)]
         return tried.index((stage, self._best(stage)))
 
     def _climb(self, starts: list[SearchPoint]) -> None:
-        """Climb along γ, with the λ about each, from the best of ``starts``, until neither neighbour is better."""
+        """Climb along γ, with the λ about each, from the best of ``starts`` until neither neighbour is better."""
         for start in starts:
             self._try(FINE, self._about(start))
         for _ in range(MOST_CLIMBS):
@@ -212,13 +211,13 @@ class Search:
                 return
 
     def _about(self, at: SearchPoint) -> list[SearchPoint]:
-        """Return a point and its neighbouring λ, or the point alone if the coarse stage was good enough."""
+        """Return a point and its neighbours along λ, or the point alone if the coarse stage was good enough."""
         return [at] if self._good_enough(COARSE) else sorted([at, *self._axes.near(at, "share")])
 
     def _change_landmarks(self) -> None:
-        """Try all numbers of landmarks.
+        """Try all numbers of landmarks. If another one is better, try the neighbouring γ, too.
 
-        If another one is better, also try the γ about it, since more landmarks support more.
+        More landmarks support a larger γ.
         """
         before = self._best(FINE)
         for point in self._axes.along(before, "landmark"):
@@ -229,11 +228,11 @@ class Search:
                 self._try(FINE, [near])
 
     def _good_enough(self, stage: int) -> bool:
-        """Return whether the best setting of a stage has so few errors that its neighbours cannot be told from it."""
+        """Whether so few rows are wrong with the best setting of a stage that neighbours cannot be told from it."""
         return self._found[stage, self._best(stage)] >= 1.0 - FEW_ERRORS
 
     def _climb_further(self, at: SearchPoint) -> None:
-        """Try larger γ in the last stage as long as they are better."""
+        """Try larger γ in the last stage, as long as they are better."""
         self._try(WHOLE, [at])
         for larger in self._axes.along(at, "gamma")[at.gamma + 1 :][:MOST_CLIMBS]:
             self._try(WHOLE, [larger])
@@ -241,7 +240,11 @@ class Search:
                 return
 
     def _try(self, stage: int, points: Sequence[SearchPoint]) -> None:
-        """Try the points that were not tried in this stage. They share kernel, γ and number of landmarks."""
+        """Try those of the points that were not tried in this stage.
+
+        All points have the same kernel, γ and number of landmarks. The trials of a resumed run are taken from its
+        state; InputError is raised if they are others.
+        """
         new = [point for point in points if (stage, point) not in self._found]
         if not new:
             return
@@ -271,9 +274,9 @@ class Search:
         self._found[record["stage"], point] = float(np.mean(scores))
 
     def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
-        """Return the best point of a stage, of one kernel or any; of equal scores the smoothest.
+        """Return the best point of a stage, of one kernel or of any.
 
-        That is the one with the fewest landmarks, then the smallest λ, then the smallest γ.
+        Among equally good ones it is the smoothest: that of the fewest landmarks, then the least λ, then the least γ.
         """
         mine = [
             (-score, point.landmark, point.share, point.gamma, point)
@@ -291,5 +294,5 @@ def _nearest(values: Sequence[float], wanted: float) -> int:
 
 
 def _every_second(count: int) -> list[int]:
-    """Return the indices of every second value, centred in the middle."""
+    """Return the places of every second value, the last among them; all places if there are two at most."""
     return list(range(count)) if count <= 2 else list(range((count % 2) ^ 1, count, STRIDE))

@@ -1,4 +1,4 @@
-"""The search's recipe: try settings on samples of the rows, then fit all rows with the best setting."""
+"""Recipe of a search: try settings on samples of the rows, then fit all rows with the best, in memory or in a store."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.solver_objects import Landmark
 from dask_odm.typing import Array
 
-ROWS = (2000, 8000)  # rows of the sample in the coarse and the fine stage
-LANDMARKS = (150, 300, 500)  # landmarks of each stage
+ROWS = (2000, 8000)  # rows of the samples of the coarse and the fine stage
+LANDMARKS = (150, 300, 500)  # landmarks of a trial in the three stages, the last over all rows
 MORE_LANDMARKS = 1000  # landmarks of the last stage if it uses the larger sample
-NEEDED = 0.8  # share of the fine stage's landmarks; a kernel that needs more than it may need more landmarks
+NEEDED = 0.8  # share of the fine stage's landmarks; a kernel that uses more of them may need more than there are
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
-MANY = 2  # settings are tried on all rows, too, if these are so many times the larger sample
+MANY = 2  # with more rows than so many times the larger sample, settings are tried on all rows, too
 T = TypeVar("T", int, float)
-Splitter = Callable[[Array], Given]  # makes splits of all rows by their labels
+Splitter = Callable[[Array], Given]  # makes splits from the labels of all rows
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,21 @@ class SearchFit:
     Attributes
     ----------
     fit : ODMFit
-        Settings of a fit; the search replaces γ, λ, υ and θ in it.
+        Settings of a fit with the first of all settings; the search replaces γ, λ, υ and θ in it.
     solver : str
         Solver of the last fit.
     multi_class : str or None
-        Scheme of the last fit for more than two classes.
+        How the last fit learns more than two classes.
     kernels : tuple of str, or None
-        Kernels to choose from; None: that of ``fit``.
+        Kernels to choose from; None keeps that of ``fit``.
     gammas, lams, upsilons, thetas : tuple of float, or None
-        Values to choose from; None: ranges that come from the data.
+        Values to choose from; None takes ranges that suit the data.
     solvers : tuple of Landmark, or None
-        Solvers to choose from, one for each number of landmarks; None: that of ``fit``.
-    cv : int, float, tuple of splits, function that makes splits of the rows' labels, or None
+        Solvers to choose from, one for each number of landmarks; None keeps that of ``fit``.
+    cv : int, float, tuple of splits, function that makes splits from labels, or None
     machines : callable
-        Returns, for a kernel, the scheme for more than two classes and the function that joins fitted attributes.
+        For a kernel, returns the scheme for more than two classes, and the function that joins the fitted attributes
+        of several machines.
     """
 
     fit: ODMFit
@@ -91,24 +92,21 @@ class SearchFit:
 
     @property
     def landmarks(self) -> tuple[int, ...] | None:
-        """Numbers of landmarks to choose from; None if one is given."""
+        """Numbers of landmarks to choose from; None if there is no choice."""
         return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
 
     def solver_for(self, kernel: str) -> str:
-        """Return the word of the last fit's solver.
-
-        A linear kernel among others has no landmarks, and uses "newton".
-        """
+        """Return the word of the last fit's solver; a linear kernel among others has no landmarks."""
         several = self.kernels is not None or self.solvers is not None
         return "newton" if several and kernel == "linear" and self.solver == "landmark" else self.solver
 
 
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
-    """Search for settings, and train with the best ones."""
+    """Search for the best setting, and train all rows with it."""
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         chosen = replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel))
-        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # raises if the solver does not fit the kernel
+        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # raises if the solver does not suit the kernel
     cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
     _require_rows(cv, data.row_numbers[0])
     fit, splits = replace(fit, cv=cv), Splits(cv, fit.run.seed)
@@ -128,7 +126,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
 
 
 def _split(splitter: Splitter, data: TrainingData) -> Given:
-    """Return the splits of the rows that take part, by row numbers of the given data."""
+    """Split the rows that take part. The splits have the rows' numbers among all rows that the user gave."""
     kept = data.row_numbers[1]
     found = splitter(data.columns()[0])
     if kept is None:
@@ -137,7 +135,7 @@ def _split(splitter: Splitter, data: TrainingData) -> Given:
 
 
 def _require_rows(cv: int | float | Given | None, rows: int) -> None:
-    """Raise InputError if splits name rows that do not exist."""
+    """Raise InputError if a split names a row that does not exist."""
     named = [part for split in cv for part in split if part] if isinstance(cv, tuple) else []
     for number in (end(part) for part in named for end in (min, max)):
         if not 0 <= number < rows:
@@ -145,13 +143,13 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
 
 
 def _fits(state: SearchState, splits: Splits) -> bool:
-    """Return whether a state can be one of a search with such splits."""
+    """Whether the state from a checkpoint belongs to a search by these splits."""
     tried = len(state.history)
     return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 6)
 
 
 class _Trials:
-    """Trials of settings on samples of the rows. The rows prepared for the last kernel are kept."""
+    """The trials of settings on samples of the rows; the features of the last kernel are kept."""
 
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
         self._data = data
@@ -162,7 +160,7 @@ class _Trials:
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """Parameters that are searched only if the user names several values."""
+        """Names of those parameters that are searched for only if the user names several values."""
         given = {"kernel": self._fit.kernels, "solver": self._fit.solvers}
         return tuple(name for name, values in given.items() if values is not None)
 
@@ -171,24 +169,24 @@ class _Trials:
         return next((each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks), None)
 
     def sample(self, stage: int) -> Any:
-        """Return the sample of rows of a stage."""
+        """Return the sample of a stage."""
         if stage not in self._samples:
             self._samples[stage] = self._data.sample(ROWS[stage], self._fit.run.seed)
         return self._samples[stage]
 
     def rows(self, stage: int) -> int:
-        """Return the number of rows in a stage."""
+        """Return the number of rows of a stage."""
         return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
-        """Return the scores (m, splits) of settings with one kernel, γ and number of landmarks, for `Search`."""
+        """Return the scores (m, splits) of settings on the rows of a stage, for `Search`."""
         if stage == WHOLE and self._many:
             return np.array([[self._on_all(setting)] for setting in settings])
         rows = self._seen(stage, settings[0])
         return rows.scores([(each.share, each.upsilon, each.theta) for each in settings], self._splits)
 
     def _seen(self, stage: int, setting: Setting) -> TrialRows:
-        """Return the sample of a stage, prepared for the kernel and landmarks of a setting."""
+        """Return the sample of a stage with the features that a setting's kernel and landmarks give."""
         key = stage, setting.kernel, setting.gamma, setting.n_landmarks
         if self._last is None or self._last[0] != key:
             choice = replace(self._fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
@@ -199,26 +197,26 @@ class _Trials:
         return self._last[1]
 
     def _count(self, stage: int, setting: Setting) -> int:
-        """Return the number of landmarks of a trial. From the fine stage on it is the setting's, if that has one."""
+        """Return the number of landmarks of a trial; after the coarse stage it is the setting's own if it has one."""
         if setting.n_landmarks is not None and stage != COARSE:
             return setting.n_landmarks
         return min((*LANDMARKS[:WHOLE], MORE_LANDMARKS)[stage], setting.n_landmarks or self._most)
 
     @property
     def _many(self) -> bool:
-        """Whether there are many more rows than in the larger sample."""
+        """Whether all rows are many more than the larger sample."""
         return self._data.labelled_rows > MANY * ROWS[FINE]
 
     @property
     def _most(self) -> int:
-        """Largest number of landmarks that the last fit has."""
+        """Most landmarks of the last fit."""
         return self._fit.fit.n_landmarks
 
     def go_on(self, setting: Setting) -> bool:
-        """Return whether there is a last stage.
+        """Whether a last stage is worth its time.
 
-        There is one if there are many more rows and the solver can leave them out one by one, or if the kernel needs
-        more landmarks.
+        With many more rows than the sample, it is if their leave-one-out error is available. Else it is if the kernel
+        may need more landmarks, and has room for them.
         """
         if not self._many:
             asked = setting.kernel == "linear" or setting.n_landmarks is not None
@@ -229,16 +227,13 @@ class _Trials:
 
     @property
     def _has_room(self) -> bool:
-        """Whether memory allows a trial of the larger sample with more landmarks."""
+        """Whether a trial of the larger sample can have more landmarks than it has."""
         sample = self.sample(FINE)
         count = min(MORE_LANDMARKS, self._most, sample.rows)
         return count > LANDMARKS[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
 
     def _on_all(self, setting: Setting) -> float:
-        """Return the score of a setting on all rows.
-
-        With landmarks, fewer of them and a larger gap are good enough to compare.
-        """
+        """Return the score on all rows. With landmarks, fewer of them and a larger gap suffice to compare settings."""
         choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
             few = min(LANDMARKS[WHOLE], fit.n_landmarks)
@@ -247,7 +242,7 @@ class _Trials:
         return score
 
     def trained(self, setting: Setting) -> Trained:
-        """Return the model of a setting, trained on all rows."""
+        """Train all rows with a setting."""
         choice, fit = self._chosen(setting)
         if len(self._data.class_weights) == 2:
             return choice.train(self._data, fit)
@@ -257,7 +252,7 @@ class _Trials:
         return train_machines(choice, self._data, fit, scheme, joined)
 
     def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
-        """Return recipe and settings of a fit of all rows with a setting of the search."""
+        """Return the solver and the settings of a fit of all rows with a setting of the search."""
         data = self._data
         fit = self._fit
         chosen = replace(
@@ -285,7 +280,7 @@ def _ascending(values: Iterable[T]) -> tuple[T, ...]:
 
 
 def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...]:
-    """Return the values of γ for a kernel. A linear kernel gets 1, which is not used."""
+    """Return the values of γ for a kernel; for the linear kernel it is 1, which is not used."""
     if kernel == "linear":
         return (1.0,)
     if fit.gammas is not None:
@@ -295,17 +290,17 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
 
 
 def _setting(record: dict[str, Any]) -> Setting:
-    """Return the setting of a record of the search."""
+    """Return the setting that a record of the search belongs to."""
     return Setting(**{name: record[name] for name in Setting._fields})
 
 
 def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
-    """Return ``cv_results_`` in the manner of scikit-learn's halving searches, with stages as ``iter``."""
+    """Return ``cv_results_`` as scikit-learn's halving searches have it; ``iter`` is the stage."""
     history = state.history
     means = state.scores.mean(axis=1)
     params = [_params(_setting(record), data, trials) for record in history]
     stages = np.array([record["stage"] for record in history])
-    # later stages first, then better scores, and of equal scores the smoothest setting, as the search chooses
+    # the last stage first, in each stage the best first, and the smoothest first among equals, as the search chooses
     k, g, s, u, t, n = state.points.T
     order = np.lexsort((t, u, k, g, s, n, -means, -stages))
     ranks = np.empty(len(means), dtype=np.int32)
@@ -324,7 +319,7 @@ def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[st
 
 
 def _params(setting: Setting, data: TrainingData, trials: _Trials) -> dict[str, Any]:
-    """Return the parameters of `ODMClassifier` for a setting, with kernel and solver only if they are searched for."""
+    """Return what `ODMClassifier` takes for a setting: the kernel and the solver only if they are searched for."""
     linear = setting.kernel == "linear"
     solver = trials.solver_of(setting)
     values = setting._asdict() | {"lam": setting.share * data.total_weight, "solver": solver}
@@ -334,7 +329,7 @@ def _params(setting: Setting, data: TrainingData, trials: _Trials) -> dict[str, 
 
 
 def _column(name: str, params: Sequence[dict[str, Any]]) -> Any:
-    """Return a parameter of all settings, masked in settings without it, as scikit-learn does."""
+    """Return a parameter of all settings as a masked array, masked for settings without it, as scikit-learn does."""
     some = next(each[name] for each in params if name in each)
     values = np.array([each.get(name, some) for each in params])
     return np.ma.masked_array(values, mask=[name not in each for each in params])

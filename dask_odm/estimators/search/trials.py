@@ -1,10 +1,10 @@
-"""Trials of settings on a sample of rows: kernel values are computed once per kernel, problems solved in sequence.
+"""Scores of settings of one kernel on a sample of rows: kernel values are computed once, the problems solved in turn.
 
-The sample's rows become Nyström features ``L⁻¹ k(x)`` over landmarks of the kernel, with ``LLᵀ`` their Gram matrix. In
-these features the kernel machine over the landmarks' span is a linear one, whatever λ, υ and θ. Each solve starts from
-the solution before it, and its Hessians from those before. Landmarks that add next to nothing to others are left out.
-A setting's score is the accuracy on rows that were left out: each one by one in closed form, from the Hessian at the
-solution, or in folds, which are weights of zero.
+The sample's rows become Nyström features ``L⁻¹ k(x)`` over landmarks, whose Gram matrix is ``LLᵀ``. With these features
+the kernel machine is a linear one, for any λ, υ and θ. Each solve starts from the solution before it, and updates the
+Hessian before it. Landmarks that add nearly nothing to the others are left out. A setting's score is the accuracy on
+left-out rows. They are left out one by one, in closed form from the Hessian at the solution, or in folds, by weights of
+zero.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.typing import Array
 
 TOL = 1e-2  # relative gap of a trial; settings differ by more than that
-STEPS = 50  # Newton steps of a trial
-BLOCK = 1024  # rows a thread turns into features at a time
-FEW_VALUES = 1 << 19  # rows times features up to which one thread is fastest
-TRACE = 1e-4  # share of the trace of the landmarks' Gram matrix that may be left; it changes no trial's outcome
+STEPS = 50  # most Newton steps of a trial
+BLOCK = 1024  # rows whose features are computed at a time
+FEW_VALUES = 1 << 19  # rows times features, up to which one thread makes a pass
+TRACE = 1e-4  # share of the Gram matrix's trace that landmarks may leave, without a trial changing by it
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # for each split, the rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
 Machine = tuple[Array, float, float]
@@ -48,7 +48,11 @@ Machine = tuple[Array, float, float]
 
 @dataclass(frozen=True)
 class Splits:
-    """Rule of leaving rows out: one by one (None), in ``cv`` folds, a share below 1, or by given splits."""
+    """The splits of the rows into those to learn from and those to validate by.
+
+    ``cv`` of None leaves rows out one by one. An int is a number of folds, a float the share of one validation part,
+    and a tuple the splits themselves.
+    """
 
     cv: int | float | Given | None
     seed: int
@@ -58,7 +62,10 @@ class Splits:
         return self.cv if isinstance(self.cv, int) else len(self.cv) if isinstance(self.cv, tuple) else 1
 
     def parts(self, numbers: Array, k: int) -> tuple[Array, Array] | None:
-        """Return masks (n,) of the rows that split ``k`` learns from and validates by; None if each row does both."""
+        """Return the masks (n,) of the rows that split ``k`` learns from and validates by.
+
+        Returns None if rows are left out one by one.
+        """
         if self.cv is None:
             return None
         if isinstance(self.cv, tuple):
@@ -73,10 +80,10 @@ class Splits:
 
 @dataclass(frozen=True, eq=False)
 class TrialRows:
-    """A sample of rows prepared for one kernel, ready for trials of λ, υ and θ.
+    """A sample of rows as one kernel sees them, ready for trials of λ, υ and θ.
 
-    ``X`` (n, k) is an ndarray or CSR in the form that ``features`` takes. ``y`` (n,) is ±1 for two classes, else the
-    class code. ``numbers`` (n,) are row numbers, which decide the folds.
+    ``X`` (n, k), an array or CSR, is the input of ``features``. ``y`` (n,) is ±1 for two classes, else the code of the
+    class. ``numbers`` (n,) are the rows' numbers, which decide their folds.
     """
 
     features: FeatureMap
@@ -88,36 +95,36 @@ class TrialRows:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """For every machine the positive rows (int8), and the weights of a negative and a positive row."""
+        """The machines, each with its mask of positive rows (int8), and its negative and positive class weights."""
         if len(self.class_weights) == 2:
             return [((self.y > 0).astype(np.int8), *self.class_weights)]
         return [((self.y == code).astype(np.int8), 1.0, 1.0) for code in range(len(self.class_weights))]
 
     @cached_property
     def learned_weight(self) -> Array:
-        """Weight of each row in training, (n,), without the class weights of a machine of two classes."""
+        """The weight of each row in learning, (n,), including class weights only if there are more than two classes."""
         if len(self.class_weights) == 2:
             return self.weight
         return self.weight * np.array(self.class_weights)[self.y.astype(np.int64)]
 
     @property
     def threads(self) -> int:
-        """Threads that share a pass: one if the sample is so small that handing over would take as long."""
+        """Number of threads that share a pass. A small pass has one, as handing over would take as long."""
         return CPU_COUNT if self.X.shape[0] * self.features.k > FEW_VALUES else 1
 
     def scores(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> Array:
-        """Return the accuracy (m, splits) on left-out rows for each of (λ/M, υ, θ)."""
+        """Return the accuracy (m, splits) on left-out rows for each setting (λ/M, υ, θ)."""
         found = np.empty((len(settings), splits.count))
         for k in range(splits.count):
             parts = splits.parts(self.numbers, k)
-            with single_threaded_blas:  # once for all solves, since entering it searches for libraries
+            with single_threaded_blas:  # once for all solves, since entering it looks for libraries
                 values = [self._left_out(machine, settings, parts) for machine in self.machines]
             for i in range(len(settings)):
                 found[i, k] = self._accuracy([each[i] for each in values], parts)
         return found
 
     def _left_out(self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts) -> list[Array]:
-        """Return the decision values of left-out rows by one machine for all settings."""
+        """Return the decision values of left-out rows by one machine, for all settings."""
         weight = self.learned_weight if parts is None else np.where(parts[0], self.learned_weight, 0.0)
         if not weight.any():
             raise InputError("cv leaves no row to learn from: choose another.")
@@ -134,9 +141,9 @@ class TrialRows:
     def _solved(
         self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array
     ) -> Iterator[tuple[PrimalProblem, BandLoss, Array, PrimalSums]]:
-        """Yield the problem, its loss, the solution and the sums there for every setting.
+        """Yield the problem, the loss, the solution and the sums there for every setting.
 
-        Each solve starts from the last.
+        Each solve starts from the one before it.
         """
         codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
@@ -146,7 +153,7 @@ class TrialRows:
         last = settings[0]
         sums: PrimalSums | None = None
         for setting, loss in zip(settings, losses, strict=True):
-            # if only λ differs, all sums at w are scaled by the ratio
+            # if only λ changes, all sums at w change by the same factor
             start = sums.times(setting[0] / last[0]) if sums is not None and setting[1:] == last[1:] else None
             problem.weigh(loss)
             with np.errstate(over="ignore", invalid="ignore"):
@@ -169,7 +176,7 @@ class TrialRows:
 
 
 def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, *, leaves_one: bool) -> TrialRows:
-    """Prepare a sample for the kernel of ``choice``, with at most ``count`` landmarks."""
+    """Make the features of a sample for the kernel of ``choice``, with ``count`` landmarks at most."""
     held = data.held
     rest = held.y, held.weight, held.class_weights, held.kept
     if choice.kernel == "linear":
@@ -194,14 +201,14 @@ def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, 
 
 
 def trial_bytes(rows: int, landmarks: int) -> int:
-    """Return the bytes of a trial: features of the rows, and a weighted copy of some of them."""
+    """Return the bytes that a trial takes, for the features of the rows and weighted copies of some."""
     return 12 * rows * landmarks
 
 
 def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows) -> Array:
-    """Return ``L⁻¹ k`` of every row, (n, r), in the rows' dtype."""
+    """Return the Nyström features ``L⁻¹ k`` of every row, (n, r), in the rows' dtype."""
     out = np.empty((rows.shape[0], len(landmarks)), rows.dtype)
-    _ = landmarks.panels, landmarks._packed  # computed before threads need them
+    _ = landmarks.panels, landmarks._packed  # computes these cached properties before threads use them
 
     def block(start: int) -> None:
         out[start : start + BLOCK] = landmarks.features(np.ascontiguousarray(rows[start : start + BLOCK]))

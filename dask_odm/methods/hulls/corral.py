@@ -1,11 +1,12 @@
 """The corral of Wolfe's method: some points of a polytope, and the point of least norm of their hull.
 
 points   affinely independent, p_1 … p_k, with weights above zero that make the point of least norm of their affine hull
-factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``: a column more by one triangular system, one less by rotations;
-         systems are solved with a step of refinement, which squares the error of R
+factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``. A triangular system adds a column, rotations remove one.
+         Systems are solved with a step of refinement, which squares the error of R
 
-All is in buffers that stay: a point that joins is one row more of them, and what is behind one that goes moves up.
-P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
+All arrays are in buffers that are kept. A new point is appended; when a point leaves, those behind it move up.
+
+Source: P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.methods.hulls.problem.hulls import RowSets, Vertex
 from dask_odm.typing import Array
 
-DEPENDENT = 1e-13  # of a point's square: what is left of it beside the corral's, where it is of their affine hull
-DROPPED = 1e-14  # a weight that is zero but for rounding
-LEAST_ROOM = 16  # points that the buffers have room for to begin with
+DEPENDENT = 1e-13  # share of a point's square outside the corral's affine hull, below which the point is in that hull
+DROPPED = 1e-14  # a weight that is zero up to rounding
+LEAST_ROOM = 16  # points that the first buffers have room for
 
 
 @dataclass(frozen=True, eq=False)
 class CorralState:
-    """Where a run stands: all that it takes to go on from there.
+    """The checkpoint of a run.
 
     Attributes
     ----------
     directions : ndarray of shape (k, d)
-        That each point of the corral was asked for.
+        The direction whose vertex each point of the corral is.
     points, positive : ndarrays of shape (k, d)
-        The corral, and the points of the positive hull that it is of.
+        The corral's points, which are differences of points of both hulls, and their points of the positive hull.
     weights : ndarray of shape (k,)
     factor : ndarray of shape (k, k)
         R.
@@ -43,9 +44,9 @@ class CorralState:
     lower : float
         The largest lower bound so far.
     passes : int
-        Over the rows before the last look, which is taken again where a run goes on.
+        Passes over the rows before the last vertex, which a resumed run computes again.
     memory : ndarray
-        The problem's, before the last look.
+        The problem's memory before the last vertex.
     history : list of dict
     """
 
@@ -62,17 +63,9 @@ class CorralState:
 
 
 class Corral:
-    """Points and their weights.
+    """Points and their weights; the arguments are those of `CorralState`.
 
-    Parameters
-    ----------
-    directions, points, positive : ndarrays of shape (k, d)
-    weights : ndarray of shape (k,)
-    factor : ndarray of shape (k, k)
-    spread : float
-        As of `CorralState`.
-    rows : sequence of RowSets or None
-        Of which every point is; not of rows that are streamed.
+    ``rows`` has the row sets that every point is made of, or None for streamed rows.
     """
 
     def __init__(
@@ -88,7 +81,7 @@ class Corral:
 
     @classmethod
     def of_vertex(cls, vertex: Vertex, scale: float) -> Corral:
-        """A vertex alone, that was asked for by no direction; ``scale`` is the largest norm of a row."""
+        """Build the corral of a single vertex that has no direction; ``scale`` is the largest norm of a row."""
         point = vertex.difference[None]
         spread = max(scale**2, np.finfo(float).tiny)
         factor = np.array([[np.sqrt(spread + float(point[0] @ point[0]))]])
@@ -96,7 +89,7 @@ class Corral:
 
     @classmethod
     def of_state(cls, state: CorralState, rows: Sequence[RowSets | None]) -> Corral:
-        """That of a run which goes on."""
+        """Build the corral of a resumed run."""
         arrays = state.directions, state.points, state.positive, state.weights
         return cls(*arrays, state.factor, state.spread, rows)
 
@@ -105,7 +98,7 @@ class Corral:
 
     @property
     def points(self) -> Array:
-        """(k, d)."""
+        """The points, (k, d)."""
         return self._points[: len(self)]
 
     @property
@@ -115,11 +108,11 @@ class Corral:
 
     @property
     def nearest_positive(self) -> Array:
-        """The point of the positive hull that it is of, (d,)."""
+        """The point of the positive hull that belongs to `nearest`, (d,)."""
         return np.asarray(self.weights @ self._positive[: len(self)])
 
     def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
-        """A copy of all that is kept."""
+        """Return a copy of the corral as a checkpoint."""
         k = len(self)
         directions, points, positive = (each[:k].copy() for each in (self._directions, self._points, self._positive))
         factor = np.triu(self._factor[:k, :k])
@@ -128,7 +121,10 @@ class Corral:
         )
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
-        """Take in the vertex of a direction, and move the nearest point; False where float64 tells no way further."""
+        """Add the vertex of a direction, and move the nearest point.
+
+        Returns False, and changes nothing, if in float64 the vertex is in the affine hull of the corral already.
+        """
         k = len(self)
         p = vertex.difference
         column = self.spread + self.points @ p
@@ -147,7 +143,7 @@ class Corral:
         return True
 
     def _move(self) -> None:
-        """Towards the least norm of the affine hull, without the points whose weight gets to zero."""
+        """Move to the point of least norm of the affine hull, dropping points whose weight falls to zero on the way."""
         while True:
             aim = self._affine_weights()
             if (aim > DROPPED).all():
@@ -162,7 +158,7 @@ class Corral:
             self._keep(self.weights > DROPPED)
 
     def _affine_weights(self) -> Array:
-        """Weights (k,), of sum 1, of the point of least norm of the points' affine hull."""
+        """Return the weights (k,), of sum 1, of the point of least norm in the points' affine hull."""
         points = self.points
         u = np.ones(len(self))
         self._solve(u)
@@ -172,12 +168,12 @@ class Corral:
         return np.asarray(u / u.sum())
 
     def _solve(self, b: Array) -> None:
-        """``RᵀR x = b``, x where b was."""
+        """Solve ``RᵀR x = b``, overwriting b with x."""
         solve_transposed(self._factor, b)
         solve_upper(self._factor, b)
 
     def _keep(self, stay: Array) -> None:
-        """Only the points that ``stay`` (mask); weights sum to one again."""
+        """Keep only the points of the mask ``stay``, and make their weights sum to one again."""
         k = len(self)
         for removed, i in enumerate(np.flatnonzero(~stay)[::-1]):
             remove_column(self._factor, k - removed, int(i))
@@ -187,7 +183,7 @@ class Corral:
         self.weights = self.weights[stay] / self.weights[stay].sum()
 
     def _make_room(self, room: int) -> None:
-        """Buffers for as many points."""
+        """Grow the buffers to hold ``room`` points."""
         k = len(self)
         grown = []
         for buffer in (self._directions, self._points, self._positive, self._factor):
@@ -199,7 +195,7 @@ class Corral:
 
 @compiled
 def solve_transposed(factor: Array, b: Array) -> None:
-    """``Rᵀ x = b`` (n,) by the first n rows and columns of an upper triangular ``factor``; x where b was."""
+    """Solve ``Rᵀ x = b`` (n,) with R the first n rows and columns of ``factor``, overwriting b with x."""
     for i in range(b.size):
         x = b[i] / factor[i, i]
         b[i] = x
@@ -209,7 +205,7 @@ def solve_transposed(factor: Array, b: Array) -> None:
 
 @compiled
 def solve_upper(factor: Array, b: Array) -> None:
-    """``R x = b``, as `solve_transposed`."""
+    """Solve ``R x = b`` (n,) with R the first n rows and columns of ``factor``, overwriting b with x."""
     for i in range(b.size - 1, -1, -1):
         s = b[i]
         for j in range(i + 1, b.size):
@@ -219,7 +215,7 @@ def solve_upper(factor: Array, b: Array) -> None:
 
 @compiled
 def remove_column(factor: Array, n: int, k: int) -> None:
-    """Make of the triangular factor of n columns that of the others than ``k``, in its place, by rotations."""
+    """Remove column ``k`` from the triangular factor of n columns, in place, by rotations."""
     for i in range(n):
         for j in range(max(k, i - 1), n - 1):
             factor[i, j] = factor[i, j + 1]
@@ -237,7 +233,7 @@ def remove_column(factor: Array, n: int, k: int) -> None:
 
 @compiled
 def move_up(buffer: Array, stay: Array) -> None:
-    """Move the rows that ``stay`` (mask) to the front, in their order."""
+    """Move the rows of the mask ``stay`` to the front, in their order."""
     to = 0
     for i in range(stay.size):
         if stay[i]:

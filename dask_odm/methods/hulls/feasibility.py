@@ -1,9 +1,8 @@
-"""A proof that two reduced hulls overlap, or that they do not: Newton's method on
-`dask_odm.methods.hulls.problem.feasibility`.
+"""Hull feasibility: a proof that two reduced hulls have a common point, or that they have none.
 
-Solvers that come to the nearest points see that hulls overlap only when they are at rounding level of nothing, after
-hundreds of passes. Here it takes two passes a step and a few steps: the problem is smooth, and where features are
-nearly dependent, as those of real data are, Newton's steps do not mind.
+A solver of the nearest points notices a common point only when their distance is at rounding level, after hundreds of
+passes. Newton's method on the smooth problem of `dask_odm.methods.hulls.problem.feasibility` takes a few steps of two
+passes each, even if features are nearly dependent, as those of real data are.
 """
 
 from __future__ import annotations
@@ -16,21 +15,17 @@ from dask_odm.methods.hulls.problem.feasibility import STEPS, Tilt
 from dask_odm.methods.hulls.problem.hulls import MOST_TILTED, ROUNDING, HullProblem
 from dask_odm.typing import Array
 
-MOST_STEPS = 40
-RIDGE = 1e-14  # of the second derivatives' trace: what makes them regular where features depend on each other
-WORTHWHILE = 8  # iterations of another solver without a lower bound, after which the test is made
+MOST_STEPS = 40  # most steps of Newton's method
+RIDGE = 1e-14  # share of the Hessian's trace added to its diagonal, which makes it regular for dependent features
+WORTHWHILE = 8  # iterations without a positive lower bound, after which a solver makes this test
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What was proved of two hulls.
+    """The answer of the feasibility test.
 
-    Attributes
-    ----------
-    overlap : bool or None
-        None: neither.
-    direction : ndarray of shape (d,)
-        Along which they are apart, or nearly so.
+    ``overlap`` says whether the hulls have a common point; None means that neither was proved. Along ``direction`` (d,)
+    the hulls are disjoint, or nearly so.
     """
 
     overlap: bool | None
@@ -38,9 +33,9 @@ class Verdict:
 
 
 def judge(problem: HullProblem) -> Verdict:
-    """Whether the hulls have a point in common, to rounding of the rows' scale.
+    """Decide whether the hulls have a common point, up to rounding at the rows' scale.
 
-    Nothing is found of more than `MOST_TILTED` features.
+    The answer is undecided for more than `MOST_TILTED` features.
     """
     if problem.d > MOST_TILTED:
         return Verdict(None, problem.start.difference)
@@ -68,7 +63,10 @@ def judge(problem: HullProblem) -> Verdict:
 
 
 def newton_step(gradient: Array, hessian: Array, scale: float) -> tuple[Array, float]:
-    """The step (k,), and what it leaves of the gradient: of its last two entries, and of the others by ``scale``."""
+    """Return Newton's step (k,), and the size of the gradient that it leaves by the quadratic model.
+
+    All entries of that gradient are divided by ``scale`` but the last two.
+    """
     regular = hessian.copy()
     unit = np.sqrt(np.maximum(np.diag(hessian), np.finfo(float).tiny))
     regular /= unit[:, None] * unit

@@ -1,6 +1,6 @@
-"""The paper's solvers: saddle-point steps over dense rows in memory, and Gilbert's algorithm wherever the rows are.
+"""Recipes of the paper's solvers: saddle-point steps over dense rows in memory, and Gilbert's algorithm over any rows.
 
-Where rows are dealt to clients, `dask_odm.methods.hulls.clients.recipe` has both.
+If rows are dealt to clients, `dask_odm.methods.hulls.clients.recipe` has both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dask_odm.methods.hulls.settings import SaddleFit
 
 
 def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.methods.hulls.saddle_point`, or by clients; rows are dense."""
+    """Train by `dask_odm.methods.hulls.saddle_point`, or by clients. Rows are made dense."""
     if by_clients(data, fit):
         return train_by_clients(data, fit)
     data.cluster.require(solver_bytes(data.rows, data.features), 1, f"solver='saddle' over {data.rows} rows")
@@ -39,7 +39,7 @@ def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.methods.hulls.gilbert`: by passes over the rows, or by clients where these are asked for."""
+    """Train by `dask_odm.methods.hulls.gilbert`: by passes over the rows, or by clients if ``n_clients`` is given."""
     if fit.n_clients is not None:
         return train_gilbert_by_clients(data, fit)
     with single_threaded_blas, rescaling_advised():

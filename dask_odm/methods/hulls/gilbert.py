@@ -3,9 +3,9 @@
 step   ``z ← z + t (v − z)`` with v the vertex of z, and the t in [0, 1] that makes ½‖z‖² least
 stop   ``(ub − lb)/ub ≤ tol``, as `dask_odm.methods.hulls.nearest_point`
 
-E. G. Gilbert: *An iterative procedure for computing the minimum of a quadratic form on a convex set*, SIAM Journal on
-Control 4, 1966; for SVM: Gärtner and Jaggi, 2009. It is Frank and Wolfe's method with an exact step: it needs no
-memory of its way, and many more passes than Wolfe's nearest point.
+Sources: E. G. Gilbert: *An iterative procedure for computing the minimum of a quadratic form on a convex set*, SIAM
+Journal on Control 4, 1966; for SVM: Gärtner and Jaggi, 2009. It is the Frank-Wolfe method with an exact step. It keeps
+no vertices, and takes many more passes than Wolfe's method.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dask_odm.typing import Array
 
 
 class Hulls(Protocol):
-    """What is asked of two hulls, as `HullProblem` has it."""
+    """The part of `HullProblem` that Gilbert's algorithm needs."""
 
     passes_made: int
 
@@ -39,17 +39,9 @@ class Hulls(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GilbertState:
-    """Where a run stands.
+    """The checkpoint of a run: the points (2, d) of both hulls, and the largest lower bound so far.
 
-    Attributes
-    ----------
-    points : ndarray of shape (2, d)
-    lower : float
-        The largest lower bound so far.
-    passes : int
-    memory : ndarray
-        The problem's, before the last pass.
-    history : list of dict
+    ``passes`` and the problem's ``memory`` are those before the last vertex, which a resumed run computes again.
     """
 
     points: Array
@@ -70,10 +62,11 @@ def solve_gilbert(
     costs: Callable[[], dict[str, Any]] = dict,
     settle: Callable[[], tuple[Verdict, float]] | None = None,
 ) -> HullSolution:
-    """The nearest points of two reduced hulls; as `dask_odm.methods.hulls.nearest_point.find_nearest_point`.
+    """Find the nearest points of two reduced hulls, like `dask_odm.methods.hulls.nearest_point.find_nearest_point`.
 
-    ``costs()`` gives more figures of every record. ``settle()`` proves whether the hulls meet, and gives a lower bound,
-    where none was found in some steps; of a `HullProblem` it is `settle_overlap`.
+    ``costs()`` returns further figures for every record. ``settle()`` is called if `WORTHWHILE` steps find no positive
+    lower bound. It tests whether the hulls overlap, and returns the verdict and a lower bound. For a `HullProblem` it
+    is `settle_overlap` by default.
     """
     log = StepLog(on_step)
     if settle is None and isinstance(problem, HullProblem):

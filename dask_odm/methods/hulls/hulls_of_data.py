@@ -1,4 +1,4 @@
-"""From training data to the problem of two reduced hulls, and from their nearest points to a model."""
+"""The problem of two reduced hulls of the training data, and the model of the hulls' nearest points."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
 REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
-SLACK = 0.02  # of the tolerance, that a vertex may be from the best for the sake of a pass over a store
-SEARCHED = 200  # passes to look for an alpha that would do
+SLACK = 0.02  # share of the tolerance by which a vertex may miss the best, to save passes over a store
+SEARCHED = 200  # iterations to search for an alpha whose hulls are disjoint
 ANY_BOUND = 1 - 1e-9  # tolerance of a run that ends as soon as a lower bound is above zero
 
 
 def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
-    """The reduced hulls of the two classes, of scaled features."""
+    """Build the problem of the two classes' reduced hulls, with scaled features."""
     scaling = None if fit.run.scale is None else Scaling.of_features(data.statistics(), fit.run.scale)
     features = FeatureMap(data.features, 0.0, scaling)
     data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
@@ -41,7 +41,7 @@ def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
 
 
 def checked(problem: HullProblem) -> HullProblem:
-    """The problem, whose rows can be learned from."""
+    """Return the problem; raise InputError if rows are not finite, or a class has no positive weight."""
     if not np.isfinite(problem.totals.square) or not np.isfinite(problem.totals.sums).all():
         raise InputError(NOT_FINITE)
     for weight, which in zip(problem.totals.weight, ("second", "first"), strict=True):
@@ -51,12 +51,12 @@ def checked(problem: HullProblem) -> HullProblem:
 
 
 def tell(record: Record) -> None:
-    """Tell listeners of a step, in the figures that all solvers have."""
+    """Report a step to listeners, with the figures that all solvers have."""
     report_step({name: record[name] for name in REPORTED})
 
 
 def linear_model(problem: HullProblem, w: Array, offset: float) -> LinearModel:
-    """Of weights (d,) of the problem's features."""
+    """Build the model of raw features from weights (d,) of the problem's features."""
     weights, shift = problem.query.features.raw_weights(w)
     return LinearModel(weights[None], np.array([shift + offset]))
 
@@ -68,9 +68,9 @@ def finish(
     fit: SaddleFit,
     model_of: Callable[[HullProblem, Array, float], LinearModel | KernelModel] = linear_model,
 ) -> Trained:
-    """The model of the hulls' nearest points; of hulls that overlap, that of the class means.
+    """Build the model of the hulls' nearest points, or of the class means if the hulls overlap.
 
-    ``model_of(problem, w, offset)`` makes it of weights (d,) of the problem's features.
+    ``model_of(problem, w, offset)`` makes it from weights (d,) of the problem's features.
     """
     iterations = int(solution.history[-1].get("sweeps", len(solution.history)))
     if solution.overlap:
@@ -95,14 +95,11 @@ def finish(
 def plane(
     problem: HullProblem, points: Array, thresholds: tuple[float, float] | None, offset: str
 ) -> tuple[Array, float]:
-    """Weights (d,) and offset of scores that differ by 2 between ``points`` (2, d), the nearest ones of the hulls.
+    """Return weights (d,) and offset of scores that differ by 2 between the nearest ``points`` (2, d) of the hulls.
 
-    Parameters
-    ----------
-    thresholds : tuple of two floats or None
-        At which the caps are used up, of the direction between the points; None: they are looked for.
-    offset : {"kkt", "midpoint"}
-        Zero is half way between the thresholds, or between the points.
+    The score is zero half way between the ``thresholds`` (``offset="kkt"``), which are the weighted quantiles of the
+    scores at which each capped simplex is filled, or half way between the points ("midpoint"). Thresholds of None are
+    computed.
     """
     w = points[0] - points[1]
     square = float(w @ w)
@@ -132,10 +129,11 @@ def _warning(problem: HullProblem, solution: HullSolution, fit: SaddleFit) -> st
 
 
 def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
-    """An alpha above the problem's for which its hulls are apart; None where none up to 1 was found.
+    """Return an alpha above the problem's for which its hulls are disjoint; None if none up to 1 was found.
 
-    The least of those that part them along the class means and along what the test of their overlap ended with; else
-    along what that test, or failing it a run of `SEARCHED` iterations, ends with for the smallest hulls of all.
+    It is the least alpha that separates the hulls along the difference of the class means or along the direction of
+    ``verdict``. If there is none, the direction comes from the feasibility test of the smallest hulls (alpha=1) or, if
+    that is undecided, from a run of `SEARCHED` iterations on them.
     """
     directions = problem.start.difference, verdict.direction
     found = [alpha for w in directions if (alpha := problem.separating_alpha(w)) is not None]

@@ -1,7 +1,8 @@
-"""Reduced hulls of rows as a kernel sees them, projected on the span of landmarks: Wolfe's method on coordinates.
+"""Recipe of the reduced hulls of another kernel than the linear one: Wolfe's method on Nyström features.
 
-The gap is certified for the projections. Their hulls are no farther apart than those of the rows themselves, whose
-margin `margin_` therefore bounds from below; how much is lost is a matter of the landmarks.
+The gap is certified for these features, which are the rows' projections on the span of the landmarks. The hulls of the
+projections are no farther from each other than those of the rows. So `margin_` is a lower bound of the rows' own
+margin, whose quality depends on the landmarks.
 """
 
 from __future__ import annotations
@@ -32,17 +33,14 @@ from dask_odm.methods.hulls.settings import SaddleFit
 from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
-PIVOT_ROWS = 20  # candidate rows per landmark
+PIVOT_ROWS = 20  # candidate rows for each landmark
 ADVICE = "Use a smaller n_landmarks, more memory, or a store that is not read into memory."
 
 
 def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train over the span of landmarks: their coordinates are kept for rows in memory, else computed in every pass.
+    """Train on Nyström features, which are kept for rows in memory, and computed anew in every pass over a store.
 
-    Raises
-    ------
-    MemoryLimitError
-        Coordinates of rows in memory, or a pass over a store, do not fit.
+    Raises MemoryLimitError if the features of rows in memory, or a pass over a store, do not fit.
     """
     count = min(data.rows, fit.n_landmarks)
     with single_threaded_blas, rescaling_advised():
@@ -57,7 +55,7 @@ def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def _require(data: TrainingData, count: int) -> None:
-    """Raise MemoryLimitError, with both figures, unless ``count`` landmarks' coordinates fit."""
+    """Raise MemoryLimitError unless the Nyström features of ``count`` landmarks fit."""
     work = span_bytes(count, data.features)
     if data.in_memory:
         kept = data.rows * count * data.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Wolfe's nearest point: two reduced hulls by active sets, a pass over the rows an iteration.
+"""Wolfe's method: the nearest points of two reduced hulls by active sets, with a pass over the rows in each iteration.
 
 problem  the point of least norm of the polytope ``{Aη − Bξ}`` (`dask_odm.methods.hulls.problem.hulls`)
 corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the point of least norm of their affine hull,
@@ -7,11 +7,11 @@ corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the 
          weight gets to zero are dropped.
 stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or the hulls overlap:
          ub is at rounding level of the rows' scale, or lb is zero after a few iterations and
-         `dask_odm.methods.hulls.feasibility` proves it. Over rows at hand, a few iterations more, where tol² is not yet
-         reached
+         `dask_odm.methods.hulls.feasibility` proves it. Over rows in memory there are a few iterations more, unless the
+         gap reaches tol²
 
-P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976. Here the first direction is that
-of the class means.
+Source: P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976. Here the first point is
+the difference of the class means.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dask_odm.methods.hulls.feasibility import WORTHWHILE, Verdict, judge
 from dask_odm.methods.hulls.problem.hulls import ROUNDING, HullProblem, RowSets, Vertex
 from dask_odm.typing import Array
 
-POLISHED = 8  # more iterations over rows at hand: they are cheap, and an offset's error is but the root of the gap's
+POLISHED = 8  # extra iterations over rows in memory: they are cheap, and the offset's error is the root of the gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +37,18 @@ class HullSolution:
     Attributes
     ----------
     points : ndarray of shape (2, d)
-        Of the positive and of the negative hull.
+        The points of the positive and of the negative hull.
     thresholds : tuple of two floats
-        Scores at which the caps are used up, of the direction between them.
+        Weighted quantiles of the scores along the direction between them, at which each capped simplex is filled.
     upper, lower : float
         Bounds of half the squared distance.
     converged, overlap : bool
-        Whether the gap is below the tolerance; whether nothing shows that the hulls are apart.
+        Whether the gap is below the tolerance, and whether the hulls were not shown to be disjoint.
     history : list of dict
     entries : ndarray of shape (n,) or None
-        η and ξ, where rows are at hand.
+        η and ξ, for rows in memory.
     verdict : Verdict or None
-        Of the hulls' overlap, where nothing had shown that they are apart.
+        The result of the feasibility test, if it was made.
     """
 
     points: Array
@@ -71,19 +71,19 @@ class HullSolution:
 
 
 def relative_gap(upper: float, lower: float) -> float:
-    """(ub − lb)/ub, 0 to 1."""
+    """Return (ub − lb)/ub, from 0 to 1; 1 if ub is 0."""
     return max(0.0, 1.0 - lower / upper) if upper > 0 else 1.0
 
 
 def lower_bound(w: Array, vertex: Vertex) -> float:
-    """``max(0, m(w))² / (2‖w‖²)`` by the vertex of w."""
+    """Return the lower bound ``max(0, m(w))² / (2‖w‖²)`` that the vertex of w gives."""
     square = float(w @ w)
     least = float(w @ vertex.difference) - vertex.slack
     return max(0.0, least) ** 2 / (2.0 * square) if square > 0 else 0.0
 
 
 def precise(problem: HullProblem, w: Array, vertex: Vertex) -> Vertex:
-    """The vertex of w without slack: a model's offset is its thresholds'."""
+    """Return the vertex of w without slack, since the model's offset comes from its thresholds."""
     return problem.vertex(w, exact=True) if vertex.slack > 0 else vertex
 
 
@@ -95,9 +95,10 @@ def find_nearest_points(
     max_iter: int,
     on_step: OnStep = lambda record: None,
 ) -> list[tuple[HullProblem, HullSolution]]:
-    """The nearest points for every one of ``alphas``, in their order, each from the corral of the next larger one.
+    """Find the nearest points for each of ``alphas``, in their order.
 
-    The smaller alpha, the larger are the hulls: they have all points of those before, and overlap where those did.
+    Each run starts from the corral of the next larger alpha. Its points are in the hulls of a smaller alpha, too, which
+    are larger.
     """
     solver = _NearestPoint(problem, tol, StepLog(on_step), None)
     found = {}
@@ -109,7 +110,10 @@ def find_nearest_points(
 
 
 def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
-    """Whether the hulls overlap, and the lower bound along the direction that parts them; the problem is as before."""
+    """Test whether the hulls overlap. Returns the verdict, and a lower bound of half the squared distance.
+
+    The bound is 0 unless the hulls were proved disjoint. The problem's `memory` is left as it was.
+    """
     verdict = judge(problem)
     memory = problem.memory
     if verdict.overlap is not False:
@@ -128,21 +132,10 @@ def find_nearest_point(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[CorralState], object] | None = None,
 ) -> HullSolution:
-    """The nearest points of two reduced hulls.
+    """Find the nearest points of two reduced hulls.
 
-    Parameters
-    ----------
-    problem : HullProblem
-    tol : float
-        Relative gap of the bounds to reach.
-    max_iter : int
-        Most iterations, a pass over the rows each.
-    resume : CorralState, optional
-        Go on from there.
-    on_step : callable
-        Told of every iteration.
-    on_state : callable
-        Given the state after every iteration, a copy.
+    The run ends at a relative gap of ``tol``, or after ``max_iter`` iterations of a pass each. ``resume`` is a state to
+    go on from. ``on_step`` is called with the record of every iteration, ``on_state`` with a copy of its state.
     """
     return _NearestPoint(problem, tol, StepLog(on_step), on_state).run(max_iter, resume)
 
@@ -159,7 +152,7 @@ class _NearestPoint:
         self._corral: Corral | None = None
 
     def follow(self, problem: HullProblem, max_iter: int, log: StepLog) -> HullSolution:
-        """The nearest points of larger hulls than the last ones, from there."""
+        """Find the nearest points of hulls that contain the last ones, starting from the last corral."""
         self._problem = problem
         self._log = log
         self._verdict = None
@@ -198,7 +191,10 @@ class _NearestPoint:
                 return self._solution(corral, vertex, upper, lower, overlap)
 
     def _enough(self, gap: float) -> bool:
-        """Whether the gap is below the tolerance; of rows at hand, a few iterations ago, or far below."""
+        """Whether the gap is small enough.
+
+        For rows in memory it must have been below the tolerance for a few iterations, or be below its square.
+        """
         if gap > self._tol or not self._problem.holds_rows:
             return gap <= self._tol
         return gap <= self._tol**2 or sum(record["gap"] <= self._tol for record in self._log.history) > POLISHED
@@ -211,7 +207,7 @@ class _NearestPoint:
         return HullSolution(points, vertex.thresholds, *found, self._entries(corral), self._verdict)
 
     def _entries(self, corral: Corral) -> Array | None:
-        """η and ξ, one vertex after the other: there may be hundreds, as long as the rows are many."""
+        """Return η and ξ, or None without rows in memory; sum one vertex at a time, for there may be hundreds."""
         total = np.zeros(self._problem.passes.rows)
         for weight, rows in zip(corral.weights, corral.rows, strict=True):
             if rows is None:
@@ -220,11 +216,11 @@ class _NearestPoint:
         return total
 
     def _begun(self) -> Corral:
-        """The class means alone."""
+        """Return the first corral, which has the class means alone."""
         return Corral.of_vertex(self._problem.start, self._problem.scale)
 
     def _taken_up(self, state: CorralState) -> Corral:
-        """A lost run's; the rows of its points are asked for again."""
+        """Return the corral of an interrupted run. The row sets of its points are computed again."""
         problem = self._problem
         rows: list[RowSets | None] = [None] * len(state.weights)
         if problem.holds_rows:

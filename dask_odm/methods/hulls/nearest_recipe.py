@@ -1,4 +1,4 @@
-"""The nearest points of the two hulls by Wolfe's method: a pass over the rows an iteration, wherever they are."""
+"""Recipe of the two hulls' nearest points by Wolfe's method, which makes a pass over the rows in each iteration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_odm.methods.hulls.settings import SaddleFit
 
 def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
     """Train by `dask_odm.methods.hulls.nearest_point`."""
-    with single_threaded_blas, rescaling_advised():  # once for all passes: entering it looks for libraries
+    with single_threaded_blas, rescaling_advised():  # once for all passes, since entering it looks for libraries
         problem = hulls_of(data, fit)
         if fit.alphas:
             return _path(problem, data, fit)
@@ -27,7 +27,7 @@ def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def _path(problem: HullProblem, data: TrainingData, fit: SaddleFit) -> Trained:
-    """The model for every alpha of the settings."""
+    """Train a model for every alpha of the settings."""
     if fit.run.checkpoint is not None:
         raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
     found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=tell)
@@ -36,7 +36,7 @@ def _path(problem: HullProblem, data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def solved(problem: HullProblem, data: TrainingData, fit: SaddleFit) -> HullSolution:
-    """The nearest points, told of and kept in a checkpoint step by step."""
+    """Find the nearest points; report every step, and save it if there is a checkpoint."""
     resume, save = open_steps("mnp", data.fingerprint, fit, CorralState)
     on_state = None if fit.run.checkpoint is None else save
     return find_nearest_point(

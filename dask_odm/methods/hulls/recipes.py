@@ -1,4 +1,4 @@
-"""The table of solvers of `SaddleSVC`, and which one `solver="auto"` takes."""
+"""The table of solvers of `SaddleSVC`, and the choice of `solver="auto"`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ SPAN_RECIPE: Recipe[SaddleFit] = Recipe(train_in_span)
 
 
 def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
-    """What ``solver`` names; "auto" is "mnp", which was the fastest, or nearly so, wherever it was measured.
+    """Choose the recipe that ``solver`` names. "auto" is "mnp", the fastest or nearly so in all measurements.
 
-    Raises
-    ------
-    InputError
-        Another solver than "mnp" for another kernel than the linear one.
+    Raises InputError for another solver than "mnp" if the kernel is not linear.
     """
     if fit.kernel.kernel != "linear":
         if solver not in ("auto", "mnp"):

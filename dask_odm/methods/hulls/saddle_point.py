@@ -1,4 +1,4 @@
-"""Saddle-SVC: the distance of two reduced hulls as a saddle point, by blocks of coordinates and multiplicative weights.
+"""Saddle-SVC: the nearest points of two reduced hulls as a saddle point, by block steps and multiplicative weights.
 
 problem  ``max_w min_e  w·(Aη − Bξ) + γ H(η) + γ H(ξ) − ½‖w‖²`` over e = (η, ξ), H the negative entropy; S has columns
          y_i x_i of largest norm 1, after a random rotation that makes all coordinates alike; q = √d · max|S|, blocks of
@@ -6,16 +6,20 @@ problem  ``max_w min_e  w·(Aη − Bξ) + γ H(η) + γ H(ξ) − ½‖w‖²``
 step     of a random block I, with p = Sᵀw carried along:
          ``δ = S_I (e + θ(e − e_before))``,  ``w_I⁺ = (w_I + σδ)/(1 + σ)``,  Δ = w_I⁺ − w_I,
          ``log e ← a log e − b (p + n_b S_IᵀΔ)``,  a = (n_b/τ)/(γ + n_b/τ),  b = 1/(γ + n_b/τ),  p ← p + S_IᵀΔ,
-         and each class is normalised, and projected onto the caps
-stop     ``(ub − lb)/ub ≤ tol``: ub of z = Aη − Bξ, lb the larger of those of w and z, looked at every `SWEEPS` sweeps
+         and each class is normalised, and projected onto its capped simplex
+stop     ``(ub − lb)/ub ≤ tol``: ub of z = Aη − Bξ, lb the larger of those of w and z, computed every `SWEEPS` sweeps
 
-Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, algorithms 1 and 2,
-which are B = 1. Departures: all is in logarithms, since nearly all weights get too small for floats and would never
-come back; the paper's γ needs β, which nobody knows, so γ = 3 δ ub/(ln n₁ + ln n₂) with δ falling with the gap; Newton
-projects onto the caps; the transform is divided by √d, and rows by their largest norm, not by its square. A row of
-weight c is c rows of equal e. Where all coordinates are one block, L is half the root of the largest eigenvalue of the
-classes' covariances by e, which is S's norm in the entropy's metric there: a fifth of the paper's bound, and so are the
-sweeps. The bounds certify whatever comes of it, and L is doubled where ub rises.
+Source: Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, algorithms 1
+and 2, which are B = 1. Departures:
+
+- All weights are in logarithms, since nearly all of them get too small for floats and could never grow again.
+- The paper's γ needs β, which nobody knows. Here γ = 3 δ ub/(ln n₁ + ln n₂), and δ falls with the gap.
+- Newton's method projects onto the capped simplex.
+- The transform is divided by √d, and rows by their largest norm, not by its square.
+- A row of weight c is c rows of equal e.
+- If all coordinates are one block, L is half the root of the largest eigenvalue of the classes' covariances by e, which
+  is S's norm in the entropy's metric there. That is a fifth of the paper's bound, and the sweeps are a fifth, too. The
+  bounds certify the result all the same, and L is doubled when ub rises.
 """
 
 from __future__ import annotations
@@ -34,16 +38,16 @@ from dask_odm.methods.hulls.problem.capped_simplex import cap_factor
 from dask_odm.methods.hulls.problem.hulls import HullProblem
 from dask_odm.typing import Array
 
-SWEEPS = 16  # over all coordinates, between two looks at the bounds
-FIRST_CAUTION = 0.5  # with it the steps are as long as those of a quadratic problem may be: τσ times coupling² is 1
-RISEN = 1.5  # times the last ub, from which steps are held to be too long
-MOST_COUPLING = 2.0  # above that of any rows of norm 1
-FIRST_SHARE = 0.25  # δ at the start: of the gap that the entropy's term may leave
+SWEEPS = 16  # sweeps over all coordinates between two computations of the bounds
+FIRST_CAUTION = 0.5  # makes steps as long as those of a quadratic problem may be: τσ times coupling² is 1
+RISEN = 1.5  # an ub above so many times the last one means that steps are too long
+MOST_COUPLING = 2.0  # above the coupling of any rows of norm 1
+FIRST_SHARE = 0.25  # δ at the start: share of the gap that the entropy's term may leave
 
 
 @dataclass(frozen=True, eq=False)
 class SaddleState:
-    """Where a run stands after a look at the bounds.
+    """The state of a run after the bounds were computed, which is the checkpoint.
 
     Attributes
     ----------
@@ -52,17 +56,17 @@ class SaddleState:
     logs : ndarray of shape (n,)
         log e of a row of weight 1, the positive class first.
     e, before : ndarrays of shape (n,)
-        Now, and a step ago.
+        e now, and a step ago.
     p : ndarray of shape (n,)
         Sᵀw.
     factors : ndarray of shape (2,)
-        Logarithms of what the last projections of either class multiplied by.
+        Logarithms of the factors of the last projection, for either class.
     points : ndarray of shape (2, d)
         The nearest points so far.
     entries : ndarray of shape (n,)
-        Theirs, in the rows' order.
+        η and ξ of these points, in the rows' order.
     thresholds : ndarray of shape (2,)
-        Of the direction between them.
+        Weighted quantiles of the scores along the direction between these points.
     upper, lower : float
         The best bounds so far.
     share, gamma : float
@@ -71,9 +75,9 @@ class SaddleState:
     sweeps : int
     history : list of dict
     coupling, caution : float
-        Of steps in all coordinates at once, L is their product where that is less.
+        For steps in all coordinates at once L is at most their product.
     last : float
-        ub at the last look, 0 before the first.
+        ub when the bounds were last computed, 0 before.
     """
 
     w: Array
@@ -98,7 +102,7 @@ class SaddleState:
 
 
 def solver_bytes(n: int, d: int) -> int:
-    """Bytes held for ``n`` rows of ``d`` features: S, what it is made of, and vectors of the rows."""
+    """Return the bytes held for ``n`` rows of ``d`` features: S, the rows it is made from, and vectors of n numbers."""
     size = 1 << max(0, d - 1).bit_length()
     return 8 * n * (3 * size + 24)
 
@@ -116,7 +120,7 @@ def solve_saddle_point(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[SaddleState], object] = lambda state: None,
 ) -> HullSolution:
-    """The nearest points of two reduced hulls of rows in memory.
+    """Find the nearest points of two reduced hulls of rows in memory.
 
     Parameters
     ----------
@@ -126,17 +130,17 @@ def solve_saddle_point(
     max_iter : int
         Most sweeps over all coordinates.
     block_size : int, optional
-        Coordinates of a step; 1 is the paper's, None all of them.
+        Coordinates of a step: 1 is the paper's, None means all of them.
     seed : int
-        Of the rotation and of the order of the blocks.
+        Seed of the rotation and of the order of the blocks.
     gamma : float, optional
         Weight of the entropy; by default it falls with the gap.
     long_steps : bool
-        Of all coordinates: as long as the rows' covariance allows. False: as short as the paper's, whatever the rows.
+        Make steps in all coordinates as long as the rows' covariance allows, not as short as the paper's.
     resume : SaddleState, optional
-        Go on from there.
+        State to go on from.
     on_step, on_state : callable
-        Told of every look at the bounds, and given the state there.
+        Called with the record, and with the state, whenever the bounds are computed.
     """
     solver = _SaddlePoint(problem, block_size, seed, gamma, long_steps)
     log = StepLog(on_step)
@@ -148,7 +152,7 @@ def solve_saddle_point(
     gap = relative_gap(state.upper, state.lower)
     verdict: Verdict | None = None
     while True:
-        if len(log.history) == 1 and state.lower == 0:  # here, so that a run that goes on from there proves it too
+        if len(log.history) == 1 and state.lower == 0:  # here, so that a resumed run makes the test, too
             verdict, lower = settle_overlap(problem)
             state = replace(state, lower=lower, passes=problem.passes_made)
         if not (state.upper > 0 and gap > tol and state.sweeps < max_iter) or (verdict and verdict.overlap):
@@ -191,7 +195,7 @@ class _SaddlePoint:
         return len(self._S) // self._block
 
     def _prepared(self, rows: Array) -> Array:
-        """S of signed rows (n, d): scaled, padded, rotated, (D, n), and as many zeros as fill the last block."""
+        """Return S (D, n) of signed rows (n, d), scaled, padded and rotated. Zeros fill the last block."""
         scale = self._problem.scale or 1.0
         S = np.zeros((self._d, len(rows)))
         S[: rows.shape[1]] = rows.T / scale
@@ -200,13 +204,13 @@ class _SaddlePoint:
         return np.concatenate([S, np.zeros((missing, len(rows)))]) if missing else S
 
     def _direction(self, w: Array) -> Array:
-        """w in the features' coordinates: the rotation is its own inverse, but for the signs."""
+        """Return w in the features' coordinates. Apart from the signs, the rotation is its own inverse."""
         back = w[: self._d, None].copy()
         hadamard(back, np.ones(self._d))
         return np.asarray((self._signs * back[:, 0])[: self._problem.d])
 
     def begun(self) -> SaddleState:
-        """All rows of a class alike, and w = 0."""
+        """Return the first state: equal e for all rows of a class, and w = 0."""
         n = len(self._order)
         totals = self._problem.totals.weight
         logs = -np.log(np.repeat(totals, self._counts))
@@ -220,7 +224,7 @@ class _SaddlePoint:
         return self.looked(state, 0.0)
 
     def swept(self, state: SaddleState, sweeps: int) -> SaddleState:
-        """So many sweeps further, each of as many random blocks as there are."""
+        """Make so many sweeps, each over as many random blocks as there are blocks."""
         n_b = self._blocks
         L = min(self._L, state.caution * state.coupling)
         drawn = np.random.default_rng([self._seed, state.sweeps]).integers(n_b, size=n_b * sweeps)
@@ -233,7 +237,7 @@ class _SaddlePoint:
         return replace(state, w=w, logs=logs, e=e, before=before, p=p, factors=factors, sweeps=state.sweeps + sweeps)
 
     def looked(self, state: SaddleState, tol: float) -> SaddleState:
-        """The bounds at e and w, and the γ that they suggest."""
+        """Compute the bounds at e and w, and the γ that follows from them."""
         problem = self._problem
         entries = np.zeros(len(state.e))
         entries[self._order] = state.e
@@ -253,13 +257,13 @@ class _SaddlePoint:
         return self._steadied(state, upper) if self._long else state
 
     def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
-        """How far w and e depend on each other there, and more caution where ub rose: steps were too long."""
+        """Update the coupling and the caution, which together bound L."""
         if coupling_due(state.sweeps // SWEEPS):
             state = replace(state, coupling=self._coupling(state.e))
         return replace(state, caution=state.caution * more_caution(upper, state.last), last=upper)
 
     def _coupling(self, e: Array) -> float:
-        """The root of the largest eigenvalue of the two classes' covariances by e: of S, in the entropy's metric."""
+        """Return S's norm in the entropy's metric: the root of the top eigenvalue of the classes' covariances by e."""
         total = np.zeros((len(self._S), len(self._S)))
         start = 0
         for count in self._counts:
@@ -273,17 +277,17 @@ class _SaddlePoint:
 
 
 def coupling_due(looks: int) -> bool:
-    """Whether the coupling is found again at a look at the bounds: later on it hardly changes."""
+    """Whether the coupling is computed anew after so many computations of the bounds: at powers of two, and at 0."""
     return not looks & (looks - 1)
 
 
 def more_caution(upper: float, last: float) -> float:
-    """What the caution is multiplied by: 2 where the upper bound rose, since steps were too long."""
+    """Return the factor of the caution: 2 if the upper bound rose, because steps were too long, else 1."""
     return 2.0 if 0 < RISEN * last < upper else 1.0
 
 
 def step_numbers(gamma: float, L: float, n_b: int) -> tuple[float, float, float, float]:
-    """σ, θ, a and b of steps in n_b blocks."""
+    """Return σ, θ, a and b of steps in n_b blocks."""
     root = math.sqrt(gamma)
     tau = 1 / (2 * L * root)
     whole = gamma + n_b / tau
@@ -291,20 +295,23 @@ def step_numbers(gamma: float, L: float, n_b: int) -> tuple[float, float, float,
 
 
 def entropy_weight(left: float, counts: Sequence[int]) -> float:
-    """The γ whose entropies are worth three times ``left`` of half the squared distance, of so many rows a class."""
+    """Return the γ at which the entropies of so many rows of each class are worth three times ``left``.
+
+    ``left`` is in the units of half the squared distance.
+    """
     return max(3 * left / max(math.log(2), sum(map(math.log, counts))), np.finfo(float).tiny)
 
 
 def rotation(d: int, seed: int) -> tuple[Array, int]:
-    """Random signs of the coordinates, as many as the power of two that is not below ``d``."""
+    """Draw random signs of the coordinates; their number is ``d`` rounded up to a power of two, returned with them."""
     size = 1 << max(0, d - 1).bit_length()
     return np.random.default_rng(seed).choice([-1.0, 1.0], size), size
 
 
 def hadamard(columns: Array, signs: Array) -> None:
-    """Change the signs of the rows of ``columns`` (D, n), D a power of two, and take Walsh and Hadamard's transform.
+    """Multiply the rows of ``columns`` (D, n) by ``signs``, and apply the Walsh-Hadamard transform, in place.
 
-    It is divided by √D, and so a rotation, and its own inverse.
+    D is a power of two. The transform is divided by √D, which makes it orthogonal and its own inverse.
     """
     d, n = columns.shape
     columns *= signs[:, None]
@@ -323,7 +330,7 @@ def take_steps(
     S: Array, w: Array, logs: Array, e: Array, before: Array, p: Array, factors: Array, log_weight: Array,
     first_negative: int, drawn: Array, block: int, numbers: Array,
 ) -> None:  # fmt: skip
-    """A step for every one of the blocks ``drawn``; the arrays of a `SaddleState` are written over."""
+    """Take a step for each of the blocks ``drawn``, overwriting the arrays of a `SaddleState`."""
     sigma, theta, a, b, log_cap = numbers
     n = logs.size
     n_b = S.shape[0] // block
@@ -352,7 +359,7 @@ def take_steps(
 
 @compiled_in_order
 def normalise(logs: Array, e: Array, log_weight: Array) -> None:
-    """Make e = exp(logs + log_weight) sum to one."""
+    """Set e to exp(logs + log_weight), normalised to sum to one, and shift ``logs`` accordingly."""
     top = (logs + log_weight).max()
     total = 0.0
     for i in range(logs.size):

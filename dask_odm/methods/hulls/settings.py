@@ -1,4 +1,4 @@
-"""What `SaddleSVC`'s parameters say about what is learned, checked and in the types that all else takes."""
+"""Settings of one fit of `SaddleSVC`: its parameters, checked and converted to plain types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SaddleFit:
 
     @classmethod
     def of(cls, model: Any, run: FitRun, alphas: tuple[float | None, ...] = ()) -> SaddleFit:
-        """Those of a `SaddleSVC` whose parameters are valid."""
+        """Build the settings of one fit from a `SaddleSVC` whose parameters were checked."""
         return cls(
             run=run,
             alpha=None if model.alpha is None else float(model.alpha),
@@ -50,11 +50,11 @@ class SaddleFit:
         )
 
     def of_machine(self, i: int, count: int, run: FitRun) -> SaddleFit:
-        """Those of machine ``i`` of ``count``."""
+        """Return the settings of machine ``i`` of ``count``, which differ in ``run`` alone."""
         return replace(self, run=run)
 
     def identity(self) -> dict[str, Any]:
-        """All settings that make a fit what it is, as JSON; the seed apart."""
+        """Return all settings that determine the fit, ready for JSON, without the seed."""
         plain = asdict(self)
         del plain["run"], plain["alphas"]  # a path has no checkpoint
         return plain | {"dtype": self.run.dtype, "scale": self.run.scale}

@@ -1,1 +1,1 @@
-"""Robust parameter mixing of linear classifiers that learn shard by shard."""
+"""Robust parameter mixing: linear classifiers learn on shards, and their weights are mixed."""

@@ -1,18 +1,19 @@
 """One online pass over the rows of a shard from a given w: perceptron, Passive-Aggressive, and ODM's stochastic steps.
 
-With margin ``z = y w·x`` and a row's weight c (1 by default), one row moves w so:
+With margin ``z = y w·x`` and a row's weight c (1 by default), one row moves w as follows:
 
-perceptron   ``w += c y x`` where z ≤ 0 (a margin of 0 is a mistake); the loss counts mistakes
+perceptron   ``w += c y x`` if z ≤ 0 (a margin of 0 is a mistake); the loss counts mistakes
 pa           ``w += min(c, 1) τ y x``, ``τ = l/‖x‖²``, ``l = max(0, 1 − z)``; the loss is l²
 pa1, pa2     the same with ``τ = min(cC, l/‖x‖²)``, and ``τ = l/(‖x‖² + 1/(2cC))``
 odm          the implicit step ``argmin ½‖v − w‖² + η p(v)`` of ODM's objective of the row,
              ``p(v) = ½‖v‖² + c λ/(1 − θ)² ½((1 − θ − z)₊² + υ (z − 1 − θ)₊²)``, ``η = 1/(1 + t)`` for the t-th row
              that the shard has seen over all epochs; in closed form, and stable whatever λ and the size of the rows
 
-Rows without a nonzero entry are passed over by all but "odm", which shrinks w. Sources: Komiyama, Oiwa, Nakagawa,
-*Robust Distributed Training of Linear Classifiers Based on Divergence Minimization Principle*, algorithms 2 and 3;
-Crammer et al., *Online passive-aggressive algorithms*, 2006; for implicit steps Kulis, Bartlett, *Implicit online
-learning*, 2010.
+A row of zeros does not move w, except that "odm" still shrinks w.
+
+Sources: Komiyama, Oiwa, Nakagawa, *Robust Distributed Training of Linear Classifiers Based on Divergence Minimization
+Principle*, algorithms 2 and 3; Crammer et al., *Online passive-aggressive algorithms*, 2006; for implicit steps Kulis,
+Bartlett, *Implicit online learning*, 2010.
 """
 
 from __future__ import annotations
@@ -32,15 +33,9 @@ PERCEPTRON, PA, PA1, PA2, ODM = range(5)
 
 @dataclass(frozen=True)
 class LocalRule:
-    """How a row moves w.
+    """The rule by which a row moves w: one of `LOCALS`.
 
-    Parameters
-    ----------
-    name : {"perceptron", "pa", "pa1", "pa2", "odm"}
-    C : float
-        The cap of "pa1" and "pa2".
-    lam, theta, upsilon : float
-        Of "odm".
+    ``C`` is the aggressiveness of "pa1" and "pa2"; ``lam``, ``theta`` and ``upsilon`` belong to "odm".
     """
 
     name: str
@@ -51,27 +46,16 @@ class LocalRule:
 
     @property
     def numbers(self) -> Array:
-        """What the loops read: C, λ/(1 − θ)², 1 − θ, 1 + θ and υ, (5,)."""
+        """Parameters in the form that the compiled loops read: C, λ/(1 − θ)², 1 − θ, 1 + θ and υ, (5,)."""
         low = 1.0 - self.theta
         return np.array([self.C, self.lam / low**2, low, 1.0 + self.theta, self.upsilon])
 
     def walk(self, X: Any, y: Array, weight: Array, w: Array, seen: int) -> Array:
-        """One pass in the order of the rows; ``w`` changes in place.
+        """Make one pass in the order of the rows, changing ``w`` in place.
 
-        Parameters
-        ----------
-        X : C-contiguous ndarray, or csr_array, of shape (n, d)
-        y : float64 ndarray of shape (n,)
-            −1 or 1.
-        weight : ndarray of shape (n,), or empty: all 1
-        w : float64 ndarray of shape (d,), or (d + 1,) with that of a constant feature 1 last
-        seen : int
-            Rows of the shard that came before, of this epoch and those before it.
-
-        Returns
-        -------
-        ndarray of shape (2,)
-            Rows that moved w, and the sum of their losses.
+        ``X`` (n, d) is C-contiguous or CSR, ``y`` is ±1, and an empty ``weight`` stands for weights of 1. ``w`` has d
+        entries, or d + 1 if a constant feature of 1 is added last. ``seen`` counts the rows that the shard has visited
+        before, in this epoch and earlier ones. Returns the number of rows that moved w, and the sum of their losses.
         """
         kind = LOCALS.index(self.name)
         if issparse(X):
@@ -82,7 +66,7 @@ class LocalRule:
 
 @inlined
 def _moves(kind: int, z: float, shrunk: float, numbers: Array) -> bool:
-    """Whether a row of margin z moves w other than by shrinking it."""
+    """Whether a row of margin z moves w, apart from the shrinking by "odm"."""
     if kind == PERCEPTRON:
         return z <= 0.0
     if kind == ODM:
@@ -92,7 +76,7 @@ def _moves(kind: int, z: float, shrunk: float, numbers: Array) -> bool:
 
 @inlined
 def _length(kind: int, z: float, square: float, c: float, eta: float, numbers: Array) -> tuple[float, float]:
-    """How many times y x is added to w (before "odm" shrinks it), and the row's loss."""
+    """Return the multiple of y x that is added to w before "odm" shrinks it, and the row's loss."""
     if kind == PERCEPTRON:
         return c, 1.0
     if kind == ODM:
@@ -116,7 +100,10 @@ def _length(kind: int, z: float, square: float, c: float, eta: float, numbers: A
 def walk_dense(
     X: Array, y: Array, weight: Array, w: Array, kind: int, numbers: Array, seen: int
 ) -> tuple[float, float]:
-    """`LocalRule.walk` over dense rows. With "odm", w is ``scale`` times an array, so that it shrinks at once."""
+    """Make the pass of `LocalRule.walk` over dense rows.
+
+    With "odm", w is ``scale`` times the array, so that shrinking it takes one multiplication.
+    """
     d = X.shape[1]
     moved = 0.0
     total = 0.0
@@ -160,7 +147,7 @@ def walk_sparse(
     indptr: Array, indices: Array, data: Array, y: Array, weight: Array, w: Array, d: int, kind: int, numbers: Array,
     seen: int,
 ) -> tuple[float, float]:  # fmt: skip
-    """As `walk_dense`, over CSR rows."""
+    """Make the pass of `walk_dense` over CSR rows."""
     moved = 0.0
     total = 0.0
     scale = 1.0
@@ -197,7 +184,10 @@ def walk_sparse(
 
 @compiled
 def mark_nonzero(X: Array, present: Array) -> int:
-    """Set ``present`` (d,) where a row of ``X`` (n, d) is not 0; rows are read until all are. Returns how many are."""
+    """Mark in ``present`` (d,) the features that are nonzero in some row of ``X`` (n, d), and return how many are.
+
+    Reading stops when all are marked.
+    """
     found = present.sum()
     for i in range(X.shape[0]):
         if found == present.size:
@@ -211,6 +201,6 @@ def mark_nonzero(X: Array, present: Array) -> int:
 
 
 def warm_up_passes(dtype: np.dtype[Any], rule: LocalRule) -> None:
-    """Compile, or load what was compiled, for dense rows of ``dtype``."""
+    """Compile the loops for dense rows of ``dtype``, or load them from the cache."""
     rule.walk(np.zeros((1, 1), dtype), np.ones(1), np.empty(0), np.zeros(1), 0)
     mark_nonzero(frozen(np.zeros((1, 1), dtype)), np.zeros(1, np.bool_))

@@ -1,4 +1,4 @@
-"""Parameter mixing over the shards of rows in memory or a store, and the model that its last w makes."""
+"""Recipe of parameter mixing: shard the rows, run the epochs, and build the model from the last w."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
-SHOWN = 5  # shards that a message names
+SHOWN = 5  # shards that a message names, at most
 
 
 def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
     """Train by `dask_odm.methods.mixing.solver`."""
-    quiet = np.errstate(over="ignore", invalid="ignore")  # what overflows is told apart below
-    with single_threaded_blas, quiet, shards_of(data, fit) as named:  # entered once: it looks for libraries
+    quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
+    with single_threaded_blas, quiet, shards_of(data, fit) as named:  # entered once, since it looks for libraries
         logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
         problem = ShardRounds(data.cluster, named.shards, fit.rule, fit.fit_intercept, named.folder)
         _look_at_classes(problem.contents.rows, named.names)
@@ -68,7 +68,7 @@ def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: Mix
 
 
 def _look_at_classes(rows: Array, names: list[Any]) -> None:
-    """Warn of shards that hold one class; InputError where all do."""
+    """Warn of shards that hold only one class; raise InputError if all shards do."""
     single = np.flatnonzero((rows == 0).any(axis=1))
     if len(single) == len(names):
         raise InputError(
@@ -85,7 +85,7 @@ def _look_at_classes(rows: Array, names: list[Any]) -> None:
 
 
 def _warn_of_dominance(weights: Array, names: list[Any]) -> None:
-    """Warn where all the weight is on one shard."""
+    """Warn if nearly all the weight is on one shard."""
     first = int(weights.argmax())
     if len(weights) > 2 and weights[first] > DOMINANT:
         warnings.warn(

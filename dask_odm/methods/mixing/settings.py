@@ -1,4 +1,4 @@
-"""What `MixingClassifier`'s parameters say about what is learned, checked and in the types that all else takes."""
+"""Settings of one fit of `MixingClassifier`: its parameters, checked and converted to plain types."""
 
 from __future__ import annotations
 
@@ -17,26 +17,16 @@ from dask_odm.methods.mixing.online_passes import LocalRule
 from dask_odm.methods.mixing.solver import Mixing
 from dask_odm.typing import Array
 
-ROWS_OF_A_SHARD = 50  # at least, where their number is not asked for
-MOST_SHARDS = 100  # where it is not asked for
+ROWS_OF_A_SHARD = 50  # least rows of a shard, if the user does not choose the number of shards
+MOST_SHARDS = 100  # most shards, if the user does not choose their number
 
 
 @dataclass(frozen=True)
 class MixingFit:
     """Settings of one fit.
 
-    Attributes
-    ----------
-    run : FitRun
-    rule : LocalRule
-    mixing : Mixing
-    n_shards : int or None
-    max_iter : int
-    fit_intercept : bool
-    shard_feature : int or None
-        Number of the feature that says which shard a row is in.
-    shard : ndarray of shape (n,) or None
-        The shard of every row.
+    Either ``shard`` (n,) has the shard of every row, or the feature number ``shard_feature`` does, or both are None and
+    rows are dealt at random.
     """
 
     run: FitRun
@@ -50,12 +40,9 @@ class MixingFit:
 
     @classmethod
     def of(cls, model: Any, run: FitRun, shard: Any, names: list[Any] | None) -> MixingFit:
-        """Those of a `MixingClassifier` whose parameters are valid.
+        """Build the settings of one fit from a `MixingClassifier` whose parameters were checked one by one.
 
-        Raises
-        ------
-        InputError
-            Parameters that contradict each other, a feature that is not there, or shards that are no labels.
+        Raises InputError if parameters contradict each other, a feature does not exist, or ``shard`` has no labels.
         """
         given = {"beta": model.beta, "kappa": model.kappa}
         given = {name: float(value) for name, value in given.items() if value is not None}
@@ -80,17 +67,17 @@ class MixingFit:
         )
 
     def of_machine(self, i: int, count: int, run: FitRun) -> MixingFit:
-        """Those of machine ``i`` of ``count``."""
+        """Return the settings of machine ``i`` of ``count``, which differ in ``run`` alone."""
         return replace(self, run=run)
 
     def identity(self) -> dict[str, Any]:
-        """All settings that make a fit what it is, as JSON; the seed and the rows' shards apart."""
+        """Return all settings that determine the fit, ready for JSON, without the seed and the rows' shards."""
         plain = asdict(self)
         del plain["run"], plain["shard"]
         return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
 
     def count_for(self, rows: int) -> int:
-        """Shards that so many rows are dealt to."""
+        """Return the number of shards for so many rows; raise InputError if ``n_shards`` exceeds the rows."""
         if self.n_shards is None:
             return max(2, min(MOST_SHARDS, rows // ROWS_OF_A_SHARD))
         if self.n_shards > rows:
@@ -99,7 +86,7 @@ class MixingFit:
 
 
 def _number_of(feature: str | int | None, names: list[Any] | None) -> int | None:
-    """The number of a feature that is given by name or number."""
+    """Return the number of a feature given by name or number; raise InputError if the name is unknown."""
     if feature is None or not isinstance(feature, str):
         return None if feature is None else int(feature)
     if names is None or feature not in names:
@@ -109,7 +96,7 @@ def _number_of(feature: str | int | None, names: list[Any] | None) -> int | None
 
 
 def _labels(shard: Any) -> Array:
-    """The shard of every row, as an array of plain labels."""
+    """Return the shard of every row as an array of labels; raise InputError if it is no such array, or has gaps."""
     if is_dask_collection(shard):
         shard = shard.compute()
     labels = as_input_error(lambda: labels_of(shard))

@@ -1,4 +1,4 @@
-"""From training data to shards: dealt at random, or as a column says who sent each row."""
+"""Shards of the training data, dealt at random or by a column that says who sent each row."""
 
 from __future__ import annotations
 
@@ -28,22 +28,15 @@ from dask_odm.methods.mixing.settings import MixingFit
 from dask_odm.methods.mixing.workers import Shards, ShardsInMemory, ShardsOnDisk
 from dask_odm.typing import Array
 
-MOST_SENDERS = 1 << 16  # shards that a column may tell apart: more is no column of senders
+MOST_SENDERS = 1 << 16  # most distinct values of a column of shards; a column of more is a mistake
 
 
 @dataclass(frozen=True, eq=False)
 class NamedShards:
-    """Shards, with what each is called.
+    """Shards with their names, which are the user's labels or numbers.
 
-    Attributes
-    ----------
-    shards : Shards
-    names : list
-        Labels as the user gave them, or numbers.
-    scaling : Scaling or None
-        Of raw rows; a feature that names shards is scaled to 0.
-    folder : str or None
-        Of the fit's scratch files, which all workers see; None in memory.
+    ``scaling`` is that of raw rows; a feature that names shards is scaled to 0. ``folder`` is for the fit's scratch
+    files, and all workers see it; it is None in memory.
     """
 
     shards: Shards
@@ -54,12 +47,10 @@ class NamedShards:
 
 @contextmanager
 def shards_of(data: TrainingData, fit: MixingFit) -> Iterator[NamedShards]:
-    """The shards of a fit; those of a store are on disk within the ``with`` block only.
+    """Make the shards of a fit. Shards of a store are on disk, within the ``with`` block only.
 
-    Raises
-    ------
-    InputError
-        Fewer than two shards, more than rows, or one without a row that takes part.
+    Raises InputError if there are fewer than two shards, or more shards than rows, or if a shard has no row that takes
+    part.
     """
     scaling = _scaling(data, fit)
     if isinstance(data, MemoryData):
@@ -71,7 +62,7 @@ def shards_of(data: TrainingData, fit: MixingFit) -> Iterator[NamedShards]:
 
 
 def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
-    """What tells a checkpoint which rows these are, and in which shards."""
+    """Return the fingerprint by which a checkpoint recognises the rows and their shards."""
     if fit.shard is None:
         return data.fingerprint()
     labels = fit.shard
@@ -116,7 +107,7 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> Nam
 
 
 def _order_of(partition: Array, place: Array, counts: tuple[int, ...]) -> Array:
-    """Row numbers, partition by partition in the order of their places."""
+    """Return the row numbers, partition by partition, each in the order of its places."""
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     order = np.empty(len(place), np.int64)
     order[starts[partition] + place] = np.arange(len(place))
@@ -124,7 +115,7 @@ def _order_of(partition: Array, place: Array, counts: tuple[int, ...]) -> Array:
 
 
 def _codes_in_memory(data: MemoryData, fit: MixingFit) -> tuple[list[Any], Array]:
-    """Names of the shards, and the number of each row's."""
+    """Return the names of the shards, and the number of each row's shard."""
     if fit.shard is not None:
         names, codes = _codes_of(fit.shard, data.given.shape[0])
         return names, codes[data.held.kept]
@@ -143,7 +134,7 @@ def _codes_of(shard: Array, rows: int) -> tuple[list[Any], Array]:
 
 
 def _names_of_values(values: Array) -> list[Any]:
-    """Values of a feature as names of shards: whole numbers as such."""
+    """Return the values of a feature as names of shards, as ints if all are whole."""
     _require_several(len(values))
     whole = bool((values == np.rint(values)).all()) and float(np.abs(values).max()) < 2**53
     return (values.astype(np.int64) if whole else values).tolist()
@@ -181,7 +172,7 @@ def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: 
 
 
 def _partitions(data: StoredData, fit: MixingFit, folder: str) -> tuple[list[Any], StoredPartitions]:
-    """Names of the shards, and the rows of each as a partition of a copy in ``folder``."""
+    """Copy the rows to ``folder``, with a partition for each shard, and return the shards' names and the partitions."""
     store = data.store
     targets = data.targets
     cluster = data.cluster

@@ -6,15 +6,15 @@ Beta     ``α = softmax(S)``, ``S_i = −(β/2) D_i``, with ``u_i = w_i/‖w_i�
          shards, feature by feature, and the squared Mahalanobis distance ``D_i = Σ (u_ij − μ_j)²/v_j``
 
 Source: Komiyama, Oiwa, Nakagawa, *Robust Distributed Training of Linear Classifiers Based on Divergence Minimization
-Principle*, algorithm 1, (4) and (6). The mean of D over shards is the number d_eff of features in its sum, so what a
-β does depends on it: ``κ = β d_eff/2`` does not.
+Principle*, algorithm 1, (4) and (6). The mean of D over shards is d_eff, the number of features in its sum. So the
+effect of β depends on d_eff; the effect of ``κ = β d_eff/2`` does not.
 
-Departures: sums of exponentials are taken relative to the largest, since exp(S) is 0 for every shard where there are
-many features. A feature that fewer than `LEAST_SHARDS` shards have is left out of D: that of a single shard would
-add M − 1 to its distance, however clean it is.
+Departures: sums of exponentials are taken relative to the largest, since with many features exp(S) is 0 for every
+shard. A feature that fewer than `LEAST_SHARDS` shards have is left out of D: a feature of a single shard would add
+M − 1 to that shard's distance, however clean it is.
 
-Whoever has the shards answers two questions an epoch by sums that can be added pair by pair: `Moments`, then `Mixture`.
-Nobody needs all w_i at once.
+In each epoch the holder of the shards returns two sums that can be added pair by pair: `Moments`, then `Mixture`. So
+nobody needs all w_i at once.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from dask_odm.errors import InputError
 from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
-LEAST_SHARDS = 3  # that must have a feature for it to count in distances
-ROUNDING = 1e-12  # of a feature's root mean square over shards: a deviation below it is none
+LEAST_SHARDS = 3  # shards that must have a feature for it to count in distances
+ROUNDING = 1e-12  # a deviation below this share of a feature's root mean square over shards is rounding error
 DEFAULT_KAPPA = 6.0  # 5 to 10 did best for 100 to 200 features
-LARGEST = 1e150  # of ‖w‖: beyond, squares overflow
-DOMINANT = 0.99  # of the weight: more of it on one shard is worth a warning
-DEVIATIONS = 4.0  # from chance, of the share of wrong rows of a suspect
+LARGEST = 1e150  # largest ‖w‖; beyond it squares overflow
+DOMINANT = 0.99  # a shard with more of the weight than this is worth a warning
+DEVIATIONS = 4.0  # standard deviations from chance that the share of wrong rows of a suspect exceeds
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Centred sums of ``u_i`` over some shards, and what was counted in their passes, one figure a shard.
+    """Centred sums of ``u_i`` over some shards, and figures of each shard's pass.
 
     Attributes
     ----------
@@ -60,7 +60,10 @@ class Moments:
 
     @classmethod
     def of(cls, W: Array, counted: Array) -> Moments:
-        """Those of ``W`` (m, k), with the rows that moved each and their losses, (m, 2)."""
+        """Compute the moments of shards with weights ``W`` (m, k).
+
+        ``counted`` (m, 2) has the rows that moved each w, and the sums of their losses.
+        """
         norms = np.linalg.norm(W, axis=1)
         U = W / np.where(norms > 0, norms, 1.0)[:, None]
         mean = U.mean(axis=0)
@@ -81,7 +84,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Centre:
-    """What distances are measured from, and how much they count.
+    """The point that distances are measured from, and how much they count.
 
     Attributes
     ----------
@@ -97,13 +100,13 @@ class Centre:
     half_beta: float
 
     def distances(self, W: Array) -> Array:
-        """Squared Mahalanobis distances of normalised ``W`` (m, k), (m,)."""
+        """Return the squared Mahalanobis distances (m,) of the rows of ``W`` (m, k), normalised."""
         norms = np.linalg.norm(W, axis=1)
         U = W / np.where(norms > 0, norms, 1.0)[:, None]
         return np.asarray(((U - self.mean) ** 2) @ self.precision)
 
     def mixture(self, W: Array) -> Mixture:
-        """The mixture of the shards of ``W`` (m, k)."""
+        """Mix the shards of weights ``W`` (m, k)."""
         distances = self.distances(W)
         scores = -self.half_beta * distances
         top = float(scores.max())
@@ -113,7 +116,7 @@ class Centre:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Some shards mixed: a sum of exponentials relative to the largest, which streams.
+    """The mixture of some shards: sums of exponentials relative to the largest, so that mixtures can be added.
 
     Attributes
     ----------
@@ -145,14 +148,14 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Mixing:
-    """How shards are weighed.
+    """The rule that weighs shards.
 
     Parameters
     ----------
     kind : {"kl", "beta"}
     beta : float or None
     kappa : float or None
-        β d_eff/2, where ``beta`` is None; `DEFAULT_KAPPA` where both are.
+        β d_eff/2, used if ``beta`` is None. If both are None it is `DEFAULT_KAPPA`.
     """
 
     kind: str = "beta"
@@ -160,7 +163,7 @@ class Mixing:
     kappa: float | None = None
 
     def centre(self, moments: Moments, present: Array) -> Centre:
-        """That of all shards; ``present`` (k,) counts the shards that have each feature."""
+        """Return the centre of all shards; ``present`` (k,) counts the shards that have each feature."""
         variance = moments.squares / moments.count
         rounding = ROUNDING**2 * (moments.mean**2 + variance)
         counted = (variance > rounding) & (present >= min(LEAST_SHARDS, moments.count))
@@ -176,14 +179,14 @@ class Mixing:
         return (DEFAULT_KAPPA if self.kappa is None else self.kappa) / features
 
     def weights(self, centre: Centre, distances: Array) -> Array:
-        """Weights of all shards, of sum 1, from their distances, (M,)."""
+        """Return the weights (M,) of all shards, which sum to 1, from their distances."""
         scores = -centre.half_beta * distances
         shares = np.exp(scores - scores.max())
         return np.asarray(shares / shares.sum())
 
 
 class MixingProblem(Protocol):
-    """What parameter mixing asks of shards it never sees."""
+    """The sums that parameter mixing needs of shards; their rows stay with the problem."""
 
     @property
     def shards(self) -> int: ...
@@ -192,30 +195,23 @@ class MixingProblem(Protocol):
     @property
     def k(self) -> int: ...
     def present(self) -> Array:
-        """Shards that have each feature, (k,)."""
+        """Return the number of shards that have each feature, (k,)."""
         ...
 
     def walk(self, w: Array, epoch: int) -> Moments:
-        """A pass of every shard from ``w``, whose end it keeps."""
+        """Make a pass of every shard from ``w``. The problem keeps the w that each ends with."""
         ...
 
     def mix(self, centre: Centre) -> Mixture:
-        """The mixture of where the shards' passes ended."""
+        """Mix the weights that the shards' passes ended with."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class MixingState:
-    """Where an epoch starts: the checkpoint.
+    """The state at the start of an epoch, which is the checkpoint.
 
-    Attributes
-    ----------
-    epoch : int
-    w : ndarray of shape (k,)
-    weights : ndarray of shape (epoch, M)
-        Of the shards, in every epoch before.
-    seconds : float
-    history : list of dict
+    ``weights`` (epoch, M) are those of the shards in every epoch before.
     """
 
     epoch: int
@@ -233,21 +229,22 @@ def mix_parameters(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[MixingState], object] = lambda state: None,
 ) -> MixingState:
-    """Epochs until no row moves w, ``max_iter`` at most.
+    """Run epochs until no row moves w, ``max_iter`` at most.
 
     Parameters
     ----------
     problem : MixingProblem
     mixing : Mixing
+    max_iter : int
     resume : MixingState, optional
-        Of an interrupted run.
+        The state of an interrupted run.
     on_step : callable
-        Told of every epoch: iteration, gap (no bound here, but how far w moved, as a
-        share of its norm), objective (the mean of the shards' losses,
-        weighed by the shards' weights and added up), passes and seconds so far, moved (such a mean of the rows that
-        moved w), norm of w, and the effective number of shards 1/Σα².
+        Called after every epoch with a record: iteration, gap, objective, passes and seconds so far, moved, the norm of
+        w, and the effective number of shards 1/Σα². The gap is no bound here, but how far w moved, relative to its
+        norm. The objective is the mean of the shards' losses, and "moved" that of the rows that moved w, both by the
+        shards' weights.
     on_state : callable
-        Given the state at the start of the next epoch.
+        Called after every epoch with the state at the start of the next one.
 
     Raises
     ------
@@ -274,13 +271,13 @@ def mix_parameters(
         record = step_record(state.epoch, _distance(w, state.w), loss, state.epoch + 1.0, seconds, **more)
         history = [*state.history, record]
         state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), seconds, history)
-        on_state(state)  # what is told is saved already
+        on_state(state)  # before `on_step`, so that whatever is reported is saved
         on_step(record)
     return state
 
 
 def _distance(w: Array, before: Array) -> float:
-    """How far w is from what it was, as a share of its norm; 0 where it is 0."""
+    """Return the distance from the last w to this one, relative to its norm; 0 if w is 0."""
     norm = float(np.linalg.norm(w))
     return float(np.linalg.norm(w - before)) / norm if norm > 0 else 0.0
 
@@ -295,18 +292,18 @@ def _require_bounded(norms: Array, epoch: int) -> None:
 
 
 def suspects(wrong: Array, sizes: Array, weights: Array) -> Array:
-    """Numbers of the shards that contradict the mixed w: so many of their rows are wrong that it is no chance.
+    """Return the numbers of the shards that contradict the mixed w: too many of their rows are wrong for chance.
 
-    The share of wrong rows to be expected, p, is the mean of the shards' shares by their ``weights``, since shards that
-    were left out of the mixture say nothing of it. A shard is a suspect if its own share is nearer to ½, a coin's, than
-    to p, and beyond p by more than `DEVIATIONS` standard deviations of a share of so few rows.
+    The expected share of wrong rows, p, is the mean of the shards' shares by their ``weights``, since shards that are
+    left out of the mixture say nothing about it. A shard is a suspect if its own share is nearer to ½, a coin's, than
+    to p, and above p by more than `DEVIATIONS` standard deviations of a share of so few rows.
 
     Parameters
     ----------
     wrong, sizes : ndarrays of shape (M,)
         Rows of each shard that w gets wrong, and all rows.
     weights : ndarray of shape (epochs, M)
-        Of the shards; those of the later half of the epochs count.
+        The shards' weights, of which the later half of the epochs counts.
     """
     late = weights[len(weights) // 2 :].mean(axis=0)
     shares = wrong / sizes

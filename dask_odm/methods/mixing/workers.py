@@ -1,12 +1,13 @@
-"""Parameter mixing on rounds: groups of shards stay with their workers, and two sums an epoch travel.
+"""Parameter mixing on rounds: groups of shards stay with their workers, and two sums travel in each epoch.
 
-An epoch of `dask_odm.methods.mixing.solver` is two questions. The first sends w; every shard makes its pass, keeps
-where it ended, and the moments of all shards are added up pair by pair. The second sends their mean and variance; the
-shards' exponentials are added up relative to the largest. Nobody but the workers holds more than one shard's w.
+An epoch of `dask_odm.methods.mixing.solver` is two questions. The first sends w; every shard makes its pass and keeps
+its own w, and the moments of all shards are added up pair by pair. The second sends their mean and variance; the
+shards' exponentials are added up relative to the largest. Only the workers hold more than one shard's w.
 
-Shards are asked in groups, since a task takes milliseconds, a small shard's pass less. Groups, and the tree by which
-their answers are added up, follow from the number of shards alone: so no bit depends on the workers. Rows in memory are
-gathered shard by shard, once; those of a store are read from its partitions in every pass, through the page cache.
+Shards are asked in groups, because a task takes milliseconds and the pass of a small shard takes less. The groups, and
+the tree by which their answers are added up, follow from the number of shards alone. So the result does not depend on
+the workers. Rows in memory are gathered once, shard by shard. Rows of a store are read from its partitions in every
+pass, through the page cache.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from dask_odm.methods.mixing.online_passes import LocalRule, mark_nonzero, warm_
 from dask_odm.methods.mixing.solver import Centre, Mixture, Moments
 from dask_odm.typing import Array
 
-MOST_GROUPS = 32  # of shards: tasks of an epoch
-DENSE_BYTES = 4 << 20  # of sparse rows that are made dense at a time, where scaling moves their zeros
-CHECKPOINT_EVERY = 4  # epochs: so many at most are done again for the shards of a worker that died
+MOST_GROUPS = 32  # groups of shards, which are the tasks of an epoch
+DENSE_BYTES = 4 << 20  # bytes of sparse rows that are made dense at a time, if scaling moves their zeros
+CHECKPOINT_EVERY = 4  # epochs between checkpoints; a worker that dies costs its shards so many at most
 ADVICE = "Use fewer shards (n_shards), fewer threads a worker or more memory."
 
-Block = tuple[Any, Array, Array]  # rows, y (±1) and weights, the latter perhaps empty: all 1
+Block = tuple[Any, Array, Array]  # rows, y (±1) and weights; empty weights stand for 1
 
 
 class Shards(Protocol):
-    """Rows of every shard, read shard by shard; what tasks carry, or this process holds."""
+    """Reader of the rows of every shard, held by this process or carried by tasks."""
 
     @property
     def counts(self) -> tuple[int, ...]: ...
@@ -50,37 +51,28 @@ class Shards(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
     @property
     def reading_bytes(self) -> int:
-        """Bytes that a task holds besides what it keeps."""
+        """Bytes that a task holds while it reads, besides the rows it keeps."""
         ...
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of rows that are kept between questions, all shards together."""
+        """Bytes of rows that all shards together keep between questions."""
         ...
 
     def hold(self, first: int, last: int) -> Shards:
-        """Shards ``first:last``, numbered from 0."""
+        """Return the shards ``first:last``, numbered from 0, with their rows gathered if they are in memory."""
         ...
 
     def blocks(self, k: int) -> Iterator[Block]:
-        """Scaled rows of shard ``k`` in order; a block is valid until the next is taken."""
+        """Yield the scaled rows of shard ``k`` in order; a block is valid until the next one."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ShardsInMemory:
-    """Shards of rows in memory.
+    """Shards of raw rows ``X`` (n, d) in memory, dense or CSR.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-        Raw.
-    y : ndarray of shape (n,)
-    weight : ndarray of shape (n,), or empty: all 1
-    order : integer ndarray of shape (n,)
-        Row numbers, shard by shard.
-    counts : tuple of int
-    scaling : Scaling or None
+    ``order`` (n,) has the row numbers shard by shard. An empty ``weight`` stands for weights of 1.
     """
 
     X: Any
@@ -111,7 +103,7 @@ class ShardsInMemory:
         begin = sum(self.counts[:first])
         bounds = [0, *accumulate(self.counts[first:last])]
         rows = self.order[begin : begin + bounds[-1]]
-        # all at once: the system gives a large array in large pages, sooner than many small ones
+        # all at once, since the system allocates one large array in large pages, faster than many small ones
         X = self._rows(rows)
         y = self.y[rows]
         weight = self.weight[rows] if self.weight.size else self.weight
@@ -120,7 +112,7 @@ class ShardsInMemory:
 
     @property
     def _is_scaled(self) -> bool:
-        """Whether `hold` scales rows: sparse ones only if their zeros stay."""
+        """Whether `hold` scales the rows. It scales sparse rows only if their zeros stay zeros."""
         return self.scaling is None or not issparse(self.X) or not self.scaling.shift.any()
 
     def _rows(self, rows: Array) -> Any:
@@ -138,7 +130,7 @@ class ShardsInMemory:
 
 @dataclass(frozen=True, eq=False)
 class HeldShards:
-    """Some shards, gathered in memory; rows are scaled, but for sparse ones whose zeros would move."""
+    """Shards gathered in memory. Their rows are scaled, except for sparse rows whose zeros would not stay zeros."""
 
     found: tuple[Block, ...]
     features: int
@@ -163,20 +155,12 @@ class HeldShards:
         for start in range(0, len(y), step):
             part = slice(start, start + step)
             dense = np.ascontiguousarray(X[part].toarray())
-            yield self.scaling(dense, dense), y[part], weight[part]  # of no weights, none
+            yield self.scaling(dense, dense), y[part], weight[part]  # empty weights stay empty
 
 
 @dataclass(frozen=True, eq=False)
 class ShardsOnDisk:
-    """Shards that are partitions on disk.
-
-    Parameters
-    ----------
-    partitions : StoredPartitions
-    scaling : StoredScaling or None
-    first, last : int
-        The shards are partitions ``first:last``.
-    """
+    """Shards on disk, which are the partitions ``first:last`` of ``partitions``."""
 
     partitions: StoredPartitions
     scaling: StoredScaling | None
@@ -218,12 +202,12 @@ class ShardsOnDisk:
             yield X, columns[0].astype(np.float64), columns[1]
 
 
-# What groups of shards are asked -------------------------------------------------------------------------------
+# Questions to groups of shards ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class GroupOfShards:
-    """A group, as its task is told."""
+    """The shards ``first:last``, with all that their task needs."""
 
     shards: Shards
     first: int
@@ -237,19 +221,19 @@ class GroupOfShards:
 
 
 def hold_group(group: GroupOfShards) -> GroupOfShards:
-    """The group with its rows gathered."""
+    """Return the group with its rows gathered."""
     held = group.shards.hold(group.first, group.last)
     return GroupOfShards(held, 0, group.last - group.first, group.rule, group.constant)
 
 
 def begin_group(group: GroupOfShards) -> Array:
-    """No shard has walked yet."""
+    """Return the first state of a group: no shard has made a pass yet."""
     return np.empty((0, group.k))
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What shards have: how many have each feature (k,), and negative and positive rows of each, (m, 2)."""
+    """Counts of shards that have each feature (k,), and of negative and positive rows of each shard (m, 2)."""
 
     present: Array
     rows: Array
@@ -259,7 +243,7 @@ class Contents:
 
 
 def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> Contents:
-    """`Contents` of a group."""
+    """Count the `Contents` of a group."""
     present = np.ones(group.k, np.int64) * group.last
     rows = np.zeros((group.last, 2), np.int64)
     present[: group.shards.features] = 0
@@ -277,7 +261,7 @@ def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> Cont
 
 
 def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
-    """A pass of every shard of a group from the common w: where they end (m, k), and their moments."""
+    """Make a pass of every shard of a group from the common w. Returns the shards' weights (m, k) and their moments."""
     w, epoch = message
     ends = np.repeat(w[None], group.last, axis=0)
     counted = np.zeros((group.last, 2))
@@ -286,18 +270,18 @@ def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) 
         for X, y, weight in group.shards.blocks(s):
             counted[s] += group.rule.walk(X, y, weight, ends[s], seen)
             seen += len(y)
-    with np.errstate(over="ignore", invalid="ignore"):  # of this thread: who asked refuses weights that overflow
+    with np.errstate(over="ignore", invalid="ignore"):  # for this thread; the solver raises if weights overflow
         return ends, Moments.of(ends, counted)
 
 
 def mix_group(group: GroupOfShards, walked: Array, centre: Centre) -> Mixture:
-    """The mixture of a group."""
+    """Return the mixture of a group."""
     return centre.mixture(walked)
 
 
 @dataclass(frozen=True, eq=False)
 class Verdicts:
-    """Rows of every shard that w gets wrong, (m,)."""
+    """Number of rows of every shard that w gets wrong, (m,)."""
 
     wrong: Array
 
@@ -306,7 +290,7 @@ class Verdicts:
 
 
 def judge_group(group: GroupOfShards, walked: Array, w: Array) -> Verdicts:
-    """How many rows of each shard of a group w gets wrong; a score of 0 is positive, as in a prediction."""
+    """Count the rows of each shard of a group that w gets wrong; a score above 0 predicts the positive class."""
     wrong = np.zeros(group.last, np.int64)
     d = group.shards.features
     intercept = float(w[d]) if group.constant else 0.0
@@ -319,20 +303,8 @@ def judge_group(group: GroupOfShards, walked: Array, w: Array) -> Verdicts:
 class ShardRounds:
     """A `dask_odm.methods.mixing.solver.MixingProblem` over a cluster's workers, or threads of this process.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    shards : Shards
-    rule : LocalRule
-    constant : bool
-        Whether rows have a constant feature 1 besides.
-    scratch : str, optional
-        Folder of checkpoints of the rounds, which all workers see.
-
-    Raises
-    ------
-    MemoryLimitError
-        What the shards hold does not fit a worker.
+    ``constant`` adds a constant feature of 1. ``scratch`` is a folder that all workers see, for checkpoints of the
+    rounds. Raises MemoryLimitError if a worker cannot hold its shards.
     """
 
     def __init__(
@@ -350,7 +322,7 @@ class ShardRounds:
         self.contents: Contents = self._rounds.read_sum(contents_of_group)
 
     def _require(self, cluster: Cluster, shards: Shards, groups: int) -> None:
-        """A worker holds two states of its groups, and a task the answers of two."""
+        """Raise MemoryLimitError unless a worker can hold two states of its groups, and a task the answers of two."""
         each = -(-self.shards // groups) * self.k * 8
         held = 2 * each * (-(-groups // cluster.slots)) + shards.kept_bytes // cluster.workers // cluster.threads
         needed = held + each + 16 * 8 * self.k + shards.reading_bytes
@@ -372,6 +344,6 @@ class ShardRounds:
         return mixture
 
     def judge(self, w: Array) -> Array:
-        """Rows of every shard that ``w`` gets wrong, (M,)."""
+        """Count the rows of every shard that ``w`` gets wrong, (M,)."""
         verdicts: Verdicts = self._rounds.read_sum(judge_group, w)
         return verdicts.wrong

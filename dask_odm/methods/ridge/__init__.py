@@ -1,1 +1,1 @@
-"""Ridge regression by shards that learn beside each other (MDD), linear or with kernels."""
+"""Max-discrepancy distributed ridge regression (MDD), linear or with kernels: shards learn in parallel rounds."""

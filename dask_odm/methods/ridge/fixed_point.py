@@ -1,14 +1,14 @@
-"""Shards that learn beside each other, each told a mean of the others: rounds to a certified fixed point.
+"""The MDD fixed point: in rounds, every shard receives a mean of the others, until the fixed point is certified.
 
 iterate   ``w_i ← D_i⁻¹ (b_i + p_i · mean of the others)``, all shards at once; see
           `dask_odm.methods.ridge.shard_systems`
 stop      ``q/(1 − q) · ‖Wᵗ − Wᵗ⁻¹‖ ≤ tol · ‖Wᵗ‖`` in the norm of D, q the factor by which a round shrinks the error
 
-In that norm a round is self-adjoint, so its factor q is its largest eigenvalue in size, and the left-hand side bounds
-the distance from the fixed point. `spectral_radius` finds the eigenvalue by Lanczos's method where no bound is known.
+In that norm a round is self-adjoint. So its factor q is its largest eigenvalue in size, and the left-hand side bounds
+the distance from the fixed point. `spectral_radius` finds the eigenvalue by Lanczos's method if no bound is known.
 
-Source: *Max-Discrepancy Distributed Learning*, algorithms 1 and 2, whose own rule is a small step of the mean: it says
-nothing of how far the fixed point is.
+Source: *Max-Discrepancy Distributed Learning*, algorithms 1 and 2. The paper stops when the mean makes a small step,
+which says nothing about the distance from the fixed point.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.methods.ridge.shard_systems import Answer
 from dask_odm.typing import Array
 
-MOST_STEPS = 200  # of Lanczos's method
-RADIUS_TOL = 1e-10
+MOST_STEPS = 200  # most steps of Lanczos's method
+RADIUS_TOL = 1e-10  # residual of the eigenvalue at which Lanczos's method ends, relative to the eigenvalue
 
 
 class Exchange(Protocol):
-    """Shards, asked together."""
+    """All shards, asked together."""
 
     def tell(self) -> Sequence[Answer]:
-        """Where they stand."""
+        """Return the answers of the shards at their present solutions."""
         ...
 
     def move(self, message: Array) -> Sequence[Answer]:
-        """A round."""
+        """Make a round: every shard solves with ``message``, and answers."""
         ...
 
     def mix(self, parts: Sequence[Array]) -> Array:
-        """What is told to all of their solutions."""
+        """Return the message of the next round, from the solutions of all shards."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ExchangeState:
-    """Where a run stands: solutions and right-hand sides of all shards, one below the other, (K, t) each."""
+    """The checkpoint of a run: solutions and right-hand sides of all shards, stacked, (K, t) each."""
 
     solutions: Array
     sides: Array
@@ -55,16 +55,9 @@ class ExchangeState:
 
 @dataclass(frozen=True, eq=False)
 class ExchangeSolution:
-    """Solutions of all shards, and how sure they are.
+    """Solutions (k_i, t) of all shards, with a certificate.
 
-    Attributes
-    ----------
-    parts : list of ndarray (k_i, t)
-    gap : float
-        Bound of the distance from the fixed point, relative to its size, in the norm of D.
-    rounds : int
-    converged : bool
-    history : list of dict
+    ``gap`` bounds the distance from the fixed point, relative to its size, in the norm of D.
     """
 
     parts: list[Array]
@@ -86,21 +79,19 @@ def solve_exchange(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[ExchangeState], object] = lambda state: None,
 ) -> ExchangeSolution:
-    """Rounds until the fixed point is certified.
+    """Run rounds until the fixed point is certified to ``tol``, ``max_iter`` at most.
 
     Parameters
     ----------
     exchange : Exchange
     factor : float
-        q < 1, or a bound of it; 0 where nothing is exchanged.
+        q < 1, or a bound of it; 0 if nothing is exchanged.
     rows_weight : float
-        Sum of all rows' weights, which the objective is a mean over.
-    tol, max_iter
-        When to stop; ``max_iter`` counts rounds.
+        Sum of all rows' weights, by which the objective is divided.
     resumed : sequence of dict
-        The history of the run that is gone on from, where the exchange stands.
+        The history of the run that is resumed; the exchange has its states.
     passes : float
-        Passes over the rows before the first round.
+        Passes over the rows that were made before the first round.
     """
     log = StepLog(on_step)
     answers = exchange.tell()
@@ -126,7 +117,7 @@ def solve_exchange(
 
 
 def _stalls(history: Sequence[Record], factor: float) -> bool:
-    """Whether rounds that should have shrunk the error by e⁴ did not halve it: rounding is all that is left."""
+    """Whether rounds that should have shrunk the error by e⁴ did not halve it, so that only rounding is left."""
     window = 10 + math.ceil(4.0 / (1.0 - factor))
     if len(history) <= window:
         return False
@@ -143,19 +134,11 @@ def _state(answers: Sequence[Answer], history: list[Record]) -> ExchangeState:
 
 
 def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array], Array], start: Array) -> float:
-    """The largest eigenvalue in size of ``D⁻¹C``, C symmetric and D positive definite.
+    """Return the largest absolute eigenvalue of ``D⁻¹C``, for C symmetric and D positive definite.
 
-    Parameters
-    ----------
-    couple, inverse : callable
-        ``C v`` and ``D⁻¹ v`` of v (K, 1).
-    start : ndarray of shape (K, 1)
-        A vector at random.
-
-    Notes
-    -----
-    Lanczos's method in the inner product of D, with full reorthogonalisation; D itself is never applied. It ends where
-    the residual of the eigenvalue is small: then one is within it.
+    ``couple`` and ``inverse`` return ``C v`` and ``D⁻¹ v`` for v (K, 1); ``start`` is a random v. Lanczos's method runs
+    in the inner product of D, with full reorthogonalisation, and never applies D itself. It ends when the residual of
+    the eigenvalue is small, since an eigenvalue is within the residual.
     """
     side = start
     v = inverse(start)
@@ -170,7 +153,7 @@ def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array],
         side = couple(v)
         diagonal.append(float((v * side).sum()))
         v = inverse(side)
-        for _ in range(2):  # once more for what rounding left
+        for _ in range(2):  # twice, to remove what rounding left
             for other, other_side in basis:
                 overlap = float((other_side * v).sum())
                 v = v - overlap * other

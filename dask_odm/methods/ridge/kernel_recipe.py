@@ -1,4 +1,4 @@
-"""Kernel ridge regression by shards: exactly, by a factor of every shard's matrix, or in the span of landmarks."""
+"""Recipes of kernel ridge regression by shards: exact, by factors of the shards' matrices, or on Nyström features."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ EXCHANGE = Purpose("the exchange of shards' values", lambda n, d, itemsize: 10 *
 
 
 def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
-    """Train by a Cholesky factor of every shard's kernel matrix, and products with that of all rows in between.
+    """Train by a Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
 
     Raises
     ------
     InputError
-        Fewer rows than shards, several values of lam, or a discrepancy beyond its threshold.
+        There are fewer rows than shards or several values of lam, or the discrepancy is beyond its threshold.
     MemoryLimitError
-        Factors that do not fit.
+        The factors do not fit.
     """
     if len(fit.lams) > 1 or fit.loo:
         raise InputError("leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam.")
@@ -50,7 +50,7 @@ def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
     seen = data.seen_by(fit.kernel)
     workers = data.cluster.workers
     each = -(-data.rows // fit.n_partitions)
-    needed = -(-fit.n_partitions // workers) * 8 * each * each  # told before rows are moved
+    needed = -(-fit.n_partitions // workers) * 8 * each * each  # checked before rows are moved
     data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
     with rescaling_advised(), seen.partitions(RandomPartitioner(fit.n_partitions, fit.run.seed), always=True) as rows:
         solution, q = _solve(seen, rows, data, fit)
@@ -58,7 +58,7 @@ def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
 
 
 def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
-    """Train in the span of landmarks, by `dask_odm.methods.ridge.least_squares` on the rows' coordinates in it."""
+    """Train by `dask_odm.methods.ridge.least_squares` on the rows' Nyström features."""
     assert fit.kernel is not None
     assert fit.n_landmarks is not None
     seen = data.seen_by(fit.kernel)
@@ -74,7 +74,7 @@ def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
 
 
 def _solve(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDDFit) -> tuple[ExchangeSolution, float]:
-    """The rounds, and the factor by which each shrinks the error."""
+    """Run the rounds. Returns their solution, and the factor by which a round shrinks the error."""
     consensus = fit.mode == CONSENSUS
     m = fit.n_partitions
     strength = fit.discrepancy if fit.exchanges else 0.0
@@ -114,7 +114,7 @@ def _solve(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDD
 
 @contextmanager
 def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Mix]:
-    """What shards are told of all of them: products with the kernel, where there is an exchange."""
+    """Open the kernel products that make each round's message to the shards; without an exchange it is empty."""
     if not fit.exchanges:
         yield lambda parts: np.empty(0)
         return
@@ -124,14 +124,14 @@ def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Mix]:
 
 @contextmanager
 def _asked(shards: KernelShards, data: TrainingData, fit: MDDFit, states: Any, mix: Mix) -> Iterator[ShardExchange]:
-    """The shards, on the workers or in this process."""
+    """Open the exchange between the shards, on the workers or in this process."""
     asks = data.cluster.client is not None
     with scratch_folder(fit.run.scratch) if asks else nullcontext(None) as folder, single_threaded_blas:
         yield ShardExchange(kernel_rounds(data.cluster, shards, states, folder), mix)
 
 
 def _finish(seen: KernelData, rows: PartitionedRows, solution: ExchangeSolution, q: float, fit: MDDFit) -> Trained:
-    """The mean of the shards' functions, with all rows as support in the order that they came in."""
+    """Build the model: the mean of the shards' functions, with all rows as support in their original order."""
     numbers = rows.partitions.row_numbers(0, fit.n_partitions)
     order = np.argsort(numbers, kind="stable")
     raw, kept = rows.chosen(numbers[order])
@@ -161,6 +161,6 @@ KERNEL_RIDGE_RECIPES: dict[str, Recipe[MDDFit]] = {
 
 
 def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:
-    """The span of landmarks where they are asked for, else factors of the shards' matrices."""
+    """Choose Nyström features if ``n_landmarks`` is given, else exact factors of the shards' matrices."""
     name, why = ("exact", "no landmarks asked for") if fit.n_landmarks is None else ("landmark", "n_landmarks")
     return Choice(name, why, KERNEL_RIDGE_RECIPES[name])

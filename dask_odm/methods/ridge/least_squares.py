@@ -1,6 +1,6 @@
-"""Ridge regression of any embedding of the rows, by one shard or many: moments in one pass, then small systems.
+"""Ridge regression on any embedding of the rows, by one shard or many: moments in one pass, then small systems.
 
-`MDDRidge` has the rows themselves, `MDDKernelRidge` their coordinates in the span of landmarks.
+The embedding of `MDDRidge` is the rows themselves, that of `MDDKernelRidge` their Nyström features.
 """
 
 from __future__ import annotations
@@ -34,23 +34,16 @@ from dask_odm.methods.ridge.workers import ShardExchange, linear_mix, linear_rou
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-ROUNDING = 1e-15
-LOOSE = 0.5  # effective parameters a row, above which leaving one out is too hopeful
+ROUNDING = 1e-15  # relative error of an eigenvalue, for each row of the matrix
+LOOSE = 0.5  # effective parameters for each row, above which the leave-one-out error is too optimistic
 
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares:
-    """What was learned of embedded rows.
+    """The result of `learn`.
 
-    Attributes
-    ----------
-    w : ndarray of shape (width, t)
-        Of centred and scaled features, the mean of the shards'.
-    moments : ShardMoments
-    solution : ExchangeSolution
-    attributes : dict
-        Fitted attributes.
-    warning : str or None
+    ``w`` (width, t) is the mean of the shards' weights, for centred and scaled features. ``attributes`` are fitted
+    attributes of the estimator.
     """
 
     w: Array
@@ -63,26 +56,17 @@ class LeastSquares:
 def learn(
     data: TrainingData, fit: MDDFit, embedding: Embedding, name: str, factor: Array, zero: Array | None
 ) -> LeastSquares:
-    """Learn weights of embedded rows.
+    """Learn the weights of embedded rows.
 
-    Parameters
-    ----------
-    data : TrainingData
-    fit : MDDFit
-    embedding : Embedding
-    name : str
-        Of the checkpoint.
-    factor : ndarray of shape (width,)
-        What features are multiplied by.
-    zero : ndarray of shape (width,) or None
-        Where a model without an intercept is 0; None: it has one.
+    ``name`` is that of the checkpoint. Features are multiplied by ``factor`` (width,). A model without an intercept is
+    0 at ``zero`` (width,); None means that it has an intercept.
 
     Raises
     ------
     InputError
-        A shard without rows, rows too large for float64, or a discrepancy beyond its threshold.
+        A shard has no rows, rows are too large for float64, or the discrepancy is beyond its threshold.
     MemoryLimitError
-        Moments that do not fit.
+        The moments do not fit.
     """
     fit.require_rows(data.rows)
     moments = _moments(data, fit, embedding, factor, zero)
@@ -103,7 +87,7 @@ def learn(
 
 
 def warning_of(solution: ExchangeSolution, fit: MDDFit) -> str | None:
-    """What to warn of where the rounds stopped short of ``tol``."""
+    """Return the warning for rounds that stopped short of ``tol``; None if they converged."""
     if solution.converged:
         return None
     return (
@@ -113,7 +97,7 @@ def warning_of(solution: ExchangeSolution, fit: MDDFit) -> str | None:
 
 
 def scaled_factor(data: TrainingData, fit: MDDFit) -> tuple[Array, Array]:
-    """What features are multiplied by, and the point that is 0 then, (d,) each."""
+    """Return the factor and the shift of the feature scaling, (d,) each; ones and zeros if there is none."""
     if fit.run.scale is None:
         return np.ones(data.features), np.zeros(data.features)
     scaling = Scaling.of_features(data.statistics(), fit.run.scale)
@@ -142,7 +126,7 @@ def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Arra
 
 
 def _require_targets(moments: ShardMoments) -> None:
-    """Warn of targets that are one value in all rows: the model is that value."""
+    """Warn if a target is the same value in all rows, which the model then is, too."""
     if not (moments.spread > 0).all():
         warnings.warn(
             "y is constant: the model is that value, whatever the features are. Check which column y is.",
@@ -154,7 +138,11 @@ def _require_targets(moments: ShardMoments) -> None:
 def _choose_lam(
     data: TrainingData, fit: MDDFit, embedding: Embedding, moments: ShardMoments, *, intercept: bool
 ) -> tuple[float, dict[str, Any]]:
-    """λ, and what is known of leaving one out: of ridge regression on all rows, whatever the shards."""
+    """Choose λ by the leave-one-out error of ridge regression on all rows, whatever the shards.
+
+    Returns it with the fitted attributes of the error. There is no such pass, and no attribute, for a single λ without
+    ``loo``.
+    """
     if len(fit.lams) == 1 and not fit.loo:
         return fit.lams[0], {}
     query = LeaveOutQuery.of(moments, embedding, np.array(fit.lams), intercept=intercept)
@@ -186,7 +174,7 @@ def _parts(moments: ShardMoments, fit: MDDFit, lam: float) -> list[LinearPart]:
     rows = float(moments.weight.sum())
     strength = lam * fit.discrepancy if m > 1 else 0.0
     consensus = fit.mode == CONSENSUS
-    # so that, times n_i, what shard i takes of shard j is what j takes of i: then the mean tends to ridge on all rows
+    # with this pull, n_i times shard i's pull towards j equals n_j times j's towards i: the mean tends to ridge on all
     pulls = strength * m / max(1, m - 1) * (1.0 - n / rows) if consensus else np.full(m, -strength)
     return [
         LinearPart(
@@ -206,13 +194,13 @@ def _parts(moments: ShardMoments, fit: MDDFit, lam: float) -> list[LinearPart]:
 
 
 def _least_eigenvalue(A: Array) -> float:
-    """A lower bound of the eigenvalues of a positive semi-definite matrix, rounding taken off."""
+    """Return a lower bound of the eigenvalues of a positive semi-definite matrix, less the rounding error."""
     values = np.linalg.eigvalsh(A)
     return max(0.0, float(values[0]) - ROUNDING * len(A) * float(values[-1]))
 
 
 def _mean(parts: Sequence[LinearPart], solutions: Sequence[Array]) -> Array:
-    """The mean of the shards' weights, weighted as they are in rounds."""
+    """Return the mean of the shards' solutions, with the same shares as in the rounds."""
     found: Array = linear_mix(parts)(solutions) / math.fsum(part.share for part in parts)
     return found
 
@@ -220,12 +208,12 @@ def _mean(parts: Sequence[LinearPart], solutions: Sequence[Array]) -> Array:
 def _exchange(
     data: TrainingData, fit: MDDFit, parts: Sequence[LinearPart], name: str, *, passes: float
 ) -> tuple[ExchangeSolution, float]:
-    """The rounds, and the factor by which each shrinks the error."""
+    """Run the rounds. Returns their solution, and the factor by which a round shrinks the error."""
     d, t, sizes = len(parts[0].A), parts[0].base.shape[1], [len(part.A) for part in parts]
     resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
     require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == (sum(sizes), t))
     states = None if resume is None else stacked_states(resume.solutions, resume.sides, sizes)
-    # where nothing is exchanged, tasks would only take time; the bits are the same
+    # without an exchange tasks would only cost time; the result is the same
     cluster = data.cluster if fit.exchanges else Cluster.local(fit.run.memory_limit)
     asks = cluster.client is not None
     with scratch_folder(fit.run.scratch) if asks else nullcontext(None) as folder, single_threaded_blas:

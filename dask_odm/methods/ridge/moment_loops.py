@@ -1,5 +1,4 @@
-"""Compiled loops for second moments of few features: a few rows at a time are turned into columns, columns
-multiplied four by four.
+"""Compiled loops for second moments of few features: rows are transposed in pieces, and multiplied in 4 × 4 blocks.
 
 Products and sums over up to `SUMMED` rows are in the rows' type, the rest is float64.
 """
@@ -12,29 +11,29 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.transpose import turn_rows
 from dask_odm.typing import Array
 
-TILE = 4  # columns whose products are summed at a time: sixteen sums stay in registers
-SUMMED = 256  # rows that are turned at a time, and summed over in the rows' type
-WIDTH = SUMMED + 8  # of what they are turned in: columns a power of two apart would share lines of the cache
+TILE = 4  # columns whose products are summed at a time, so that sixteen sums stay in registers
+SUMMED = 256  # rows that are transposed at a time, and summed over in the rows' type
+WIDTH = SUMMED + 8  # width of the transposed array; columns a power of two apart would share lines of the cache
 
 
 @compiled
 def add_moments(
     X: Array, y: Array, root: Array, rows: Array, origin: Array, y_origin: Array, some: Array, total: Array
 ) -> None:
-    """Add ``Σ z zᵀ`` of some rows to ``total``, with ``z = √c (x − origin, y − y_origin, 1)``: its lower blocks alone.
+    """Add the lower blocks of ``Σ z zᵀ`` over some rows to ``total``, with ``z = √c (x − origin, y − y_origin, 1)``.
 
     Parameters
     ----------
     X : C-contiguous ndarray of shape (n, d)
     y : ndarray of shape (n, t)
     root : ndarray of shape (n,), or empty: all 1
-        √c, square roots of weights.
+        √c, the square roots of the weights.
     rows : int64 ndarray of shape (m,), or empty: all
-        Those that are meant.
+        Numbers of the rows to add.
     origin, y_origin : ndarrays of shapes (d,) and (t,)
-        The former in the type of ``some``, as X is.
+        ``origin`` and X have the type of ``some``.
     some : ndarray of shape (k, WIDTH), k ≥ d + t + 1 a multiple of `TILE`
-        To work in; 0 below its first d + t + 1 rows.
+        Scratch array, which is 0 below its first d + t + 1 rows.
     total : float64 ndarray of shape (k, k)
     """
     m = rows.size if rows.size else y.shape[0]
@@ -48,7 +47,7 @@ def add_moments(
 def _turn(
     X: Array, y: Array, root: Array, rows: Array, start: int, n: int, origin: Array, y_origin: Array, out: Array
 ) -> None:
-    """z of ``n`` rows from ``start`` on, as the first columns of ``out``, which stays in the fastest cache."""
+    """Write z of ``n`` rows from ``start`` on to the first columns of ``out``, which stays in the fastest cache."""
     d = origin.size
     t = y_origin.size
     turn_rows(X, rows, start, n, origin, out)

@@ -1,10 +1,10 @@
 """Second moments of rows and targets, shard by shard, in one pass: all that least squares needs of any number of rows.
 
-With ``z = (φ(x) − origin, y − origin, 1)`` of a row x, a shard's moments are ``Σ c z zᵀ``: its sum of weights, means,
-scatter and covariances in one symmetric matrix. The origin is a point near the rows, so that little cancels where
-`centred` moves the moments to their mean. φ is the row itself, or its coordinates in the span of landmarks.
+With ``z = (φ(x) − origin, y − origin, 1)`` for a row x, a shard's moments are ``Σ c z zᵀ``: its sum of weights, means,
+scatter and covariances in one symmetric matrix. The origin is a point near the rows, so that little cancels when
+`centred` moves the moments to their mean. φ is the row itself, or its Nyström features.
 
-`LeaveOutQuery` has what ridge predicts for every row that is left out, for many λ, in one more pass.
+`LeaveOutQuery` sums the leave-one-out errors of ridge regression for many λ, in one more pass.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.ridge.moment_loops import TILE, WIDTH, add_moments
 from dask_odm.typing import Array
 
-PIECE_BYTES = 1 << 19  # of the z of rows that products are taken of at a time: they stay in a core's cache
-CONSTANT = 1e-14  # deviation of a target, as a share of it, that is rounding
+PIECE_BYTES = 1 << 19  # bytes of the z that are multiplied at a time, which stay in a core's cache
+CONSTANT = 1e-14  # deviation of a target, relative to its size, that is rounding error
 MOST_TURNED = 64  # entries of z up to which compiled loops are faster than BLAS
-LEAST_SLICE = 32  # rows of a shard in a piece, so that adding up matrices costs little beside making them
+LEAST_SLICE = 32  # least rows of a shard in a piece, so that adding the products up is cheap beside making them
 
 
 class Embedding(Protocol):
-    """From raw rows to what is regressed on; tasks carry it."""
+    """The map from raw rows to the features φ that are regressed on; tasks carry it."""
 
     @property
     def width(self) -> int:
-        """Entries of φ."""
+        """Number of entries of φ."""
         ...
 
     @property
     def origin(self) -> Array:
-        """What is taken off φ, (width,)."""
+        """The point that is subtracted from φ, (width,)."""
         ...
 
     def work_bytes(self, rows: int) -> int:
-        """Bytes that a task holds to embed so many rows at a time, itself included."""
+        """Return the bytes that a task holds to embed so many rows at a time, including the embedding."""
         ...
 
     def __call__(self, X: Any, out: Array) -> None:
-        """φ − origin of raw rows ``X`` (n, d), dense, into float64 ``out`` (n, width), a view of any layout."""
+        """Write φ − origin of raw dense rows ``X`` (n, d) to float64 ``out`` (n, width), a view of any layout."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class FromOrigin:
-    """The rows themselves, less an ``origin`` (d,) near them, float64 but of values that the rows' own type has."""
+    """The rows themselves, less an ``origin`` (d,) near them: float64, with values that the rows' type represents."""
 
     origin: Array
 
@@ -72,7 +72,7 @@ class FromOrigin:
 
 @dataclass(frozen=True, eq=False)
 class InSpan:
-    """Coordinates ``L⁻¹k(x)`` in the span of landmarks, whose norm is that of the kernel's space; scaled rows."""
+    """The Nyström features ``L⁻¹k(x)`` of scaled rows, with the norm of the kernel's space."""
 
     landmarks: Landmarks
     scaling: Affine
@@ -95,7 +95,7 @@ class InSpan:
 
 @dataclass(frozen=True, eq=False)
 class MomentQuery:
-    """What is asked of all rows; tasks carry it.
+    """The query for the moments of all rows; tasks carry it.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ class MomentQuery:
         A value near the targets.
     n_shards : int
     shard_of : callable or None
-        Shards of rows by their numbers (n,); None where there is but one.
+        Maps row numbers (n,) to shards; None for a single shard.
     numbers : ndarray, optional
-        The number of every row by its place, where that is another: rows in memory of which some were left out.
+        The number of the row at each place, if they differ: rows in memory of which some were left out.
     """
 
     embedding: Embedding
@@ -117,21 +117,21 @@ class MomentQuery:
 
     @property
     def k(self) -> int:
-        """Entries of z."""
+        """Number of entries of z."""
         return self.embedding.width + len(self.y_origin) + 1
 
     @property
     def piece_rows(self) -> int:
-        """Rows that products are taken of at a time."""
+        """Number of rows that are multiplied at a time."""
         return max(PIECE_BYTES // (8 * self.k), self.k, LEAST_SLICE * self.n_shards)
 
     def pass_bytes(self) -> PassBytes:
-        """What a task of a pass holds."""
+        """Return the memory that a task of a pass takes."""
         work = 8 * self.piece_rows * (3 * self.k + 8) + self.embedding.work_bytes(self.piece_rows)
         return PassBytes(8 * self.n_shards * self.k * self.k, 24, work)
 
     def sums(self, blocks: Iterable[RowBlock]) -> Array:
-        """``Σ c z zᵀ`` of every shard, (n_shards, k, k)."""
+        """Sum ``c z zᵀ`` over the rows of every shard, (n_shards, k, k)."""
         may_turn = isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED
         side = -(-self.k // TILE) * TILE if may_turn else self.k
         total = np.zeros((self.n_shards, side, side))
@@ -147,7 +147,7 @@ class MomentQuery:
         return lower + np.tril(lower, -1).transpose(0, 2, 1)
 
     def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[RowBlock]:
-        """A bounded number of rows at a time, y (n, t), with the square roots of the weights."""
+        """Yield a bounded number of rows at a time, with y (n, t) and the square roots of the weights."""
         for block in blocks:
             for start in range(0, len(block.y), self.piece_rows):
                 rows = slice(start, min(len(block.y), start + self.piece_rows))
@@ -155,12 +155,12 @@ class MomentQuery:
                 yield RowBlock(block.X[rows], y, np.sqrt(block.weight[rows]), block.first + start)
 
     def _add_turned(self, piece: RowBlock, total: Array, buffers: dict[Any, Array]) -> None:
-        """Add the moments of some rows, by compiled loops: their lower blocks alone."""
+        """Add the lower blocks of the moments of some rows, by compiled loops."""
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
         if dtype not in buffers:
             buffers[dtype] = np.zeros((total.shape[1], WIDTH), dtype)
-        # a difference from an origin of the rows' own type is exact but for its last digit
+        # the difference from an origin of the rows' own type is exact except for its last digit
         near = self.embedding.origin.astype(dtype, copy=False)
         X = frozen(np.ascontiguousarray(piece.X, dtype))
         for i in range(self.n_shards):
@@ -181,10 +181,13 @@ class MomentQuery:
         z = z[order] if len(order) else z
         for i in range(self.n_shards):
             some = z[bounds[i] : bounds[i + 1]]
-            total[i] += some.T @ some  # the same array twice: BLAS makes one half of it
+            total[i] += some.T @ some  # for the same array twice, BLAS computes one half only
 
     def _by_shard(self, piece: RowBlock) -> tuple[Array, Array]:
-        """An order of rows in which shards follow each other, or empty, and where each begins and ends."""
+        """Return an order of the rows that groups them by shard, and the shards' bounds in it.
+
+        For a single shard the order is empty, which stands for the rows as they are.
+        """
         n = len(piece.y)
         first = piece.first
         if self.shard_of is None:
@@ -197,7 +200,7 @@ class MomentQuery:
 
 @dataclass(frozen=True, eq=False)
 class ShardMoments:
-    """Moments of shards about one point, of scaled features.
+    """Moments of shards about a common point, for scaled features.
 
     Attributes
     ----------
@@ -210,13 +213,13 @@ class ShardMoments:
     square : ndarray of shape (m, t)
         ``Σ c y²``.
     mean : ndarray of shape (d,)
-        The point, of raw features: their mean where there is an intercept.
+        The point, in raw features. With an intercept it is their mean.
     y_mean : ndarray of shape (t,)
-        The same of targets, or 0.
+        The mean of the targets with an intercept, else 0.
     factor : ndarray of shape (d,)
-        What features are multiplied by.
+        The factor of the feature scaling.
     spread : ndarray of shape (t,)
-        ``Σ c (y − mean)²`` over all rows; 0 where a target is constant but for rounding.
+        ``Σ c (y − mean)²`` over all rows; 0 if a target is constant up to rounding.
     """
 
     weight: Array
@@ -230,32 +233,28 @@ class ShardMoments:
 
     @property
     def total(self) -> ShardMoments:
-        """Those of all rows, as one shard."""
+        """The moments of all rows, as one shard."""
         names = ("weight", "scatter", "covariance", "square")
         return replace(self, **{name: getattr(self, name).sum(axis=0)[None] for name in names})
 
     def mean_squares(self, w: Array) -> Array:
-        """Mean squared error over all rows of weights ``w`` (d, t) of scaled features, (t,)."""
+        """Return the mean squared error (t,) over all rows, for weights ``w`` (d, t) of scaled features."""
         all_rows = self.total
         of_w = np.einsum("kt,kt->t", w, all_rows.scatter[0] @ w - 2.0 * all_rows.covariance[0])
         errors: Array = np.maximum(all_rows.square[0] + of_w, 0.0) / all_rows.weight[0]
         return errors
 
     def raw_weights(self, w: Array) -> tuple[Array, Array]:
-        """Weights of raw features (t, d) and intercepts (t,), of weights ``w`` (d, t) of scaled features."""
+        """Convert weights ``w`` (d, t) of scaled features to weights (t, d) and intercepts (t,) of raw features."""
         weights = (w * self.factor[:, None]).T
         return weights, self.y_mean - weights @ self.mean
 
 
 def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) -> ShardMoments:
-    """Moments about the mean of all rows, or about ``zero`` (d,) and a target of 0, of features times ``factor`` (d,).
+    """Return the moments about the mean of all rows, or about ``zero`` (d,) and a target of 0 if that is given.
 
-    Parameters
-    ----------
-    sums : ndarray of shape (m, k, k)
-        Of the query's `MomentQuery.sums`.
-    zero : ndarray of shape (d,) or None
-        Where a model without an intercept is 0; None: it has one.
+    ``sums`` (m, k, k) come from `MomentQuery.sums`. Features are multiplied by ``factor`` (d,). A model without an
+    intercept is 0 at ``zero``; None means that it has an intercept.
     """
     d = len(factor)
     first = sums[:, -1, :-1]
@@ -287,20 +286,20 @@ def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) 
 
 @dataclass(frozen=True, eq=False)
 class LeaveOutQuery:
-    """Squared errors of ridge on every row that it is fitted without, for many λ; tasks carry it.
+    """The query for the leave-one-out squared errors of ridge regression, for many λ; tasks carry it.
 
-    With the eigenvectors U and values s of the scatter of all rows, ``q = Uᵀx`` and n the sum of weights, the fit's
-    value is ``f = Σ_k q_k β_k/(s_k + nλ)`` and the row's leverage ``h = c (1/n + Σ_k q_k²/(s_k + nλ))``, 1/n where
-    there is an intercept. Without the row its residual is ``(y − f)/(1 − h)``, exactly. Of a row of weight above 1 one
-    copy is left out: its c in h is 1.
+    Let U and s be the eigenvectors and eigenvalues of the scatter of all rows, ``q = Uᵀx`` and n the sum of weights.
+    The fit's value is ``f = Σ_k q_k β_k/(s_k + nλ)``, and the row's leverage ``h = c (1/n + Σ_k q_k²/(s_k + nλ))``; 1/n
+    is there with an intercept only. A fit without the row has the residual ``(y − f)/(1 − h)`` there, exactly. For a
+    row of weight above 1 one copy is left out, so that its c in h is 1.
 
     Parameters
     ----------
     embedding : Embedding
     mean : ndarray of shape (width,)
-        Of all rows' φ, less the embedding's origin.
+        The mean of all rows' φ, less the embedding's origin.
     rotation : ndarray of shape (width, r)
-        U, for features as the embedding has them.
+        U, for the embedding's unscaled features.
     y_mean : ndarray of shape (t,)
     inverse : ndarray of shape (r, l)
         ``1/(s + nλ)`` for every λ.
@@ -323,7 +322,7 @@ class LeaveOutQuery:
 
     @classmethod
     def of(cls, moments: ShardMoments, embedding: Embedding, lams: Array, *, intercept: bool) -> LeaveOutQuery:
-        """That of all rows of ``moments``, for ``lams`` (l,)."""
+        """Build the query for all rows of ``moments`` and the values ``lams`` (l,) of λ."""
         all_rows = moments.total
         n = float(all_rows.weight[0])
         values, vectors = eigh(all_rows.scatter[0], check_finite=False)
@@ -336,22 +335,25 @@ class LeaveOutQuery:
         return cls(embedding, shift, rotation, moments.y_mean, inverse, beta, share, penalties)
 
     def effective(self, j: int) -> float:
-        """The sum of all leverages of the j-th λ, the effective number of parameters."""
+        """Return the effective number of parameters for the j-th λ: the sum of all leverages."""
         return float((1.0 - self.penalties[j] * self.inverse[:, j]).sum()) + (self.share > 0)
 
     def pass_bytes(self) -> PassBytes:
-        """What a task of a pass holds."""
+        """Return the memory that a task of a pass takes."""
         (d, r), lams, t = self.rotation.shape, self.inverse.shape[1], len(self.y_mean)
         own = 8 * (d * r + r * (lams + t)) + self.embedding.work_bytes(self.piece_rows)
         return PassBytes(8 * lams * t, 24, own + 8 * self.piece_rows * (d + 3 * r + 3 * lams * (1 + t)))
 
     @property
     def piece_rows(self) -> int:
-        """Rows that errors are made of at a time."""
+        """Number of rows whose errors are computed at a time."""
         return max(64, PIECE_BYTES // (8 * (len(self.rotation) + self.inverse.shape[1])))
 
     def sums(self, blocks: Iterable[RowBlock]) -> Array:
-        """``Σ c e²`` over rows, e the error of each on the fit without it, (λ, t); not finite where one row is all."""
+        """Sum ``c e²`` over the rows, e being a row's error in the fit without it, (λ, t).
+
+        The sum is not finite if nothing is left to fit without a row.
+        """
         total = np.zeros((self.inverse.shape[1], len(self.y_mean)))
         for block in blocks:
             for start in range(0, len(block.y), self.piece_rows):

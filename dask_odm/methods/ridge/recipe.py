@@ -1,4 +1,4 @@
-"""Linear ridge regression by shards: one pass over the rows, then rounds between small systems."""
+"""Recipe of linear ridge regression by shards: one pass over the rows, then the MDD fixed point of small systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameters of `MDDRidge` and `MDDKernelRidge` say about what is learned, checked and in plain types."""
+"""Settings of one fit of `MDDRidge` or `MDDKernelRidge`: their parameters, checked and converted to plain types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_odm.learning.training.run import FitRun
 
 DISCREPANCY = "discrepancy"
 CONSENSUS = "consensus"
-LOO_LAMS = tuple(10.0**e for e in range(-8, 4))  # what lam="loo" chooses from
+LOO_LAMS = tuple(10.0**e for e in range(-8, 4))  # the values of λ that lam="loo" chooses from
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class MDDFit:
     Attributes
     ----------
     lams : tuple of float
-        λ, or those that leaving one out chooses from.
+        λ, or the values that the leave-one-out error chooses from.
     discrepancy : float
-        How strongly a shard is pushed from the others, or in consensus drawn to them.
+        How strongly a shard is pushed away from the others or, in consensus mode, drawn to them.
     loo : bool
-        Work out the leave-one-out error.
+        Compute the leave-one-out error.
     kernel : KernelChoice or None
-        None: a linear model.
+        None for a linear model.
     """
 
     run: FitRun
@@ -46,12 +46,9 @@ class MDDFit:
 
     @classmethod
     def of(cls, model: Any, run: FitRun, **more: Any) -> MDDFit:
-        """Those of an estimator whose parameters are valid.
+        """Build the settings of one fit from an estimator whose parameters were checked one by one.
 
-        Raises
-        ------
-        InputError
-            A λ that is none, or an exchange between fewer than two shards.
+        Raises InputError if a λ is not positive and finite, or if there is a discrepancy but only one shard.
         """
         if model.discrepancy and model.n_partitions < 2:
             raise InputError(
@@ -70,7 +67,7 @@ class MDDFit:
         )
 
     def identity(self) -> dict[str, Any]:
-        """All settings that make a fit what it is, as JSON; the seed apart."""
+        """Return all settings that determine the fit, ready for JSON, without the seed."""
         if self.kernel is not None and callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(self)
@@ -79,11 +76,11 @@ class MDDFit:
 
     @property
     def exchanges(self) -> bool:
-        """Whether shards tell each other anything."""
+        """Whether shards exchange anything."""
         return self.n_partitions > 1 and self.discrepancy != 0
 
     def require_rows(self, rows: int) -> None:
-        """Raise InputError where there are fewer rows than shards."""
+        """Raise InputError if there are fewer rows than shards."""
         if self.n_partitions > rows:
             raise InputError(
                 f"n_partitions must be at most the number of rows, {rows}. Got {self.n_partitions} instead."
@@ -91,13 +88,7 @@ class MDDFit:
 
 
 def lams_of(lam: Any) -> tuple[float, ...]:
-    """The values that a ``lam`` parameter stands for.
-
-    Raises
-    ------
-    InputError
-        No values, or one that is not positive and finite.
-    """
+    """Return the values that a ``lam`` parameter stands for; raise InputError unless all are positive and finite."""
     if isinstance(lam, str):
         return LOO_LAMS
     try:

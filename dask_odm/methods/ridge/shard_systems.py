@@ -1,10 +1,10 @@
-"""The linear systems of shards that learn beside each other: what one of them holds, is told, and answers.
+"""The linear system of one shard of MDD: what the shard holds, receives and answers.
 
-Shard i solves ``D_i w_i = b_i + p_i · o_i`` again and again, with ``o_i`` a mean of what the others have: of their
-weights (linear), or of their functions' values at the shard's rows (kernel). D_i is factored once.
+Shard i solves ``D_i w_i = b_i + p_i · o_i`` in every round. ``o_i`` is a mean over the other shards: of their weights
+(linear), or of their functions' values at the shard's rows (kernel). D_i is factored once.
 
-Source: *Max-Discrepancy Distributed Learning: Fast Risk Bounds and Algorithms*, algorithms 1 and 2. They hold three
-slips: ``A⁻¹v`` is not ``(vᵀA⁻¹b)./b`` (lemma 4), so a round takes the factor, O(d²), not O(d); algorithm 1 has γ where
+Source: *Max-Discrepancy Distributed Learning: Fast Risk Bounds and Algorithms*, algorithms 1 and 2. They have three
+errors: ``A⁻¹v`` is not ``(vᵀA⁻¹b)./b`` (lemma 4), so a round takes the factor, O(d²), not O(d); algorithm 1 has γ where
 its own closed form has γ/2; and the others' values take every pair of shards, O(N²) a round.
 """
 
@@ -23,23 +23,23 @@ from dask_odm.linalg.dense import factor_in_place
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-TILE_ROWS = 512  # of a shard's matrix that are computed at a time
+TILE_ROWS = 512  # rows of a shard's matrix that are computed at a time
 
 State = dict[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a shard tells after a round.
+    """The answer of a shard after a round.
 
     Attributes
     ----------
     w, side : ndarrays of shape (k, t)
-        Its solution, and the right-hand side that it is of.
+        Its solution, and the right-hand side that it solves for.
     change, square : float
         ``‖w − w_before‖²`` and ``‖w‖²`` in the norm of D, times the shard's weight in norms.
     error : float
-        Sum of weighted squared errors of its own function on its own rows, over all targets.
+        Weighted sum of the squared errors of its own function on its own rows, over all targets.
     """
 
     w: Array
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Held(Protocol):
-    """What a shard holds: D factored, b, and what its answers need."""
+    """A shard between rounds: the factor of D, b, and what its answers need."""
 
     @property
     def factor(self) -> Array: ...
@@ -61,15 +61,15 @@ class Held(Protocol):
     @property
     def norm_weight(self) -> float: ...
     def others(self, w: Array, side: Array, message: Array) -> Array:
-        """o_i (k, t), from what all are told."""
+        """Return o_i (k, t), from the message to all shards."""
         ...
 
     def own(self, v: Array) -> Array:
-        """The shard's own part (k, t) of what `others` leaves out, of ``v`` (k, t)."""
+        """Return the shard's own contribution (k, t) for ``v`` (k, t), which `others` subtracts."""
         ...
 
     def part(self, message: Array) -> Array:
-        """The shard's rows (k, t) of an array of all shards' (K, t)."""
+        """Return the shard's rows (k, t) of an array (K, t) of all shards."""
         ...
 
     def error(self, w: Array, side: Array) -> float: ...
@@ -84,15 +84,17 @@ class LinearPart:
     A : ndarray of shape (d, d)
         Scatter over the sum of weights.
     base : ndarray of shape (d, t)
-        b, covariance over the sum of weights.
+        b, the covariance over the sum of weights.
     square : float
         Sum of squared targets over the sum of weights.
     weight : float
         n_i.
     shift, pull : float
+        What is added to A's diagonal, and p_i.
     share, rest : float
         The shard's weight in the mean of all, and that of the others together.
     norm_weight : float
+        The shard's weight in norms over all shards.
     at : int
         The shard's number.
     """
@@ -109,23 +111,23 @@ class LinearPart:
     at: int
 
     def hold(self) -> HeldLinear:
-        """Factored."""
+        """Factor D."""
         return HeldLinear(self, cholesky(self.A + self.shift * np.eye(len(self.A))))
 
     def arrays(self) -> dict[str, Any]:
-        """As `numpy.savez` takes it."""
+        """Return the fields as keyword arguments of `numpy.savez`."""
         return dict(vars(self))
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array]) -> LinearPart:
-        """That of `arrays`, as it was read again."""
+        """Build the shard from `arrays` after they were saved and loaded."""
         plain: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in arrays.items()}
         return cls(**plain)
 
 
 @dataclass(frozen=True, eq=False)
 class HeldLinear:
-    """`Held` of a `LinearPart`; messages are ``Σ share_j w_j`` (d, t)."""
+    """A factored `LinearPart`; messages are ``Σ share_j w_j`` (d, t)."""
 
     told: LinearPart
     factor: Array
@@ -160,21 +162,10 @@ class HeldLinear:
 
 @dataclass(frozen=True, eq=False)
 class HeldKernel:
-    """`Held` of a shard of a kernel model: ``D = stretch K_ii + diag(shift)``; messages are ``K w`` of all rows (N, t).
+    """A factored shard of a kernel model: ``D = stretch K_ii + diag(shift)``; messages are ``K w`` of all rows (N, t).
 
-    Parameters
-    ----------
-    factor : ndarray of shape (n, n)
-    base : ndarray of shape (n, t)
-        y.
-    weight : ndarray of shape (n,)
-        The rows'.
-    shift : ndarray of shape (n, 1)
-        n_i λ over the rows' weights.
-    stretch, pull : float
-    others_count : int
-    first : int
-        The place of its first row among all.
+    ``base`` (n, t) is y, ``weight`` (n,) the rows' weights, and ``shift`` (n, 1) is n_i λ over the rows' weights.
+    ``first`` is the place of the shard's first row among all rows.
     """
 
     factor: Array
@@ -189,7 +180,7 @@ class HeldKernel:
     norm_weight = 1.0
 
     def _values(self, w: Array, side: Array) -> Array:
-        """``K_ii w``, since ``D w`` is ``side``."""
+        """Return ``K_ii w``, from ``D w = side``."""
         found: Array = (side - self.shift * w) / self.stretch
         return found
 
@@ -198,7 +189,7 @@ class HeldKernel:
         return found
 
     def own(self, v: Array) -> Array:
-        upper = self.factor.T  # as BLAS has it: no copy is made, and what is below the diagonal is not read
+        upper = self.factor.T  # in BLAS's layout, so that there is no copy; BLAS does not read below the diagonal
         return self._values(v, blas.dtrmm(1.0, upper, blas.dtrmm(1.0, upper, v), trans_a=1))
 
     def part(self, message: Array) -> Array:
@@ -209,9 +200,10 @@ class HeldKernel:
 
 
 def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array, threads: int) -> Array | None:
-    """Lower factor of ``stretch K + diag(shift)``, (n, n), of float64 rows ``X`` (n, d); None where there is none.
+    """Return the lower Cholesky factor (n, n) of ``stretch K + diag(shift)`` for float64 rows ``X`` (n, d).
 
-    Made and factored in one n × n array, whose upper half is no part of the factor. Threads change no bit.
+    Returns None if that is not positive definite. The matrix is made and factored in one array, whose upper half is no
+    part of the factor. The number of threads does not change the result.
     """
     matrix = np.empty((len(X), len(X)))
     right = kernel.pack_right(X)
@@ -227,38 +219,38 @@ def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array, thre
     return matrix if factor_in_place(matrix, threads) else None
 
 
-# What is asked of shards: `begin`, `move` and questions of `dask_odm.engine.rounds.Rounds` ------------------------
+# Questions to shards: `begin`, `move` and `read` of `dask_odm.engine.rounds.Rounds` -------------------------------
 
 
 def begin(held: Held) -> State:
-    """The shard's solution by itself."""
+    """Solve the shard's system by itself, without the others."""
     return {"w": solve(held, held.base), "side": held.base}
 
 
 def tell(held: Held, state: State, _: Any = None) -> Answer:
-    """Where the shard stands."""
+    """Return the answer at the shard's present solution."""
     return _answer(held, state, state)
 
 
 def move(held: Held, state: State, message: Array) -> tuple[State, Answer]:
-    """Solve once more, told what all have."""
+    """Solve the shard's system with the message of a round."""
     side = held.base + held.pull * held.others(state["w"], state["side"], message)
     after = {"w": solve(held, side), "side": side}
     return after, _answer(held, state, after)
 
 
 def apply_inverse(held: Held, state: State, message: Array) -> Array:
-    """``D⁻¹ v`` of the shard's part of v."""
+    """Return ``D⁻¹ v`` for the shard's part of v."""
     return solve(held, held.part(message))
 
 
 def apply_own(held: Held, state: State, message: Array) -> Array:
-    """What `Held.own` makes of the shard's part of v."""
+    """Return `Held.own` for the shard's part of v."""
     return held.own(held.part(message))
 
 
 def solve(held: Held, side: Array) -> Array:
-    """``D⁻¹ side``."""
+    """Return ``D⁻¹ side``."""
     half = solve_triangular(held.factor, side, lower=True, check_finite=False)
     return np.asarray(solve_triangular(held.factor, half, lower=True, trans="T", check_finite=False))
 

@@ -1,4 +1,4 @@
-"""How strong a discrepancy may be: the rounds converge below a threshold, and are refused above it."""
+"""The threshold of the discrepancy, below which the rounds converge. Above it a fit is refused."""
 
 from __future__ import annotations
 
@@ -15,28 +15,23 @@ from dask_odm.typing import Array
 def contraction(
     fit: MDDFit, exchange: ShardExchange, spread: Callable[[Array], Array], size: int, unit: float, bound: float
 ) -> float:
-    """The factor by which a round of discrepancy shrinks the error, or a bound of it below 1.
+    """Return the factor by which a round shrinks the error, or a bound of it below 1.
 
-    Below 1 ``discrepancy`` always converges: a shard's regularised system is at least as large as what it takes of the
-    others. From there on Lanczos's method finds the factor.
+    A ``discrepancy`` below 1 always converges, because a shard's regularised system dominates what it takes from the
+    others. For larger values Lanczos's method finds the factor, and InputError is raised if it is not below 1.
 
     Parameters
     ----------
     fit : MDDFit
     exchange : ShardExchange
     spread : callable
-        From v (K, 1) of all shards to what each is told of all, (K, 1).
+        Maps v (K, 1) of all shards to what a round sends to each of them, (K, 1).
     size : int
         K.
     unit : float
-        What a discrepancy of 1 weighs.
+        The weight of a discrepancy of 1.
     bound : float
-        Of the factor, where the discrepancy is below 1.
-
-    Raises
-    ------
-    InputError
-        The rounds would not converge.
+        A bound of the factor for a discrepancy below 1.
     """
     strength = fit.discrepancy if fit.exchanges else 0.0
     if strength < 1.0:

@@ -1,7 +1,7 @@
-"""Shards that learn beside each other, on the workers: factors stay where they are made, solutions travel.
+"""MDD rounds on the workers: the shards' factors stay where they are made, solutions travel.
 
-A round sends what all have, d numbers of a linear model or one a row of a kernel's, and every shard answers with its
-solution. What a lost worker held is read and factored again, to the same bits.
+A round sends one message to all shards, of d numbers for a linear model and a number a row for a kernel model. Every
+shard answers with its solution. If a worker is lost, its shards are read and factored again, to the same bits.
 """
 
 from __future__ import annotations
@@ -43,14 +43,9 @@ Mix = Callable[[Sequence[Array]], Array]
 
 
 class ShardExchange:
-    """`dask_odm.methods.ridge.fixed_point.Exchange` by `Rounds`.
+    """A `dask_odm.methods.ridge.fixed_point.Exchange` by rounds over shards.
 
-    Parameters
-    ----------
-    rounds : Rounds
-        Over shards that hold what `dask_odm.methods.ridge.shard_systems` asks.
-    mix : callable
-        What is told to all of their solutions.
+    ``mix`` makes the message to all shards from their solutions.
     """
 
     def __init__(self, rounds: Rounds, mix: Mix) -> None:
@@ -67,15 +62,10 @@ class ShardExchange:
         return self._mix(parts)
 
     def radius(self, spread: Callable[[Array], Array], others: int, start: Array) -> float:
-        """The largest eigenvalue in size of ``D⁻¹C``, C what shards are to their ``others`` in a round.
+        """Return the largest absolute eigenvalue of ``D⁻¹C``; C is the coupling of a round, the mean of the others.
 
-        Parameters
-        ----------
-        spread : callable
-            From v (K, 1) of all shards to what each is told of all, (K, 1).
-        others : int
-            Shards that a mean of the others is over.
-        start : ndarray of shape (K, 1)
+        ``spread`` maps v (K, 1) of all shards to what a round sends to each of them, (K, 1). ``others`` is the number
+        of shards in a mean of the others, ``start`` a random v.
         """
 
         def couple(v: Array) -> Array:
@@ -87,13 +77,16 @@ class ShardExchange:
 
 
 def stacked_states(solutions: Array, sides: Array, sizes: Sequence[int]) -> list[dict[str, Array]]:
-    """States of shards of ``sizes`` rows each, of arrays of all rows one below the other."""
+    """Split the stacked solutions and right-hand sides of all shards into states of ``sizes`` rows each."""
     bounds = np.cumsum([0, *sizes])
     return [{"w": solutions[a:b], "side": sides[a:b]} for a, b in pairwise(bounds)]
 
 
 def linear_rounds(cluster: Cluster, parts: Sequence[LinearPart], states: Any, folder: str | None) -> Rounds:
-    """Rounds over shards of a linear model; workers read them from files in ``folder``, which all of them see."""
+    """Open rounds over the shards of a linear model.
+
+    Workers read them from files in ``folder``, which all of them see.
+    """
     if cluster.client is None or folder is None:
         return Rounds(cluster, parts, begin, name=NAME, hold=LinearPart.hold, states=states)
     paths = [os.path.join(folder, f"shard-{i}.npz") for i in range(len(parts))]
@@ -107,7 +100,7 @@ def _hold_file(path: str) -> HeldLinear:
 
 
 def linear_mix(parts: Sequence[LinearPart]) -> Mix:
-    """``Σ share_i w_i`` (d, t), added in the order of the shards."""
+    """Return the function that sums ``share_i w_i`` (d, t) in the order of the shards."""
     shares = [part.share for part in parts]
 
     def mix(solutions: Sequence[Array]) -> Array:
@@ -121,17 +114,10 @@ def linear_mix(parts: Sequence[LinearPart]) -> Mix:
 
 @dataclass(frozen=True)
 class KernelShards:
-    """What shards of a kernel model are made of; tasks carry it.
+    """The shards of a kernel model, before their matrices are computed; tasks carry it.
 
-    Parameters
-    ----------
-    partitions : Partitions
-        All rows in the order of the shards, in memory or on disk.
-    scaling : Scaling or StoredScaling
-        From partitions' rows to those that the kernel sees.
-    kernel : Kernel
-    lam, stretch, pull : float
-        As `HeldKernel` has them.
+    ``partitions`` has all rows in the order of the shards, in memory or on disk; ``scaling`` makes them the rows that
+    the kernel sees. ``stretch`` and ``pull`` are as in `HeldKernel`.
     """
 
     partitions: Partitions
@@ -146,12 +132,12 @@ class KernelShards:
         return len(self.partitions.counts)
 
     def factor_bytes(self, workers: int) -> int:
-        """Bytes of what a worker holds, of so many that share the shards."""
+        """Return the bytes that a worker holds, if so many share the shards."""
         rows = max(self.partitions.counts)
         return -(-self.count // workers) * 8 * rows * (rows + self.partitions.features + 8)
 
     def hold(self, i: int, threads: int = 1) -> HeldKernel:
-        """Shard ``i``, its matrix computed, by ``threads``, and factored."""
+        """Compute and factor the matrix of shard ``i``; raise InputError if it is not positive definite."""
         rows, _ = self.partitions.rows(i, i + 1, self.scaling, 1 << 62)
         X = rows.read(0, rows.n).astype(np.float64)
         y, weight = self.partitions.labels(i, i + 1)
@@ -169,7 +155,7 @@ class KernelShards:
 
 
 def kernel_rounds(cluster: Cluster, shards: KernelShards, states: Any, folder: str | None) -> Rounds:
-    """Rounds over shards of a kernel model."""
+    """Open rounds over the shards of a kernel model."""
     numbers = list(range(shards.count))
     _, threads = cluster.share(shards.count)
     scratch = folder if cluster.client is not None else None
@@ -182,7 +168,7 @@ def _hold_kernel(shards: KernelShards, threads: int, i: int) -> HeldKernel:
 
 
 def kernel_mix(products: Products) -> Mix:
-    """``K w`` of all rows' coefficients, (N, t), target by target."""
+    """Return the function that computes ``K w`` (N, t) for all rows' coefficients, target by target."""
     face = products.face(np.arange(products.n), double_precision=None)
 
     def mix(solutions: Sequence[Array]) -> Array:

@@ -1,4 +1,4 @@
-"""The linear kernel by stochastic steps: SVRG and CSVRG over rows in memory, DSVRG round the workers' partitions."""
+"""Recipes of the stochastic solvers of the linear kernel: SVRG and CSVRG in memory, DSVRG on a ring of workers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
 
 
 def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train by DSVRG: the shuffle into partitions, then epochs round the workers, or in this process."""
+    """Train by DSVRG: partition the rows, then run epochs on the workers or in this process."""
     parts = ring_partitions(data.rows if fit.n_partitions else data.labelled_rows, fit.n_partitions)
     seen = data.seen_by(fit.kernel)
     scaling = None if fit.kernel.scale is None else seen.scaling
@@ -85,7 +85,7 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
 
 
 def require_in_memory(name: str, data: TrainingData) -> MemoryData:
-    """Rows in memory; InputError for a store that is too large for them."""
+    """Return rows in memory; raise InputError if the data is a store that was too large to be read."""
     if isinstance(data, MemoryData):
         return data
     size = data.rows * data.features * data.dtype.itemsize
@@ -96,7 +96,7 @@ def require_in_memory(name: str, data: TrainingData) -> MemoryData:
 
 
 def _held_rows(name: str, data: TrainingData, fit: ODMFit) -> tuple[MemoryData, FeatureMap, Kernel, Array | SparseRows]:
-    """Rows that take part, their features, the kernel, and scaled rows."""
+    """Return the rows that take part, their feature map, the kernel, and the scaled rows."""
     held = require_in_memory(name, data)
     statistics = held.statistics()
     kernel = fit.kernel.make(statistics)
@@ -110,7 +110,7 @@ def _held_rows(name: str, data: TrainingData, fit: ODMFit) -> tuple[MemoryData, 
 
 
 def _in_memory(data: MemoryData, features: FeatureMap, scaled: Array | SparseRows, fit: ODMFit) -> dict[str, Any]:
-    """What `ArraySteps` takes."""
+    """Return the constructor arguments of `ArraySteps`."""
     return {
         "features": features if isinstance(scaled, SparseRows) else FeatureMap(features.d, features.bias),
         "loss": fit.loss(data),
@@ -141,7 +141,7 @@ def _run(
 
 
 def _fits(state: SVRGState, k: int) -> bool:
-    """Whether a state is one of ``k`` weights."""
+    """Whether a state from a checkpoint is sound and has ``k`` weights."""
     shaped = state.w.shape == (k,) and state.before.shape == (2, k)
     counted = state.epoch == len(state.history) and min(state.passes, state.seconds, state.hops) >= 0
     return shaped and counted and (state.smoothness is None or state.smoothness > 0)

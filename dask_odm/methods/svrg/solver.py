@@ -4,13 +4,13 @@ minimise    ``P(w) = mean of p_i(w)``, ``p_i(w) = ½‖w‖² + n loss_i(y_i w·
 epoch       ``v`` = Σ y s φ at the snapshot w̃, so that ``∇P(w̃) = w̃ − v``; then, row by row in a random order,
             ``w ← w − η (∇p_i(w) − ∇p_i(w̃) + ∇P(w̃)) = (1 − η) w + η v + η (q_i(w) − q_i(w̃)) φ_i``
             with ``q_i = n y_i s_i``: O(d) a step
-stop        ``½‖∇P(w̃)‖² ≤ tol · P(w̃)``, the duality gap, which the full pass yields in float64; from zero not before
-            the first epoch
+stop        ``½‖∇P(w̃)‖² ≤ tol · P(w̃)``, the duality gap, which the full pass gives in float64. A run that starts at
+            zero makes one epoch at least
 
 Sources: Johnson and Zhang, *Accelerating Stochastic Gradient Descent using Predictive Variance Reduction*, 2013;
 step size "bb": Tan, Ma, Dai and Qian, *Barzilai-Borwein Step Size for Stochastic Gradient Descent*, 2016. Rows are
-visited without replacement. Who takes the steps is a `StochasticProblem`: rows in memory (`svrg_steps`), or the workers
-of a ring (`dask_odm.methods.svrg.workers`).
+visited without replacement. A `StochasticProblem` takes the steps: over rows in memory (`dask_odm.methods.svrg.steps`),
+or on a ring of workers (`dask_odm.methods.svrg.workers`).
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-# times 1/L is η: of .02 to 4, what took fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
+# η of "auto" in units of 1/L. Of .02 to 4 it took the fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
 AUTO_FACTOR = 0.25
-# times 1/L is the largest η of "bb": twice that took three times the epochs or did not converge, four times diverged
+# largest η of "bb" in units of 1/L. Twice that took three times the epochs or did not converge; four times diverged
 LONGEST = 1.0
-DIVERGED = 10.0  # times the objective at the start: more is divergence
-STALL_EPOCHS = 5  # the last epochs, of which one has to gain
-STALL_GAIN = 0.9  # share of the least gap before them that the last epochs have to get below
+DIVERGED = 10.0  # an objective above so many times that of the start is divergence
+STALL_EPOCHS = 5  # CSVRG stops if none of so many last epochs makes progress
+STALL_GAIN = 0.9  # progress is a gap below this share of the least gap before those epochs
 
 
 @dataclass(frozen=True)
 class SVRGSettings:
-    """How steps are taken.
+    """Settings of the steps.
 
     Parameters
     ----------
     step_size : "auto", "bb" or float
-        η; "auto" is `AUTO_FACTOR` / L, L the largest second derivative of any p_i, that is 1 + λ max(c̃_i ‖φ_i‖²)/(1−θ)²
-        with weights c̃ of mean 1. "bb" is Barzilai and Borwein's, ``‖Δw‖² / (n Δwᵀ∇)`` with ∇ the change of the
-        gradient between snapshots, up to `LONGEST` / L.
+        η. "auto" is `AUTO_FACTOR` / L; L is the largest second derivative of any p_i, that is
+        1 + λ max(c̃_i ‖φ_i‖²)/(1−θ)² with weights c̃ of mean 1. "bb" is Barzilai and Borwein's
+        ``‖Δw‖² / (n Δwᵀ∇)``, ∇ being the change of the gradient between snapshots, up to `LONGEST` / L.
     stage_steps : int, optional
-        Steps of one hop of the ring; all rows of its partition that are left by default.
+        Steps of one hop of the ring; by default all rows that are left of its partition.
     coreset_size : int
-        Rows that CSVRG's snapshots are made of.
+        Rows that CSVRG computes its snapshots from.
     """
 
     step_size: float | str = "auto"
@@ -63,7 +63,7 @@ class SVRGSettings:
 
 @dataclass(frozen=True, eq=False)
 class SVRGState:
-    """Where an epoch starts: warm start and checkpoint in one.
+    """The state at the start of an epoch, which serves as warm start and as checkpoint.
 
     Attributes
     ----------
@@ -72,11 +72,11 @@ class SVRGState:
     before : ndarray of shape (2, k)
         Last epoch's snapshot and gradient there; (0, k) at the start.
     smoothness : float, optional
-        L, if it was asked for.
+        L, if it was computed.
     passes, seconds, hops : float, float, int
-        So far.
+        Totals so far.
     history : list of dict
-        Of the epochs before.
+        Records of the epochs before.
     """
 
     epoch: int
@@ -94,43 +94,46 @@ class SVRGState:
 
 
 class StochasticProblem(Protocol):
-    """What SVRG asks of rows it never sees."""
+    """The sums and steps that SVRG needs; the rows themselves stay with the problem."""
 
     @property
     def n(self) -> int: ...
     @property
     def k(self) -> int: ...
     def sums(self, w: Array) -> PrimalSums:
-        """Loss and image of the dual variables at w, in float64: one pass."""
+        """Sum the loss and the image of the dual variables at w in float64: one pass."""
 
     def stiffest(self) -> float:
-        """The largest second derivative of any row's loss in w, ``c_i ‖φ_i‖²``: one pass."""
+        """Return the largest second derivative of any row's loss in w, ``c_i ‖φ_i‖²``: one pass."""
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
-        """The image that steps are taken with at the snapshot ``w`` of true ``dual_image``, and the passes it cost."""
+        """Return the image that the steps use at the snapshot ``w``, and the passes it cost.
+
+        ``dual_image`` is the exact one, of all rows.
+        """
 
     def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
-        """Steps from the snapshot ``w``: where they end, how many passes they make up, and hand-overs."""
+        """Take an epoch's steps from the snapshot ``w``. Returns the last w, the steps in passes, and the hops."""
 
 
 @dataclass(frozen=True, eq=False)
 class SVRG:
-    """The epochs, whoever takes the steps.
+    """The epochs of SVRG, for any problem that takes the steps.
 
     Parameters
     ----------
     name : str
-        For messages.
+        The solver's name in messages.
     problem : StochasticProblem
     solver : SolverSettings
         ``max_iter`` counts epochs.
     settings : SVRGSettings
     biased : bool
-        Also stop where the gap stalls.
+        Also stop when the gap stalls.
     on_step : callable
-        Told of every full pass: iteration, gap, objective, passes, seconds and hops so far.
+        Called after every full pass with a record: iteration, gap, objective, passes, seconds and hops so far.
     on_state : callable
-        Given the state at the start of the next epoch, after every epoch.
+        Called after every epoch with the state at the start of the next one.
     """
 
     name: str
@@ -142,15 +145,9 @@ class SVRG:
     on_state: Callable[[SVRGState], object] = lambda state: None
 
     def run(self, state: SVRGState | None = None) -> PrimalSolution[PrimalSums]:
-        """Go on from ``state``; from zero by default.
-
-        Raises
-        ------
-        InputError
-            The steps are so long that the objective grows without bound.
-        """
+        """Run epochs from ``state``, by default from zero. Raises InputError if too long steps make them diverge."""
         state = SVRGState.start(np.zeros(self.problem.k)) if state is None else state
-        # steps that diverge overflow, and are told apart below; BLAS is alone once and for all, since asking takes time
+        # steps that diverge overflow, which `_at` finds; BLAS is limited once, since every entry looks for libraries
         with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas:
             return self._run(state)
 
@@ -161,14 +158,14 @@ class SVRG:
             at = self._at(state, history, clock)
             converged = at.gap <= self.solver.tol
             ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
-            enough = converged and (state.epoch or at.x.any())  # zero classifies nothing, however small the loss
+            enough = converged and (state.epoch or at.x.any())  # w = 0 classifies nothing, however small the gap
             if enough or ended or (self.biased and _stalls(history)):
                 return PrimalSolution(at.x, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
             state = replace(self._epoch(state, at, clock), history=list(history))
             self.on_state(state)
 
     def _at(self, state: SVRGState, history: list[Record], clock: _Clock) -> Iterate[PrimalSums]:
-        """The full pass at the snapshot."""
+        """Make the full pass at the snapshot, and record it."""
         at: Iterate[PrimalSums] = Iterate.of(state.w, state.w, self.problem.sums(state.w))
         if history and not at.primal <= DIVERGED * history[0]["objective"]:
             raise self._diverged(state, history[-1], at.primal)
@@ -178,7 +175,7 @@ class SVRG:
         return at
 
     def _epoch(self, state: SVRGState, at: Iterate[PrimalSums], clock: _Clock) -> SVRGState:
-        """Steps from the snapshot to the next."""
+        """Take the steps from one snapshot to the next."""
         dual_image, passes = self.problem.snapshot(at.x, at.x - at.gradient)
         if isinstance(self.settings.step_size, str) and state.smoothness is None:
             state = replace(state, smoothness=self._smoothness())
@@ -215,7 +212,7 @@ class SVRG:
 
 
 class _Clock:
-    """Seconds so far, those of an interrupted fit included."""
+    """A clock that includes the seconds of the run that was interrupted."""
 
     def __init__(self, before: float) -> None:
         self._began = time.perf_counter() - before
@@ -226,7 +223,7 @@ class _Clock:
 
 
 def _stalls(history: Sequence[Record]) -> bool:
-    """Whether the last epochs came not clearly below the least gap before them."""
+    """Whether the last epochs failed to get clearly below the least gap before them."""
     gaps = [record["gap"] for record in history]
     recent = gaps[-STALL_EPOCHS:]
     before = gaps[:-STALL_EPOCHS]

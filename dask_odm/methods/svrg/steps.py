@@ -1,5 +1,7 @@
-"""Steps of SVRG over rows in memory, and of CSVRG, whose snapshots a coreset gives; see
-`dask_odm.methods.svrg.solver`."""
+"""Steps of SVRG and CSVRG over rows in memory, for `dask_odm.methods.svrg.solver`.
+
+CSVRG computes its snapshots from a coreset.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
 
-DENSE_BYTES = 4 << 20  # of sparse rows that are made dense at a time
+DENSE_BYTES = 4 << 20  # bytes of sparse rows that are made dense at a time
 
 
 @compiled
 def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness: Array, bias: float) -> float:
-    """Largest ``c ‖φ‖²`` of rows ``X`` (n, d) that have a constant feature √bias besides."""
+    """Return the largest ``c ‖φ‖²`` of rows ``X`` (n, d), to which a constant feature √bias is added."""
     largest = 0.0
     weighted = weight.size > 0
     for i in range(codes.size):
@@ -52,9 +54,9 @@ def take_steps(
     constant: float,
     step: float,
 ) -> None:
-    """One step for each row of ``order``, of ``w`` (k,) in place.
+    """Take one step for each row of ``order``, changing ``w`` (k,) in place.
 
-    ``drift`` is η v, ``stiffness`` n times that of the loss, ``step`` η. The constant feature, if k > d, is last.
+    ``drift`` is η v, ``stiffness`` n times the loss's, and ``step`` η. The constant feature, if k > d, is last.
     """
     low = band[0]
     high = band[1]
@@ -91,7 +93,10 @@ def walk_rows(
     features: FeatureMap, loss: BandLoss, n: int, rows: tuple[Array, Array, Array], order: Array, w: Array,
     snapshot: Array, dual_image: Array, step: float,
 ) -> None:  # fmt: skip
-    """Take the steps of ``rows`` (scaled X, codes, weights) of n in all, in that ``order``; ``w`` changes in place."""
+    """Take the steps of ``rows`` (scaled X, codes, weights) in ``order``, changing ``w`` in place.
+
+    ``n`` is the number of all rows, of which these may be a part.
+    """
     stiffness = n * loss.stiffness
     take_steps(
         *map(frozen, rows), order, w, snapshot, step * dual_image, loss.positive, stiffness, loss.band,
@@ -100,7 +105,7 @@ def walk_rows(
 
 
 def warm_up(dtype: np.dtype[Any]) -> None:
-    """Compile, or load what was compiled, for rows of ``dtype``."""
+    """Compile the loops for rows of ``dtype``, or load them from the cache."""
     rows = np.zeros((1, 1), dtype), np.zeros(1, np.int8), np.ones(1)
     steps = ArraySteps(FeatureMap(1, 1.0), BandLoss(ODMSettings(1.0, 0.0, 0.0), 1.0), *rows, seed=0)
     w = np.zeros(2)
@@ -108,20 +113,10 @@ def warm_up(dtype: np.dtype[Any]) -> None:
 
 
 class ArraySteps:
-    """SVRG over rows in memory.
+    """SVRG steps over rows in memory.
 
-    Parameters
-    ----------
-    features : FeatureMap
-        Without a scaling where rows are dense, which are scaled.
-    loss : BandLoss
-    X : ndarray or csr_array of shape (n, d)
-    codes : integer ndarray of shape (n,)
-    weight : ndarray of shape (n,), or empty: all 1
-    seed : int
-        Of the order in which rows are visited.
-    threads : int
-        Of full passes.
+    Dense rows ``X`` (n, d) are already scaled, and their feature map has no scaling; sparse rows are raw. An empty
+    ``weight`` stands for weights of 1. ``seed`` draws the order of the rows, ``threads`` share a full pass.
     """
 
     def __init__(
@@ -162,7 +157,7 @@ class ArraySteps:
         return end, 1.0, 0
 
     def _dense(self, order: Array) -> Iterator[tuple[tuple[Array, Array, Array], Array]]:
-        """Scaled dense rows, codes and weights, and the order to visit them in, that make up ``order``.
+        """Yield scaled dense rows, codes and weights, with the order to visit them in, so as to follow ``order``.
 
         Sparse rows are made dense in that order, a bounded number at a time.
         """
@@ -178,27 +173,27 @@ class ArraySteps:
 
 
 class CoresetSteps(ArraySteps):
-    """CSVRG-style steps: snapshots by a small weighted set of rows.
+    """CSVRG steps, whose snapshots are computed from a coreset: a small weighted set of rows.
 
-    An interpretation: the text of the paper that SODM cites for CSVRG is not at hand.
+    This is an interpretation, since the paper that SODM cites for CSVRG was not at hand.
 
-    The snapshot's dual image, in SVRG the sum v over all rows, is estimated by
+    SVRG's snapshot has the dual image v, a sum over all rows. CSVRG estimates it by
 
         ``ṽ(w̃) = Σ_strata (n_s/m_s) Σ_{i in the set, of stratum s} y_i s_i(w̃) φ_i``
 
-    where the set has m_s of the n_s rows of stratum s, drawn once, without replacement: unbiased over draws, but
-    the same for all epochs. Steps are taken over all rows. So the iteration is at rest where ``w = ṽ(w)``, the
-    optimum of the set's own, weighted problem, and not that of all rows: it stalls at a gap that a larger set makes
-    smaller. With every row in the set it is SVRG, bit by bit.
+    The set has m_s of the n_s rows of stratum s, drawn once, without replacement. The estimate is unbiased over draws,
+    but all epochs use the same set. Steps are taken over all rows. So the iteration rests at ``w = ṽ(w)``, which is the
+    optimum of the set's own weighted problem and not that of all rows. It stalls at a gap that is smaller for a larger
+    set. With every row in the set it equals SVRG bit by bit.
 
     Parameters
     ----------
     chosen : integer ndarray of shape (m,)
         The set's rows, ascending.
     factor : ndarray of shape (m,)
-        n_s/m_s of each.
+        n_s/m_s of each row.
     others
-        As `ArraySteps`.
+        As in `ArraySteps`.
     """
 
     def __init__(
@@ -223,7 +218,7 @@ class CoresetSteps(ArraySteps):
 
 
 def draw_coreset(strata: Array, size: int, seed: int) -> tuple[Array, Array]:
-    """Rows of a coreset, ascending, and what each stands for, n_s/m_s of its stratum.
+    """Draw the rows of a coreset. Returns them in ascending order, with the factor n_s/m_s of each row's stratum.
 
     A stratum's share of ``size`` is its share of the rows, but at least one row.
     """

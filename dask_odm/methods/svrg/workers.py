@@ -1,15 +1,16 @@
-"""Distributed SVRG: full gradients by all workers at once, then one worker at a time takes its steps and hands w on.
+"""Distributed SVRG: all workers sum the full gradient in parallel, then take their steps one after the other.
 
 Source: DiODM, and SODM, algorithm 2. Partitions D_1 … D_K are stratified; R_j is what is left of D_j. In an epoch
-all workers sum the gradient over their partitions, in parallel; then w goes through a chain of hops, future by
-future, from worker to worker: hop j walks R_j without replacement, until it is used up or T steps are done.
+all workers sum the gradient over their partitions, in parallel. Then w goes through a chain of hops, future by
+future, from worker to worker. Hop j takes a step for each row of R_j, without replacement, until R_j is used up or T
+steps are done.
 
 Departures: T counts the steps of each worker and stage (DiODM's counts the whole stage, SODM's algorithm as printed
-takes one step a partition). Neither paper refills R_j, so their steps would end after one pass: here, when every R_j
-is empty, all are refilled in a new order from (seed, refill, j). Within R_j rows go piece by piece, the pieces in
-random order and the rows of each in random order, so that a task holds one piece at a time.
+takes one step a partition). Neither paper refills R_j, so their steps would end after one pass. Here all R_j are
+refilled when every one is empty, in a new order drawn from (seed, refill, j). R_j is read in pieces, one at a time, so
+that a task holds one piece. The order of the pieces is random, and so is the order of the rows of each.
 
-What a hop does depends on its arguments alone, so what a lost worker held is computed again, to the same bits.
+A hop depends on its arguments alone. So the hop of a lost worker is computed again to the same bits.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.svrg.steps import stiffest_row, walk_rows, warm_up
 from dask_odm.typing import Array
 
-DEFAULT_PARTITIONS = 8
-LEAST_ROWS = 16  # of a partition, before there are fewer of them
+DEFAULT_PARTITIONS = 8  # partitions of a ring, if the user does not choose
+LEAST_ROWS = 16  # rows of a partition; fewer rows make fewer partitions
 
 
 def ring_partitions(rows: int, n_partitions: int | None) -> int:
-    """Partitions of a ring: as asked for, or eight unless rows are few; workers do not count."""
+    """Return the number of partitions: ``n_partitions``, or eight (fewer for few rows), whatever the workers."""
     if n_partitions is None:
         return max(1, min(DEFAULT_PARTITIONS, rows // LEAST_ROWS))
     if n_partitions > rows:
@@ -52,20 +53,20 @@ def ring_partitions(rows: int, n_partitions: int | None) -> int:
 
 @dataclass(frozen=True, eq=False)
 class RingJob:
-    """What every task of a ring is told.
+    """The arguments that all tasks of a ring share.
 
     Parameters
     ----------
     partitions : StoredPartitions or MemoryPartitions
-        Rows in memory are scaled; sparse ones are made dense a partition at a time.
+        Rows in memory are already scaled. Sparse rows are made dense, one partition at a time.
     scaling : Scaling or StoredScaling, optional
-        Of rows on disk.
+        The scaling of rows on disk.
     features : FeatureMap
-        Of scaled rows.
+        The feature map of scaled rows.
     loss : BandLoss
         Label code 1 is positive; class weights are in the rows' weights.
     stage_steps : int or None
-        T, or all that are left.
+        T; None takes all rows that are left.
     seed : int
     """
 
@@ -82,26 +83,26 @@ class RingJob:
 
     @cached_property
     def stages(self) -> int:
-        """Epochs in which every R_j is used up."""
+        """Number of epochs that use up every R_j."""
         largest = max(self.partitions.counts)
         return 1 if self.stage_steps is None else -(-largest // self.stage_steps)
 
     def stage(self, epoch: int, k: int) -> tuple[int, int, int]:
-        """Which refill an epoch walks, and from where to where in the order of R_k."""
+        """Return the number of the refill that an epoch belongs to, and the start and stop of its steps in R_k."""
         refill, stage = divmod(epoch, self.stages)
         count = self.partitions.counts[k]
         steps = self.stage_steps or self.partitions.counts[k]
         return refill, min(count, stage * steps), min(count, (stage + 1) * steps)
 
     def piece_rows(self, k: int) -> list[int]:
-        """Rows of every piece of partition k."""
+        """Return the number of rows of every piece of partition k."""
         if isinstance(self.partitions, StoredPartitions):
             return [rows for _, rows in self.partitions.pieces(k, k + 1)]
         return [self.partitions.counts[k]]
 
     @property
     def task_bytes(self) -> int:
-        """Peak bytes of one task: a piece, raw and scaled, its columns, orders, and a few vectors."""
+        """Peak bytes of one task: a piece, raw and scaled, its labels, weights and order, and a few vectors."""
         rows = max(max(self.piece_rows(k)) for k in range(len(self.partitions.counts)))
         partitions = self.partitions
         dense = 0
@@ -111,7 +112,7 @@ class RingJob:
 
 
 class Pieces:
-    """The pieces of one partition, scaled, read into the same memory one after the other."""
+    """Reader of the scaled pieces of one partition, one after the other into the same memory."""
 
     def __init__(self, job: RingJob, k: int) -> None:
         self._job = job
@@ -124,7 +125,7 @@ class Pieces:
             self._scaled = np.empty(layout.chunks, layout.dtype)
 
     def read(self, piece: int) -> tuple[Array, Array, Array]:
-        """Rows, label codes and weights, valid until the next is read."""
+        """Return rows, label codes and weights of a piece, valid until the next one is read."""
         partitions = self._job.partitions
         if isinstance(partitions, MemoryPartitions):
             rows, _ = partitions.rows(self._k, self._k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
@@ -140,13 +141,13 @@ class Pieces:
         return X, (y > 0).astype(np.int8), weight
 
     def blocks(self) -> Iterator[RowBlock]:
-        """All of them, in order."""
+        """Yield all pieces, in order."""
         for piece in range(len(self._job.piece_rows(self._k))):
             yield RowBlock(*self.read(piece))
 
 
 def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
-    """Pieces of R_k that a hop visits, and rows of each, in the order of its steps."""
+    """Yield the pieces of R_k that a hop visits, with the rows of each in the order of its steps."""
     refill, start, stop = job.stage(epoch, k)
     sizes = job.piece_rows(k)
 
@@ -163,7 +164,7 @@ def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
 
 
 def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
-    """Loss and dual image of partition k at w: one task of a full pass."""
+    """Sum the loss and the dual image of partition k at w: one task of a full pass."""
     try:
         return Query(job.features, job.loss, np.array(w)).sums(Pieces(job, k).blocks(), "none")
     finally:
@@ -171,7 +172,7 @@ def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
 
 
 def stiffest_in(job: RingJob, k: int) -> float:
-    """Largest ``c ‖φ‖²`` of partition k."""
+    """Return the largest ``c ‖φ‖²`` of partition k."""
     loss = job.loss
     bias = job.features.bias
     try:
@@ -184,8 +185,8 @@ def stiffest_in(job: RingJob, k: int) -> float:
 def walk_partition(
     w: Array, job: RingJob, snapshot: Array, dual_image: Array, step: float, epoch: int, k: int
 ) -> Array:
-    """Take the steps of R_k from w, and return where they end: a hop."""
-    # copied, since what came from another worker is read-only, for which the loops would be compiled anew
+    """Take the steps of R_k from w, and return the w they end at: one hop."""
+    # arrays from another worker are read-only, and the loops would be compiled anew for them, so these are copies
     w = np.array(w)
     snapshot = np.array(snapshot)
     dual_image = np.array(dual_image)
@@ -200,13 +201,7 @@ def walk_partition(
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """A `dask_odm.methods.svrg.solver.StochasticProblem` whose steps go round the workers.
-
-    Parameters
-    ----------
-    job : RingJob
-    cluster : Cluster
-    """
+    """A `dask_odm.methods.svrg.solver.StochasticProblem` whose steps go from worker to worker."""
 
     job: RingJob
     cluster: Cluster

@@ -1,1 +1,1 @@
-"""SODM and its rivals (cascade, DiP, DC): partitions that are solved, merged and solved again."""
+"""Solvers that train on partitions, merge them and solve again: SODM and its rivals (cascade, DiP, DC)."""

@@ -1,4 +1,4 @@
-"""What a node of a tree of partitions hands up to the one above: which rows, and dual variables to start from."""
+"""Merge rules of a tree: which rows a node passes up to its parent, and the dual variables its parent starts from."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Begin = Callable[[Solution, float], Array]
 
 
 def pass_all(solution: Solution) -> None:
-    """All rows of a node go up: SODM's rule."""
+    """Pass up all rows of a node, as SODM does: return None for "no mask"."""
 
 
 def pass_support(solution: Solution) -> Array:
-    """Rows go up that have a dual variable other than zero: a cascade's rule."""
+    """Pass up the rows whose dual variables are not all zero, as a cascade does."""
     return np.asarray(solution.dual.any(axis=0))
 
 
 def scaled_start(child: Solution, weight: float) -> Array:
-    """A child's dual variables as a problem of total ``weight`` needs them: see `Solution.rescaled`."""
+    """Return a child's dual variables, rescaled to a problem of total ``weight``: see `Solution.rescaled`."""
     return child.rescaled(weight)
 
 
 def plain_start(child: Solution, weight: float) -> Array:
-    """A child's dual variables as they are: what both papers start a merger from, too large by the fan-in."""
+    """Return a child's dual variables unchanged. Both papers start a merger so; they are too large by the fan-in."""
     return child.dual
 
 
 def cold_start(child: Solution, weight: float) -> Array:
-    """Zeros: nothing of the children's solutions is used."""
+    """Return zeros, so that a merger uses nothing of its children's solutions."""
     return np.zeros_like(child.dual)

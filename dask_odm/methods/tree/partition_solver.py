@@ -1,7 +1,7 @@
-"""The solver of one partition: Newton, in the way that suits its size and kernel.
+"""Newton for one partition, in the variant that suits its size and kernel.
 
-Partitions of up to `DENSE_ROWS` rows, and the linear kernel of few features, end at the optimum to rounding. Larger
-ones of other kernels end at a relative gap of ``tol`` by Newton over all rows (`dask_odm.methods.exact.solver`).
+Partitions of up to `DENSE_ROWS` rows, and kernels of low rank, are solved to rounding error. Larger partitions of other
+kernels are solved to a relative gap of ``tol`` by `dask_odm.methods.exact.solver`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
 from dask_odm.typing import Array
 
-DENSE_ROWS = 1024
+DENSE_ROWS = 1024  # rows whose kernel matrix is formed as a whole
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a solve may use; no bit of a result depends on it.
-
-    ``memory`` bytes for the solve as a whole, ``threads`` for its kernel passes.
-    """
+    """Memory in bytes and threads that a solve may use. They never change its result."""
 
     memory: int
     threads: int = 1
@@ -49,7 +46,10 @@ def solver_bytes(
     low_rank: bool = False,
     kernel: Kernel | None = None,
 ) -> int:
-    """Peak bytes of a solve, rows and kept tiles aside; ``low_rank`` as `is_low_rank` says, any kernel without."""
+    """Return the peak bytes of a solve, without its rows and kept tiles.
+
+    ``low_rank`` is the answer of `is_low_rank`. If ``kernel`` is None, the figure holds for any kernel.
+    """
     if n <= DENSE_ROWS:
         return Tiling(n, d, 8).scratch_bytes(1, kernel) + 5 * 8 * n * n
     if low_rank:
@@ -68,26 +68,11 @@ def solve_partition(
     *,
     certify: bool = False,
 ) -> Solution:
-    """Solve the ODM of one partition from the dual variables ``dual`` (n,).
+    """Solve the ODM of one partition from the dual variables ``dual`` (n,), zeros for a cold start.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    rows : Rows
-        The partition's n rows.
-    losses : RowLosses
-    dual : ndarray of shape (n,)
-        Start; zeros for a cold one. Where the solve is not to rounding, a start whose gap is at most
-        ``settings.tol`` is returned as it is.
-    settings : SolverSettings
-    resources : Resources
-    certify : bool
-        Hold the gap against the kernel in float64, and go on until that one is at most ``tol``. Without
-        it the gap is that of the kernel as computed in the dtype of the rows.
-
-    Returns
-    -------
-    Solution
+    A solve that is not to rounding error returns a start unchanged if its gap is at most ``settings.tol``. With
+    ``certify`` the gap is computed from kernel values in float64, and the solve goes on until that gap is at most
+    ``tol``. Without it, the gap comes from kernel values in the dtype of the rows.
     """
     began = time.perf_counter()
     with single_threaded_blas:
@@ -149,7 +134,7 @@ def _solve_newton(
     source: Any = rows.X if isinstance(rows, ArrayRows) else RangedRows(rows)
     products = RowProducts(kernel, source, max(0, resources.memory - needed), resources.threads)
     begin = losses.y * dual if dual.any() else None
-    certify = certify or rows.dtype == np.float64  # products are of float32 until then
+    certify = certify or rows.dtype == np.float64  # without it, products are in float32
     found = solve_exact(losses, products, settings, start=begin, threads=resources.threads, certify=certify)
     primal = found.history[0]["objective"]
     gap = found.history[0]["gap"]
@@ -161,7 +146,7 @@ def _solve_newton(
 
 
 def warm_up() -> None:
-    """Solve a few rows, so that every loop is compiled or loaded and what that takes of memory is taken."""
+    """Solve a few rows, so that all loops are compiled or loaded, and their memory is taken, before it is measured."""
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
         rows = ArrayRows(rng.standard_normal((32, 2)).astype(dtype))

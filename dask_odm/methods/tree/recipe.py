@@ -1,10 +1,10 @@
-"""A tree of partitions in memory or of a store, SODM's or a rival's; a large root is solved by all workers.
+"""Recipe of SODM and its rivals: partition the rows, grow the tree, solve its root, and build the model.
 
-A root of up to `ROOT_ROWS` rows is one more node of the tree, one task. A larger one is a problem for Newton over all
-rows (`dask_odm.methods.exact.solver`), which starts from the level below: its products are spread over all workers, no
-λ slows it down, and its matrix need not fit anywhere. Rows and kernel alone decide, never the workers. The root of a
-cascade has the rows that were passed up and stays one task; how far its model is from the optimum of all rows takes one
-pass over the kernel of all rows and those.
+A root of up to `ROOT_ROWS` rows is one more node of the tree, one task. Newton over all rows
+(`dask_odm.methods.exact.solver`) solves a larger root, starting from the level below. Its products are spread over all
+workers, a large λ does not slow it down, and its kernel matrix need not fit anywhere. The number of rows and the kernel
+decide between the two, never the workers. The root of a cascade has only the rows that were passed up and stays one
+task. Its gap over all rows then takes one pass over the kernel values between all rows and those passed up.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ from dask_odm.methods.tree.workers import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-GAP = ("gap",)  # of the records of a tree, what is of the model itself: their objective is the dual's
+GAP = ("gap",)  # the field of a tree's records that describes the model itself; their objective is the dual's
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
 
 
 def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Trained:
-    """Train by partitions; equal rows in memory are made one first, unless more partitions are asked for."""
+    """Train by a tree of partitions.
+
+    Equal rows in memory are merged first, unless the user asks for more partitions than there are distinct rows.
+    """
     data = _merged(data, fit)
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, most)
@@ -76,7 +79,10 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
 
 
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
-    """Say of parameters of a tree that they change nothing, where the number of partitions was left to it."""
+    """Log a warning if the rows make one partition, so that ``stop_at`` and ``early_stop`` change nothing.
+
+    There is no warning if the user chose the number of partitions.
+    """
     asked = [f"stop_at={fit.tree.stop_at}"] * (fit.tree.stop_at > 1) + ["early_stop=True"] * fit.tree.early_stop
     if parts == 1 and fit.n_partitions is None and asked:
         change = "change" if len(asked) > 1 else "changes"
@@ -87,7 +93,7 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
 
 
 def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -> Regroup | None:
-    """What makes the nodes of every level anew, where the rule has them so."""
+    """Build the callable that clusters the rows anew for every level; None if the rule merges partitions instead."""
     if not rule.recluster:
         return None
     nodes = [len(bounds) - 1 for bounds in fit.tree.levels(len(job.partitions.counts))]
@@ -96,7 +102,7 @@ def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -
 
 
 def _check(checkpoint: TreeCheckpoint, job: TreeJob, fit: ODMFit, regroup: Regroup | None) -> None:
-    """Raise StoreError unless the level that a fit goes on from is one of its tree."""
+    """Raise StoreError if the checkpoint's level does not belong to this fit's tree."""
     counts = job.partitions.counts
     levels = fit.tree.levels(len(counts))
 
@@ -110,7 +116,10 @@ def _check(checkpoint: TreeCheckpoint, job: TreeJob, fit: ODMFit, regroup: Regro
 
 
 def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
-    """Equal rows made one, but where the kernel is the user's or as many partitions are asked for as rows came."""
+    """Merge equal rows.
+
+    The data is returned as it is for a user kernel, or if merging leaves fewer rows than the partitions asked for.
+    """
     if not fit.kernel.is_named:
         return data
     merged = data.merged()
@@ -147,7 +156,7 @@ def _finish(
 
 
 def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
-    """Return the warning of a tree whose partitions left behind rows that are missed at the root."""
+    """Return the warning for a tree that dropped rows in its partitions which the whole problem needs."""
     return (
         f"solver={rule.name!r} ended at a relative gap of {gap:.1e} over all rows, above tol={tol:g}: it leaves rows "
         "behind that a partition does without, and the whole does not. Use solver='sodm', which keeps all rows, or a "
@@ -156,7 +165,10 @@ def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
 
 
 def _whole_point(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> Point | None:
-    """P and gap over all rows: those of the root, unless rows were left behind below it; None if there is no root."""
+    """Return P and the gap over all rows, or None if the tree stopped above one partition.
+
+    They are the root's own figures if it has all rows. Else they are computed over all rows.
+    """
     n = len(coefficients)
     if len(result.solutions) > 1:
         return None
@@ -185,7 +197,10 @@ def _grow(
 
 
 def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
-    """Whether the tree ends with a root that is a problem for Newton over all rows."""
+    """Whether the tree has a root that is large enough for Newton over all rows.
+
+    It has none for a cascade, the linear kernel and other kernels of low rank.
+    """
     counts = job.partitions.counts
     if job.pass_up is not pass_all or job.kernel.name == "linear" or is_low_rank(job.kernel, job.partitions.features):
         return False
@@ -197,7 +212,7 @@ def _grow_to_root(
 ) -> TreeResult:
     """Grow the tree up to the level below the root, and solve the root from there.
 
-    Its products are opened first, so that too little memory for the root is found before anything is solved.
+    The root's products are opened first, so that too little memory for them is an error before anything is solved.
     """
     levels = fit.tree.levels(len(job.partitions.counts))
     number = len(levels) - 1
@@ -221,7 +236,10 @@ def _grow_to_root(
 
 
 def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Solution:
-    """The root from dual variables ``start`` (n,), those of the level below; without, from a quarter of the rows."""
+    """Solve the root from the dual variables ``start`` (n,) of the level below.
+
+    Without them, Newton begins with a quarter of the rows.
+    """
     began = time.perf_counter()
     y, weight = job.partitions.labels(0, len(job.partitions.counts))
     losses = RowLosses(job.odm, y, weight)

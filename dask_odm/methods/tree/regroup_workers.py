@@ -1,8 +1,8 @@
-"""Levels of a tree whose nodes are clusters of all rows, found anew for every level: DC-SVM's.
+"""DC-SVM's tree levels: the nodes of every level are clusters of all rows, found anew.
 
 Source: Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines* (ICML 2014), algorithm
-1. The client finds the clusters on a sample of rows, tasks say which rows are in which, and the numbers of the rows are
-all that the client holds.
+1. The client finds the clusters on a sample of rows. Tasks then assign every row to its cluster. The client holds only
+row numbers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Groups, Partitioner
 from dask_odm.typing import Array
 
-READ_ROWS = 1024
+READ_ROWS = 1024  # rows of a block that is read and assigned to clusters at a time
 
 
 def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling, groups: Groups, number: int) -> Array:
-    """Group of every row of a partition, int32 (n,)."""
+    """Return the group of every row of a partition, int32 (n,)."""
     rows, _ = partitions.rows(number, number + 1, scaling, 0)
     found = [groups(rows.read(i, min(rows.n, i + READ_ROWS))) for i in range(0, rows.n, READ_ROWS)]
     return np.concatenate(found)
@@ -32,18 +32,10 @@ def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling
 
 @dataclass(frozen=True, eq=False)
 class Reclustering:
-    """The nodes of a level, for `dask_odm.methods.tree.workers.grow_tree`.
+    """The callable ``regroup`` of `dask_odm.methods.tree.workers.grow_tree` that makes clusters the nodes of a level.
 
-    Parameters
-    ----------
-    partitions : Partitions
-    scaling : Scaling or StoredScaling
-    nodes : sequence of int
-        Nodes of every level from the leaves on, at most; clusters that no row is in are left out.
-    partitioner : callable
-        ``partitioner(count, seed)``: what makes as many groups.
-    seed : int
-    cluster : Cluster
+    ``nodes`` has the most nodes of every level, leaves first; empty clusters are left out. ``partitioner(count, seed)``
+    makes a partitioner of ``count`` groups.
     """
 
     partitions: Partitions
@@ -54,7 +46,7 @@ class Reclustering:
     cluster: Cluster
 
     def __call__(self, number: int) -> list[RowSet] | None:
-        """Clusters of level ``number``, counted from the leaves at 0; None where it is a single node."""
+        """Return the clusters of level ``number``, counted from the leaves at 0; None if it is a single node."""
         counts = self.partitions.counts
         nodes = self.nodes[number]
         if nodes == 1:
@@ -69,7 +61,7 @@ class Reclustering:
         return [RowSet.at(positions, counts) for positions in found if len(positions)]
 
     def _require(self, partitioner: Partitioner) -> None:
-        """MemoryLimitError unless a sample's matrix fits here, and the values of a block where rows are looked up."""
+        """Raise MemoryLimitError unless the sample's kernel matrix fits here, and a block's values fit every task."""
         d = self.partitions.features
         itemsize = self.partitions.dtype.itemsize
         sample = min(sum(self.partitions.counts), partitioner.sample_rows(d, itemsize))
@@ -80,7 +72,7 @@ class Reclustering:
         self.cluster.require(needed, len(self.partitions.counts), what)
 
     def _sample(self, partitioner: Partitioner) -> Array:
-        """Scaled rows that groups are made from."""
+        """Draw the sample of scaled rows from which the clusters are made."""
         partitions = self.partitions
         total = sum(self.partitions.counts)
         count = min(total, partitioner.sample_rows(partitions.features, partitions.dtype.itemsize))

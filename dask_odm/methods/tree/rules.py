@@ -1,8 +1,11 @@
-"""What makes a tree of partitions one method or another: how rows are dealt, what goes up, what a merger starts from.
+"""The four methods that train by a tree of partitions: SODM, cascade, DiP and DC.
 
-Sources: SODM (IJCAI-23), and what it is compared with there, each for ODM's objective: the cascade (Graf et al.,
-*Parallel support vector machines: the cascade SVM*, NIPS 2004), DiP (Singh, Roy and Mohan, *DiP-SVM*, 2017) and DC
-(Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines*, ICML 2014).
+A `TreeRule` says how rows are dealt to partitions, which rows are passed up, and what a merger starts from.
+
+Sources: SODM (IJCAI-23) and the methods it is compared with there, each applied to ODM's objective. These are the
+cascade (Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004), DiP (Singh, Roy and Mohan,
+*DiP-SVM*, 2017) and DC (Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines*, ICML
+2014).
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.merge_rule import Begin, PassUp, pass_all, pass_support, scaled_start
 
-WHOLE_ROWS = 1 << 16  # SODM: up to so many rows in memory are one partition
-LEAF_ROWS = 8192
+WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
+LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,15 @@ class TreeRule:
     ----------
     name : str
     partitioner : callable
-        ``partitioner(fit, kernel, n_partitions, seed)``: how rows are dealt to the leaves.
-    pass_up : callable
-        Which rows of a node the one above gets, see `dask_odm.methods.tree.workers.TreeJob`.
-    begin : callable
-        What a merger starts from.
+        ``partitioner(fit, kernel, n_partitions, seed)`` makes the partitioner that deals rows to the leaves.
+    pass_up, begin : callable
+        The merge rule, as in `dask_odm.methods.tree.workers.TreeJob`.
     recluster : bool
-        Whether the nodes of every level are groups of ``partitioner``, made anew, and not merged partitions.
+        Whether ``partitioner`` groups the rows anew for every level, instead of merging partitions.
     whole_rows : int
-        Up to so many rows in memory are one partition, where no number of partitions is asked for.
+        Most rows in memory that are kept as one partition, if the user does not choose the number of partitions.
     newton_root : bool
-        Whether a large root is solved by Newton over all rows, and not as one more node.
+        Whether Newton over all rows solves a large root, which is one more node otherwise.
     """
 
     name: str
@@ -54,28 +55,28 @@ class TreeRule:
 
 
 def by_strata(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
-    """Strata by landmarks of the kernel, each dealt evenly."""
+    """Deal each stratum evenly to the partitions. Strata are formed by landmarks of the kernel."""
     return fit.partitioner(kernel, n_partitions)
 
 
 def at_random(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
-    """Rows dealt at random."""
+    """Deal rows at random."""
     return RandomPartitioner(n_partitions, seed)
 
 
 def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
-    """k-means clusters of the features, each dealt evenly."""
+    """Deal each k-means cluster of the features evenly to the partitions; InputError for a precomputed kernel."""
     if isinstance(kernel, Precomputed):
         raise InputError("solver='dip' groups rows by their features, which kernel='precomputed' has none of.")
     return MeansPartitioner(fit.n_clusters, n_partitions, seed)
 
 
 def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
-    """Clusters of the kernel's space, which are the partitions."""
+    """Make each cluster in the kernel's feature space a partition."""
     return ClusterPartitioner(kernel, n_partitions, seed)
 
 
 SODM = TreeRule("sodm", by_strata, whole_rows=WHOLE_ROWS)
-CASCADE = TreeRule("cascade", at_random, pass_support, newton_root=False)  # of the rows passed up
+CASCADE = TreeRule("cascade", at_random, pass_support, newton_root=False)
 DIP = TreeRule("dip", by_means, pass_support, newton_root=False)
 DC = TreeRule("dc", by_clusters, recluster=True)

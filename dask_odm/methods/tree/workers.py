@@ -1,12 +1,12 @@
 """SODM's merging tree: partitions are solved, merged and solved again from their children's solutions.
 
 Source: SODM, algorithm 1. Every level is a set of `dask.delayed` tasks whose inputs are the tasks of the level
-below, so warm starts pass from worker to worker and the tree runs on any scheduler. The client only hears
-figures, and decides level by level whether to go on.
+below, so warm starts pass from worker to worker and the tree runs on any scheduler. The client receives only
+figures (gaps, sweeps, seconds), and decides level by level whether to go on.
 
-A node is a set of rows: partitions merged in their order, as SODM has it, or whatever a caller makes of a level. What
-its parent gets of them is a rule: all rows, as SODM, or those that count in the child's solution, as a cascade
-(Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004).
+A node is a set of rows. SODM merges partitions in their order; a caller may also regroup all rows for a level. A merge
+rule says which rows go up to the parent: all of them (SODM), or those with dual variables other than zero (a cascade:
+Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from dask_odm.typing import Array
 
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
 Regroup = Callable[[int], Sequence[RowSet] | None]
-NUMBER_BYTES = 48  # a row, where rows of a node are told by number: its own, its children's, and sorting both
-ROWS_SHARE = 0.5  # of a task's memory for rows held in it; the rest is for the solver and its tiles
+NUMBER_BYTES = 48  # bytes a row of a node given by row numbers: its own, its children's, and sorting both
+ROWS_SHARE = 0.5  # share of a task's memory that may hold rows; the rest is for the solver and its tiles
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TreeSettings:
     stop_at : int
         Stop at the first level of at most so many partitions; 1 is the root.
     early_stop : bool
-        Stop at the first level where every merged start had converged.
+        Stop at the first level whose merged starts all meet the tolerance.
     """
 
     fan_in: int = 4
@@ -62,7 +62,7 @@ class TreeSettings:
     early_stop: bool = False
 
     def depth(self, n_partitions: int) -> int:
-        """Merges from a level of ``n_partitions`` to the root, which is level 0."""
+        """Return how many merges lead from a level of ``n_partitions`` to the root, which is level 0."""
         depth = 0
         while n_partitions > 1:
             n_partitions = -(-n_partitions // self.fan_in)
@@ -70,7 +70,7 @@ class TreeSettings:
         return depth
 
     def levels(self, n_partitions: int) -> list[list[int]]:
-        """Boundaries of every level in leaf partitions: node i of a level spans ``bounds[i]:bounds[i + 1]``."""
+        """Return the bounds of every level, leaves first: node i has leaf partitions ``bounds[i]:bounds[i + 1]``."""
         levels = [list(range(n_partitions + 1))]
         while len(levels[-1]) - 1 > self.stop_at and len(levels[-1]) > 2:
             bounds = levels[-1]
@@ -80,7 +80,7 @@ class TreeSettings:
 
 @dataclass(frozen=True, eq=False)
 class TreeJob:
-    """What every task of a tree is told.
+    """The arguments that all tasks of a tree share.
 
     Parameters
     ----------
@@ -90,11 +90,12 @@ class TreeJob:
     odm : ODMSettings
     solver : SolverSettings
     pass_up : callable
-        ``pass_up(solution)``: which rows of a node the one above gets, as a mask over them, or None for all. A row
-        that was left out once stays out, at zero. The loss of the others keeps its weight: M is that of all rows
-        of the node, so that a node whose left out rows are zero at its optimum ends there.
+        ``pass_up(solution)`` returns a mask of the rows of a node that its parent gets, or None for all. A row that
+        was left out once stays out, with dual variables of zero. The others keep the weight they have among all
+        rows of the node. So a node ends at its optimum if its dual variables are zero there for the rows left out.
     begin : callable
-        ``begin(child, weight)``: dual variables that a node of total ``weight`` starts from, of a child's rows.
+        ``begin(child, weight)`` returns the dual variables of a child's rows that a node of total ``weight`` starts
+        from.
     """
 
     partitions: Partitions
@@ -108,15 +109,15 @@ class TreeJob:
 
 @dataclass(frozen=True, eq=False)
 class TreeResult:
-    """The model a tree ends with, in the order of the partitions.
+    """The solution that a tree ends with, its rows in the order of the partitions.
 
     Attributes
     ----------
     dual : ndarray of shape (n_machines, n)
         Signed dual variables of the whole problem.
     gap : float
-        Relative gap of the whole problem, or of the rows passed up to the root alone; nan where the tree ended
-        above one partition.
+        Relative gap of the root: of the whole problem, or only of the rows passed up. It is nan if the tree ended
+        with several partitions.
     history : list of dict
         One entry a level, the fields of `LevelFinished`.
     solutions : list of Solution
@@ -130,7 +131,7 @@ class TreeResult:
 
 
 def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
-    """Least bytes a task needs to solve a node of ``rows`` rows: rows read from disk, tiles recomputed."""
+    """Return the fewest bytes in which a task can solve a node: rows are read from disk, kernel tiles recomputed."""
     d = job.partitions.features
     itemsize = job.partitions.dtype.itemsize
     low_rank = is_low_rank(job.kernel, d)
@@ -148,9 +149,9 @@ def solve_node(
     below: Sequence[RowSet],
     children: Sequence[Solution],
 ) -> Solution:
-    """Solve a node from the solutions ``children`` of the nodes ``below`` it (none: from zero).
+    """Solve a node from the solutions ``children`` of the nodes ``below`` it, or from zero if there are none.
 
-    The dual variables it returns are of all rows of the node, zero where the row was not passed up.
+    The solution has dual variables for all rows of the node; they are zero for rows that were not passed up.
     """
     dual, passed = _start(job, node, below, children)
     active = node
@@ -179,14 +180,17 @@ def solve_node(
 
 
 def _weighted(odm: ODMSettings, weight: Array, total: float | None) -> ODMSettings:
-    """Settings with which rows of ``weight`` have the losses that they have among rows of ``total`` weight."""
+    """Scale λ so that rows of ``weight`` keep the losses they have among rows of ``total`` weight."""
     return odm if total is None else replace(odm, lam=odm.lam * (float(weight.sum()) / total))
 
 
 def _start(
     job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution]
 ) -> tuple[Callable[[float], Array], Array | None]:
-    """The start of a node of a given total weight, and which rows were passed up to it (mask, or None for all)."""
+    """Return a function of the total weight that makes a node's start, and the mask of the rows passed up to it.
+
+    The mask is None if all rows were.
+    """
     counts = job.partitions.counts
     if not children:
         n = node.size(counts)
@@ -222,30 +226,20 @@ def grow_tree(
     on_level: OnLevel = None,
     regroup: Regroup | None = None,
 ) -> TreeResult:
-    """Train on all partitions, level by level.
+    """Train on all partitions, level by level. Levels are numbered from the leaves at 0.
 
-    Parameters
-    ----------
-    job : TreeJob
-    tree : TreeSettings
-    cluster : Cluster
-    resume : (level number, solutions), optional
-        Go on after that finished level, counted from the leaves at 0.
-    history : sequence of dict
-        Entries of the levels before.
-    on_level : callable, optional
-        Called after every level with its number, a function that fetches its solutions, and the history.
-    regroup : callable, optional
-        ``regroup(number)``: the nodes of a level above the leaves, each row in one of them, or None for those that
-        ``tree`` has there. It is asked when the level below is done.
+    ``resume`` is a finished level to go on after, with its solutions; ``history`` has the entries up to there.
+    ``on_level`` is called after every level with its number, a function that fetches its solutions, and the history.
+    ``regroup(number)`` returns the nodes of a level above the leaves, or None to merge as ``tree`` says. It is called
+    when the level below is done.
 
     Raises
     ------
     MemoryLimitError
-        A level's tasks would not fit their workers: found out before any task runs, but for levels whose nodes are
-        known only when the level below is done, before those.
+        A level's tasks would not fit their workers. All levels are checked before any task runs. A level whose rows
+        depend on the solutions below is checked when those are known.
     InputError
-        Nodes of a level that are not each row once.
+        The nodes of a level do not hold each row once.
     """
     counts = job.partitions.counts
     levels = tree.levels(len(counts))
@@ -256,7 +250,7 @@ def grow_tree(
     ended = tree.early_stop and done > 0 and history and history[-1]["start_gap"] <= job.solver.tol
     nodes = [] if done < 0 else _nodes(levels, done, counts, regroup)
     passed = [] if resume is None else [read_figures(job.pass_up, solution)[1] for solution in resume[1]]
-    with cluster.cancelled_on_error(states):  # what is kept on the workers, whatever level that is
+    with cluster.cancelled_on_error(states):  # the list always holds the level that is kept on the workers
         for number in () if ended else range(done + 1, len(levels)):
             below = nodes
             nodes = _nodes(levels, number, counts, regroup)
@@ -270,7 +264,7 @@ def grow_tree(
             history.append(asdict(event))
             if on_level is not None:
                 on_level(number, partial(_fetch, states, cluster), history)
-            report(event)  # what is told is saved already
+            report(event)  # after the checkpoint was saved
             if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
                 break
         final = _fetch(states, cluster)
@@ -283,7 +277,7 @@ def grow_tree(
 def solve_whole(
     job: TreeJob, cluster: Cluster, *, resume: tuple[int, Sequence[Solution]] | None = None, on_level: OnLevel = None
 ) -> TreeResult:
-    """The tree of one partition, solved here and now: no graph. For the rest see `grow_tree`."""
+    """Solve the tree of one partition in this process, without a task graph. `grow_tree` explains the arguments."""
     _check_memory(job, [[0, 1]], cluster)
     if resume is not None:
         (solution,) = resume[1]
@@ -298,7 +292,7 @@ def solve_whole(
 
 
 def _nodes(levels: list[list[int]], number: int, counts: Sequence[int], regroup: Regroup | None) -> list[RowSet]:
-    """The nodes of a level."""
+    """Return the nodes of a level: those of ``regroup``, or merged partitions."""
     given = None if regroup is None or number == 0 else regroup(number)
     if given is None:
         return [RowSet.whole(*span) for span in pairwise(levels[number])]
@@ -315,9 +309,10 @@ def _run_level(
     states: list[Delayed],
     cluster: Cluster,
 ) -> tuple[list[Delayed], list[Solution], list[int]]:
-    """Start the tasks of one level, from ``states`` of the nodes ``below``, and wait for their figures.
+    """Run the tasks of one level, which start from the ``states`` of the nodes ``below``.
 
-    The solutions stay on the workers; the figures are what they say of themselves, and how many rows go up.
+    Returns the solutions, which stay on the workers, their figures without dual variables, and how many rows each node
+    passes up.
     """
     memory, threads = cluster.share(len(nodes))
     certify = len(nodes) == 1
@@ -338,19 +333,19 @@ def _run_level(
             looks = [delayed(read_figures, pure=False)(job.pass_up, s) for s in solved]
             for i, (solution, rows_up) in cluster.results(looks):
                 figures[i], passed[i] = solution, rows_up
-                meter.add(cluster.client is not None)  # else they are solved, and counted, already
+                meter.add(cluster.client is not None)  # without a client they were counted when they were solved
                 report(_solved(depth, i, solution))
     return solved, figures, passed
 
 
 def read_figures(pass_up: PassUp, solution: Solution) -> tuple[Solution, int]:
-    """A solution without its dual variables, and how many rows of the node go up."""
+    """Return a solution without its dual variables, and how many rows of the node are passed up."""
     mask = pass_up(solution)
     return solution.without_dual(), solution.dual.shape[1] if mask is None else int(np.count_nonzero(mask))
 
 
 def _most_rows(nodes: Sequence[RowSet], below: Sequence[RowSet], passed: Sequence[int], counts: Sequence[int]) -> int:
-    """The most rows that a node can have, those below passing up so many."""
+    """Return a bound on the rows of any node of a level, given how many rows the nodes below passed up."""
     children = overlaps(nodes, below)
     return max(min(node.size(counts), sum(passed[c] for c in own)) for node, own in zip(nodes, children, strict=True))
 
@@ -372,7 +367,7 @@ def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> No
 def _check_level(
     job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster, numbers: int = 0
 ) -> None:
-    """MemoryLimitError where tasks of so many rows do not fit, with ``numbers`` bytes of row numbers besides."""
+    """Raise MemoryLimitError if tasks of so many rows do not fit; ``numbers`` are bytes of row numbers on top."""
     _, threads = cluster.share(tasks)
     what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
     advice = advice_at_root(levels) if tasks == 1 else ADVICE
@@ -380,7 +375,7 @@ def _check_level(
 
 
 def advice_at_root(levels: list[list[int]]) -> str:
-    """What to do where all rows do not fit together, for which more partitions alone are no help."""
+    """Return the advice of the error for a root that does not fit; more partitions alone would not help."""
     if len(levels) == 1:
         return "Use more memory, or solver=SODM(n_partitions=…, stop_at=…) to end with smaller partitions."
     return f"Use more memory, or end the tree at smaller partitions by stop_at={len(levels[-2]) - 1}."
@@ -391,7 +386,7 @@ def _solved(level: int, partition: int, s: Solution) -> PartitionSolved:
 
 
 def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:
-    """Figures of a level: the worst gaps, the mean of the dual objectives by weight."""
+    """Return the figures of a level: the worst gaps, and the weighted mean of the dual objectives."""
     weight = math.fsum(s.weight for s in solutions)
     return LevelFinished(
         level=level,
@@ -407,7 +402,10 @@ def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:
 
 
 def end_at_root(solution: Solution, history: Sequence[dict[str, Any]]) -> TreeResult:
-    """What a tree ends with whose root was solved elsewhere; ``history`` is that of the levels below."""
+    """Report a root that was solved outside the tree, and return the result.
+
+    ``history`` is that of the levels below.
+    """
     report(_solved(0, 0, solution))
     event = _summary([solution], 0)
     report(event)
@@ -415,9 +413,10 @@ def end_at_root(solution: Solution, history: Sequence[dict[str, Any]]) -> TreeRe
 
 
 def combine(solutions: list[Solution], history: list[dict[str, Any]], order: Array | None = None) -> TreeResult:
-    """The model of a level: its solutions as the start of a merger of them all.
+    """Join the solutions of a level into one of the whole problem, rescaled as for a merger of them all.
 
-    ``order`` says where their rows, one after the other, are in the order of the partitions; without, they are in it.
+    ``order`` gives the position, in the order of the partitions, of each row of the joined solutions. None means that
+    they are in that order.
     """
     weight = math.fsum(s.weight for s in solutions)
     dual = np.concatenate([s.rescaled(weight) for s in solutions], axis=1)
@@ -428,7 +427,11 @@ def combine(solutions: list[Solution], history: list[dict[str, Any]], order: Arr
 
 
 def partitions_for(rows: int, n_partitions: int | None, fan_in: int, leaf_rows: int) -> int:
-    """Leaf partitions: as asked for, or a power of ``fan_in`` that leaves at most ``leaf_rows`` rows in each."""
+    """Return the number of leaf partitions.
+
+    It is ``n_partitions``, or the least power of ``fan_in`` that leaves at most ``leaf_rows`` rows in each. Raises
+    InputError if ``n_partitions`` exceeds the rows.
+    """
     if n_partitions is None:
         n_partitions = 1
         while rows / n_partitions > leaf_rows:

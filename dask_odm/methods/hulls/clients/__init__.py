@@ -1,1 +1,1 @@
-"""Reduced hulls whose rows stay with clients: server and clients exchange sums."""
+"""Nearest points of reduced hulls whose rows stay with clients, which exchange sums with a server."""

@@ -1,8 +1,9 @@
 """Two reduced hulls whose rows stay with clients: thresholds, bounds and vertices by questions to all of them.
 
-As `dask_odm.methods.hulls.problem.hulls.HullProblem` for a solver that asks for vertices, such as Gilbert's. What
-travels is a direction, numbers, and sums of rows: of whole hulls each client answers with its best point of either
-class; of reduced ones the threshold is looked for first, by weights within parts of a range of scores.
+It serves a solver that needs vertices, such as Gilbert's, like `dask_odm.methods.hulls.problem.hulls.HullProblem`. The
+messages are a direction, numbers, and sums of rows. For whole hulls each client answers with its best point of either
+class. For reduced hulls the threshold, a weighted quantile of the scores, is found first, by weights within bins of a
+range of scores.
 """
 
 from __future__ import annotations
@@ -30,19 +31,15 @@ from dask_odm.methods.hulls.problem.hulls import Vertex
 from dask_odm.methods.hulls.problem.query import Totals
 from dask_odm.typing import Array
 
-PAD = 1e-3  # of a part of a range: where it begins is a matter of rounding
-LEAST_RANGE = 1e-100
-CLOSED = (np.inf, np.inf)  # a range of no scores, of a class whose threshold is known
+PAD = 1e-3  # share of a bin by which a narrower range exceeds it, since rounding moves the bin's ends
+LEAST_RANGE = 1e-100  # least half width of the range of scores
+CLOSED = (np.inf, np.inf)  # a range without scores, for a class whose threshold is known
 
 
 class Clients(Protocol):
-    """All clients, asked at once; what they answer is in their order.
+    """All clients, asked at once; their answers are in the order of the clients.
 
-    Attributes
-    ----------
-    count : int
-    rounds, floats : int
-        Questions asked, and numbers that travelled to and from all clients for them, so far.
+    ``rounds`` counts the questions so far, ``floats`` the numbers sent to and received from all clients.
     """
 
     count: int
@@ -50,15 +47,15 @@ class Clients(Protocol):
     floats: int
 
     def ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
-        """Answers of ``step(rows, state, message) -> (state, answer)`` of every client; states move on."""
+        """Run ``step(rows, state, message) -> (state, answer)`` on every client. Keep the states, return answers."""
 
     def read(self, question: Callable[..., Any], message: Any) -> list[Any]:
-        """Answers of ``question(rows, state, message)`` of every client."""
+        """Return the answers of ``question(rows, state, message)`` from every client."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Up to where a cut of one class's signed scores goes, and Σ e s of it."""
+    """The cut of one class's signed scores, and its value Σ e s."""
 
     cut: Cut
     value: float
@@ -66,22 +63,19 @@ class Threshold:
 
 @dataclass(eq=False)
 class ClientHulls:
-    """Two reduced hulls of rows that clients have.
+    """Two reduced hulls of rows that clients hold.
 
     Parameters
     ----------
     clients : Clients
     totals : Totals
-        Of all rows, in the clients' coordinates.
+        Totals of all rows, in the clients' coordinates.
     alpha : float or None
-        As of `HullProblem`.
+        As in `HullProblem`.
     d : int
-        Features: a unit of communication is as many numbers to or from every client.
-
-    Attributes
-    ----------
+        Number of features. A unit of communication is so many numbers to or from every client.
     passes_made : int
-        Times that every client went over its rows.
+        Passes of all clients over their rows.
     """
 
     clients: Clients
@@ -93,7 +87,7 @@ class ClientHulls:
 
     @property
     def mass(self) -> float:
-        """1/ν; 0 of whole hulls."""
+        """1/ν, by which weights are divided for their caps; 0 for whole hulls."""
         return 0.0 if self.alpha is None else self.alpha * float(self.totals.weight.min())
 
     @property
@@ -108,24 +102,24 @@ class ClientHulls:
 
     @property
     def costs(self) -> dict[str, Any]:
-        """Figures of a record: rounds, numbers that travelled, and in units of one per client and feature."""
+        """Figures for a record: rounds, numbers that travelled, and these in units of one per client and feature."""
         clients = self.clients
         unit = clients.count * self.d
         return {"rounds": clients.rounds, "floats": clients.floats, "communication": clients.floats / unit}
 
     @property
     def memory(self) -> Array:
-        """What the next search for a threshold goes by, and the costs: a vector that a checkpoint holds."""
+        """The last w and its thresholds, if any, and the costs, as a vector for the checkpoint."""
         numbers = np.array([self.clients.rounds, self.clients.floats], dtype=np.float64)
         return numbers if self._last is None else np.concatenate([*self._last, numbers])
 
     def recall(self, memory: Array) -> None:
-        """Go on by the `memory` of another run, to the same bits and figures."""
+        """Restore the `memory` of another run, so that this one goes on to the same bits and figures."""
         self.clients.rounds, self.clients.floats = (int(number) for number in memory[-2:])
         self._last = None if len(memory) == 2 else (memory[:-4], memory[-4:-2])
 
     def vertex(self, w: Array) -> Vertex:
-        """The point of the hulls that minimises ``w·(a − b)``, w (D,)."""
+        """Return the points of the hulls that minimise ``w·(a − b)``, w (D,)."""
         if self.alpha is None:
             return self._best(self._read(best_points, w))
         found = self.thresholds(w)
@@ -138,7 +132,7 @@ class ClientHulls:
         return Vertex(points, (cuts[0].threshold, -cuts[1].threshold))
 
     def thresholds(self, w: Array) -> tuple[Threshold, Threshold]:
-        """Of both classes, of signed scores, where ``w·(a − b)`` is least: no point is asked for."""
+        """Return the thresholds of both classes' signed scores that minimise ``w·(a − b)``, without the points."""
         mass = self.mass
         whole = self.alpha is None
         ranges = self._ranges(w)
@@ -156,7 +150,10 @@ class ClientHulls:
                 return positive, negative
 
     def _ranges(self, w: Array) -> Array:
-        """(2, 2): from one w to another no quantile of scores moves by more than ‖x‖ ‖Δw‖."""
+        """Return the first ranges of both thresholds, (2, 2).
+
+        From one w to the next no quantile of the scores moves by more than ‖x‖ ‖Δw‖.
+        """
         reach = max(self.scale * float(np.linalg.norm(w)) * (1 + 1e-6), LEAST_RANGE)
         if self._last is None:
             return np.array([[-reach, reach]] * 2)
@@ -181,7 +178,7 @@ class ClientHulls:
 
 
 def threshold_of(answers: Sequence[ScoresOf], mass: float) -> Threshold | None:
-    """The threshold of one class, if it is among scores that all clients told."""
+    """Return the threshold of one class if it is among the scores that all clients listed, else None."""
     scores, weights = _pairs(answers)
     below = sum(each.below for each in answers)
     if any(len(each.bins) for each in answers) or not len(scores) or below > mass:
@@ -198,7 +195,7 @@ def threshold_of(answers: Sequence[ScoresOf], mass: float) -> Threshold | None:
 
 
 def narrower(answers: Sequence[ScoresOf], within: Array, mass: float) -> tuple[float, float]:
-    """The part of a range that has the threshold, or the range's neighbourhood where rounding had it wrong."""
+    """Return the bin of a range that has the threshold, or a wider range if rounding put the threshold outside."""
     start, stop = within.tolist()
     width = stop - start
     scores, weights = _pairs(answers)
@@ -215,7 +212,7 @@ def narrower(answers: Sequence[ScoresOf], within: Array, mass: float) -> tuple[f
 
 
 def _pairs(answers: Sequence[ScoresOf]) -> tuple[Array, Array]:
-    """Distinct scores that clients told, ascending, and their weights."""
+    """Return the distinct scores that clients listed, ascending, and their weights."""
     told = np.concatenate([each.pairs for each in answers], axis=1)
     scores, of = np.unique(told[0], return_inverse=True)
     return scores, np.bincount(of, told[1], len(scores))

@@ -1,4 +1,4 @@
-"""The paper's solvers with a server and clients: Saddle-DSVC, and distributed Gilbert."""
+"""Recipes of the paper's solvers with a server and clients: Saddle-DSVC, and distributed Gilbert."""
 
 from __future__ import annotations
 
@@ -44,23 +44,26 @@ ADVICE = "Use more workers or more memory, or solver='mnp', which holds no rows.
 
 
 def by_clients(data: TrainingData, fit: SaddleFit) -> bool:
-    """Whether rows are dealt to clients: where that is asked for, or they are not in memory."""
+    """Whether rows are dealt to clients: if ``n_clients`` is given, or if they are not in memory."""
     return fit.n_clients is not None or not isinstance(data, MemoryData)
 
 
 def reads_for_one(shape: StoreShape, fit: SaddleFit) -> bool:
-    """Small stores are read into memory, unless clients are asked for."""
+    """Whether a store is read into memory: if it is small, and no ``n_clients`` is given."""
     return shape.is_small and fit.n_clients is None
 
 
 def spreads_to_clients(fit: SaddleFit) -> bool:
-    """Rows in memory go to the workers, if there are some, where clients are asked for."""
+    """Whether rows in memory go to the workers, if there are some: if ``n_clients`` is given."""
     return fit.n_clients is not None
 
 
 @dataclass(frozen=True, eq=False)
 class FittedState(ServerState):
-    """A `ServerState` with those of all clients, one after the other: log e and p, (n,) each."""
+    """The checkpoint: a `ServerState`, and log e and p (n,) of all clients, one after the other.
+
+    The rows of client i are ``bounds[i]:bounds[i + 1]``.
+    """
 
     logs: Array
     p: Array
@@ -70,12 +73,8 @@ class FittedState(ServerState):
 def train_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
     """Train by `dask_odm.methods.hulls.clients.solver`.
 
-    Raises
-    ------
-    InputError
-        Rows that are fewer than clients.
-    MemoryLimitError
-        Rows that do not fit the workers together.
+    Raises InputError if there are fewer rows than clients, and MemoryLimitError if the workers together cannot hold
+    the rows.
     """
     with single_threaded_blas, rescaling_advised():
         problem = hulls_of(data, fit)
@@ -101,7 +100,7 @@ def train_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def train_gilbert_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.methods.hulls.gilbert`, every client sending its best points; errors as `train_by_clients`."""
+    """Train by `dask_odm.methods.hulls.gilbert`; every client sends its best points. Raises as `train_by_clients`."""
     with single_threaded_blas, rescaling_advised():
         problem = hulls_of(data, fit)
         preparation = prepared_for(problem, None, fit.run.seed)
@@ -122,7 +121,7 @@ def train_gilbert_by_clients(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def client_count(data: TrainingData, fit: SaddleFit) -> int:
-    """Clients asked for, or the paper's number unless rows are fewer; workers do not count."""
+    """Return ``n_clients``, or the paper's number (fewer for fewer rows), whatever the workers."""
     if fit.n_clients is None:
         return min(DEFAULT_CLIENTS, data.rows)
     if fit.n_clients > data.rows:
@@ -147,7 +146,7 @@ def _clients(
 
 
 def _bytes_of_one(data: TrainingData, sources: Sequence[ClientSource], preparation: Preparation) -> int:
-    """Peak bytes of the largest client."""
+    """Return the peak bytes of the largest client."""
     sizes = -(-data.rows // len(sources)), data.features, preparation.size
     arrays = [source.X for source in sources if isinstance(source, ArrayRange)]
     if not arrays or not preparation.keeps_sparse(arrays[0]):
@@ -165,7 +164,7 @@ def _sources(data: TrainingData, count: int) -> list[ClientSource]:
 
 
 def _in_features(solution: HullSolution, preparation: Preparation) -> HullSolution:
-    """A solution in the clients' coordinates as one in the features'."""
+    """Convert a solution in the clients' coordinates to one in the features'."""
     return replace(solution, points=preparation.back(solution.points))
 
 
@@ -173,7 +172,7 @@ def _in_features(solution: HullSolution, preparation: Preparation) -> HullSoluti
 
 
 def _saver(fit: SaddleFit, clients: RowClients, save: Callable[[FittedState], None]) -> Callable[[ServerState], object]:
-    """What saves a state with those of the clients, which are fetched only where there is a checkpoint."""
+    """Return the function that saves the server's state with the clients'. It fetches them only for a checkpoint."""
     if fit.run.checkpoint is None:
         return lambda state: None
 

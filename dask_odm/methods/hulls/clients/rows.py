@@ -1,10 +1,10 @@
-"""What a client of two hulls does with its rows: steps of their weights η and ξ, scores of a direction, sums.
+"""The work of a client of two hulls on its rows: steps of their weights η and ξ, scores of a direction, sums.
 
-Rows of the positive class come first. A client is told vectors of the features' size and numbers, and answers with
-such; it never tells a row of itself. Weights are kept in logarithms: e of a row of weight 1, not yet normalised, since
-what all clients' weights sum to is known a message later.
+Rows of the positive class come first. A client receives vectors of the features' size and numbers, and answers with
+such; it does not send rows as such. Weights are kept as logarithms of e for a row of weight 1. They are not yet
+normalised, since the sum over all clients is known one message later.
 
-Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, algorithm 4.
+Source: Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, algorithm 4.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scipy.sparse import issparse
 
 from dask_odm.typing import Array
 
-BINS = 32  # of a range of scores, whose weights an answer has
-FEW = 16  # distinct scores within a range that an answer has themselves instead
+BINS = 32  # bins of a range of scores, whose weights an answer has
+FEW = 16  # distinct scores within a range, up to which an answer lists the scores instead of bins
 SIGNS = (1.0, -1.0)
 
 
@@ -30,14 +30,14 @@ class ClientRows:
     Attributes
     ----------
     S : ndarray or sparse array of shape (D, n)
-        Features in columns, those of the positive class first; sparse only where steps move all coordinates.
+        Features in columns, those of the positive class first; sparse only if steps move all coordinates.
     positive : int
         Rows of the positive class.
     weight, log_weight : ndarrays of shape (n,)
     log_cap : float
-        log of what e of a row of weight 1 is at most: ∞ of whole hulls.
+        Largest log e of a row of weight 1; ∞ for whole hulls.
     start : tuple of two floats
-        log e to begin with, of either class.
+        First log e of a row of weight 1, for either class.
     """
 
     S: Any
@@ -53,25 +53,25 @@ class ClientRows:
 
     @property
     def size(self) -> int:
-        """D."""
+        """D, the number of coordinates."""
         return int(self.S.shape[0])
 
     @property
     def classes(self) -> tuple[slice, slice]:
-        """Rows of the positive and of the negative class."""
+        """Slices of the rows of the positive and of the negative class."""
         return slice(0, self.positive), slice(self.positive, self.n)
 
     @property
     def n_of(self) -> tuple[int, int]:
-        """Rows of either class."""
+        """Numbers of rows of the positive and of the negative class."""
         return self.positive, self.n - self.positive
 
     def per_class(self, values: Sequence[float] | Array) -> Array:
-        """One of two ``values`` a row, by its class; (n,)."""
+        """Return for every row the one of two ``values`` that belongs to its class, (n,)."""
         return np.repeat(np.asarray(values, dtype=np.float64), self.n_of)
 
     def sums(self, block: tuple[int, int], e: Array) -> Array:
-        """Σ e x of either class over some coordinates, (2, B)."""
+        """Sum e x for either class over a block of coordinates, (2, B)."""
         part = self.part(*block)
         if issparse(part):
             of_class = np.zeros((self.n, 2))
@@ -81,24 +81,19 @@ class ClientRows:
         return np.array([part[:, own] @ e[own] for own in self.classes])
 
     def part(self, first: int, stop: int) -> Any:
-        """Some coordinates of S."""
+        """Return the coordinates ``first:stop`` of S."""
         return self.S if stop - first == self.size else self.S[first:stop]
 
     def signed_scores(self, w: Array) -> Array:
-        """y w·x, (n,), of w over all coordinates."""
+        """Return y w·x, (n,), for w over all coordinates."""
         return self.per_class(SIGNS) * (w @ self.S)
 
 
 @dataclass(frozen=True, eq=False)
 class ClientState:
-    """Where a client stands.
+    """The state of a client.
 
-    Attributes
-    ----------
-    logs : ndarray of shape (n,)
-        log e of a row of weight 1, but for a summand of each class.
-    p : ndarray of shape (n,)
-        y w·x.
+    ``logs`` (n,) is log e of a row of weight 1, up to a summand for each class; ``p`` (n,) is y w·x.
     """
 
     logs: Array
@@ -106,20 +101,20 @@ class ClientState:
 
 
 def begin(rows: ClientRows) -> ClientState:
-    """All rows of a class alike, and w = 0."""
+    """Return the first state: equal e for all rows of a class, and w = 0."""
     return ClientState(rows.per_class(rows.start), np.zeros(rows.n))
 
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Rows of either class, (2,), and the largest entry of a row."""
+    """Numbers of rows of either class, (2,), and the largest absolute entry of a row."""
 
     counts: Array
     largest: float
 
 
 def tell_facts(rows: ClientRows, state: Any, message: None) -> Facts:
-    """What the server has to know before it begins."""
+    """Return the facts that the server needs before it begins."""
     values = rows.S.data if issparse(rows.S) else rows.S
     return Facts(np.array(rows.n_of), max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))))
 
@@ -129,24 +124,24 @@ def tell_facts(rows: ClientRows, state: Any, message: None) -> Facts:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """A step: the last one's e is to be normalised, w moves in a block, and e by it.
+    """The message of a step: normalise the last e, move w in a block, and update e.
 
     Attributes
     ----------
     shift : ndarray of shape (2,)
         Summands of log e that make either class of the last e sum to one.
     first : int
-        Coordinate at which the block begins.
+        First coordinate of the block.
     change : ndarray of shape (B,)
-        Δ of the features as they are.
+        Δ, for unscaled coordinates.
     following : int
-        Coordinate at which the next block begins.
+        First coordinate of the next block.
     keep, rate : float
         a, and b.
     blocks : int
         n_b.
     guess : ndarray of shape (2,), or empty
-        Of capped weights: what the next shift may be.
+        A guess of the next shift, for reduced hulls.
     """
 
     shift: Array
@@ -161,17 +156,18 @@ class Move:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """Of both classes: log and factor of Σ e without caps, (2,) each, and sums over the next block.
+    """The answer to a step, for both classes.
 
     Attributes
     ----------
     tops, totals : ndarrays of shape (2,)
-    sums : ndarray of shape (2, B), or empty where there are caps
-        Σ e x / exp(top).
-    before : ndarray of shape (2, B), or empty where a block is all coordinates
-        Σ e x of the e before.
+        Σ e without caps is ``totals · exp(tops)``.
+    sums : ndarray of shape (2, B), or empty for reduced hulls
+        Σ e x / exp(top) over the next block.
+    before : ndarray of shape (2, B), or empty if a block is all coordinates
+        Σ e x over the next block, for e before the step.
     guessed : Weighed or None
-        At the shift that was guessed, without sums.
+        The sums at the guessed shift, for reduced hulls, without a block.
     """
 
     tops: Array
@@ -182,7 +178,7 @@ class Moved:
 
 
 def move(rows: ClientRows, state: ClientState, message: Move) -> tuple[ClientState, Moved]:
-    """A step of Saddle-DSVC."""
+    """Make a step of Saddle-DSVC."""
     size = len(message.change)
     d = rows.size
     block = message.first, message.first + size
@@ -207,13 +203,13 @@ def move(rows: ClientRows, state: ClientState, message: Move) -> tuple[ClientSta
 
 
 def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
-    """log e of rows of weight 1, normalised by ``shift`` (2,) and capped; (n,)."""
+    """Return log e of rows of weight 1, normalised by ``shift`` (2,) and capped, (n,)."""
     return np.minimum(state.logs + rows.per_class(shift), rows.log_cap)
 
 
 @dataclass(frozen=True, eq=False)
 class Weigh:
-    """What do the e sum to if their logarithms are shifted by ``shift`` (2,) and capped, and their rows in a block?"""
+    """The question for the sums of e, shifted by ``shift`` (2,) in logarithms and capped, and of e x in a block."""
 
     shift: Array
     first: int
@@ -222,7 +218,11 @@ class Weigh:
 
 @dataclass(frozen=True, eq=False)
 class Weighed:
-    """Of both classes, (2,) each: rows at their caps, and their Σ e; log and factor of the others'; Σ e x (2, B)."""
+    """The answer to `Weigh`, for both classes.
+
+    ``counts`` are rows at their caps, and ``capped`` is their Σ e. For the other rows Σ e is ``totals · exp(tops)``.
+    ``sums`` (2, B) is Σ e x over the block.
+    """
 
     counts: Array
     capped: Array
@@ -232,7 +232,7 @@ class Weighed:
 
 
 def weigh(rows: ClientRows, state: ClientState, message: Weigh) -> Weighed:
-    """Sums that `capped_simplex.cap_factor` needs of all rows, whoever has them."""
+    """Return a client's part of the sums that the Newton steps of `capped_simplex.cap_factor` need."""
     logs = state.logs + rows.per_class(message.shift)
     at_cap = logs >= rows.log_cap
     e = np.minimum(logs, rows.log_cap) + rows.log_weight
@@ -251,14 +251,14 @@ def weigh(rows: ClientRows, state: ClientState, message: Weigh) -> Weighed:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """What is Σ e x (x·v) over the rows of both classes, of e normalised by ``shift`` (2,), and of v (D,)?"""
+    """The question for Σ e x (x·v) over the rows of both classes, with e normalised by ``shift`` (2,), and v (D,)."""
 
     shift: Array
     v: Array
 
 
 def spread(rows: ClientRows, state: ClientState, message: Spread) -> Array:
-    """A client's part of the rows' second moments by e, times v; (D,)."""
+    """Return a client's part of the rows' second moments by e, times v, (D,)."""
     e = np.exp(settled(rows, state, message.shift) + rows.log_weight)
     return np.asarray(rows.S @ (e * (message.v @ rows.S)))
 
@@ -268,14 +268,9 @@ def spread(rows: ClientRows, state: ClientState, message: Spread) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """How much weight has a score of a direction within a range, class by class? Of the least score alone, if so asked.
+    """The question for the weights of the rows by their signed scores along w (D,), within a range for each class.
 
-    Attributes
-    ----------
-    w : ndarray of shape (D,)
-    ranges : ndarray of shape (2, 2)
-        Of signed scores: start and stop, for each class.
-    least : bool
+    ``ranges`` (2, 2) has start and stop for each class. With ``least`` only the least score counts, whatever the range.
     """
 
     w: Array
@@ -285,18 +280,18 @@ class Ranges:
 
 @dataclass(frozen=True, eq=False)
 class ScoresOf:
-    """Of one class.
+    """The answer to `Ranges` for one class.
 
     Attributes
     ----------
     below, below_scores : float
         Weight of the rows below the range, and the sum of their scores times their weights.
     above : int
-        Rows above the range.
+        Number of rows above the range.
     pairs : ndarray of shape (2, m)
-        Distinct scores within the range, ascending, and their weights; where they are few.
+        Distinct scores within the range, ascending, and their weights, if there are at most `FEW`.
     bins : ndarray of shape (BINS,), or empty
-        Weights by equal parts of the range, where they are not.
+        Else the weights in equal bins of the range.
     """
 
     below: float
@@ -307,7 +302,7 @@ class ScoresOf:
 
 
 def look_within(rows: ClientRows, state: Any, message: Ranges) -> tuple[ScoresOf, ScoresOf]:
-    """Weights by scores, for the threshold up to which the caps are used up."""
+    """Return a client's weights by scores, from which the server finds the thresholds."""
     scores = rows.signed_scores(message.w)
     found = [
         _scores_of(scores[own], rows.weight[own], *message.ranges[k], least=message.least)
@@ -335,13 +330,13 @@ def _scores_of(scores: Array, weight: Array, start: float, stop: float, *, least
 
 
 def bin_of(scores: Array, start: float, stop: float) -> Array:
-    """The bin of every score within a range, (n,)."""
+    """Return the bin of every score within a range, (n,)."""
     return np.minimum(((scores - start) * (BINS / (stop - start))).astype(np.int64), BINS - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Below:
-    """What do the rows sum to whose signed scores of ``w`` (D,) are below, and at, ``thresholds`` (2,)?"""
+    """The question for the sums of the rows whose signed scores along ``w`` (D,) are below, and at, ``thresholds``."""
 
     w: Array
     thresholds: Array
@@ -349,14 +344,14 @@ class Below:
 
 @dataclass(frozen=True, eq=False)
 class SumsBelow:
-    """Of both classes: Σ c x of the rows below the threshold, and of those at it, (2, D) each."""
+    """The answer to `Below`: Σ c x of the rows below the threshold, and of those at it, (2, D) each by class."""
 
     below: Array
     tied: Array
 
 
 def sum_below(rows: ClientRows, state: Any, message: Below) -> SumsBelow:
-    """Sums of the rows that a cut takes, before they are multiplied by its factors."""
+    """Sum the rows of a cut, below and at its threshold, before its factors are applied."""
     scores = rows.signed_scores(message.w)
     thresholds = rows.per_class(message.thresholds)
     whole = 0, rows.size
@@ -366,7 +361,7 @@ def sum_below(rows: ClientRows, state: Any, message: Below) -> SumsBelow:
 
 @dataclass(frozen=True, eq=False)
 class BestPoints:
-    """Of both classes: the least signed score, (2,), weight (2,) and Σ c x (2, D) of the rows that have it."""
+    """The least signed score (2,) of either class, and the weight (2,) and Σ c x (2, D) of the rows that have it."""
 
     scores: Array
     weights: Array
@@ -374,7 +369,7 @@ class BestPoints:
 
 
 def best_points(rows: ClientRows, state: Any, w: Array) -> BestPoints:
-    """A client's best points of a direction w (D,), which is all that Gilbert's algorithm asks for of whole hulls."""
+    """Return a client's best points along w (D,), which are all that Gilbert's algorithm needs for whole hulls."""
     scores = rows.signed_scores(w)
     least = np.array([scores[own].min(initial=np.inf) for own in rows.classes])
     taken = np.where(scores == rows.per_class(least), rows.weight, 0.0)
@@ -382,7 +377,7 @@ def best_points(rows: ClientRows, state: Any, w: Array) -> BestPoints:
 
 
 def floats_of(told: Any) -> int:
-    """Numbers in what is told: an array's entries, those of a record's fields, a number itself."""
+    """Count the numbers in a message: entries of arrays and of a record's fields, and plain numbers."""
     if isinstance(told, np.ndarray):
         return int(told.size)
     if isinstance(told, tuple | list):

@@ -1,17 +1,16 @@
-"""Saddle-DSVC: the steps of `dask_odm.methods.hulls.saddle_point` by a server that has w, and clients that have rows
-and e.
+"""Saddle-DSVC: the steps of `dask_odm.methods.hulls.saddle_point` by a server with w, and clients with rows and e.
 
-A step is one exchange of whole hulls: the server sends the block's Δ and what normalises the last e, and every client
-answers with its part of what normalises the next one, and of S e over the next block. Of reduced hulls the server looks
-for the cap's factor by Newton's method, from the last one, an exchange a round. The bounds are looked at as there: the
-least score of either class, or its threshold, for w and z. Steps in all coordinates are as long as there: the largest
-eigenvalue of the classes' covariances, which nobody has, is found by Lanczos's method, whose products are sums of what
-clients answer. Nothing that travels is longer than a block or a vector of the features' size, and no bit depends on
-where a client is.
+For whole hulls a step is one exchange. The server sends the block's Δ and the shifts that normalise the last e. Every
+client answers with its part of the next normalisation, and of S e over the next block. For reduced hulls the server
+finds the factor of the projection onto the capped simplex by Newton's method from the last one, with an exchange for
+each Newton step. The bounds are those of `saddle_point`, from the least score of either class, or its threshold, for w
+and z. Steps in all coordinates are as long as there. They need the largest eigenvalue of the classes' covariances,
+which nobody holds. Lanczos's method finds it from products that are sums of the clients' answers. No message is longer
+than a block or a vector of the features' size, and the result does not depend on where a client is.
 
-Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, section 4, whose steps
-are those of blocks of one coordinate, in three exchanges; here they are fused into one, and steps move all coordinates
-by default. Departures are those of `dask_odm.methods.hulls.saddle_point`.
+Source: Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, section 4. The
+paper's steps move one coordinate, in three exchanges. Here these are fused into one, and steps move all coordinates by
+default. The other departures are those of `dask_odm.methods.hulls.saddle_point`.
 """
 
 from __future__ import annotations
@@ -52,34 +51,34 @@ from dask_odm.methods.hulls.saddle_point import (
 )
 from dask_odm.typing import Array
 
-PRODUCTS = 6  # for an eigenvalue: of rows' covariances they leave out a few per cent of it
+PRODUCTS = 6  # Lanczos products for an eigenvalue, which is then within a few per cent for covariances of rows
 
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """Where the server stands after a look at the bounds.
+    """The state of the server after the bounds were computed.
 
     Attributes
     ----------
     w : ndarray of shape (D,)
-        Of rows of largest norm 1.
+        For rows of largest norm 1.
     shift : ndarray of shape (2,)
-        What the clients' log e are short of, or have too much.
+        Summands that normalise the clients' log e, for either class.
     now, before : ndarrays of shape (2, B)
-        Σ e x of either class over the next block, and that of the e a step ago.
+        Σ e x of either class over the next block, for e now and a step ago.
     points : ndarray of shape (2, D)
         The nearest points so far.
     thresholds : ndarray of shape (2,)
-        Of the direction between them.
+        Weighted quantiles of the scores along the direction between these points.
     upper, lower : float
         The best bounds so far.
     share, gamma : float
         δ and γ.
     coupling, caution, last : float
-        As of `dask_odm.methods.hulls.saddle_point.SaddleState`.
+        As in `dask_odm.methods.hulls.saddle_point.SaddleState`.
     passes, sweeps : int
     memory : ndarray
-        That of the hulls.
+        The memory of the hulls.
     history : list of dict
     """
 
@@ -117,32 +116,22 @@ def solve_by_clients(
     on_state: Callable[[ServerState], object] = lambda state: None,
     settle: Callable[[], tuple[Verdict, float]] | None = None,
 ) -> HullSolution:
-    """The nearest points of two reduced hulls of rows that clients have, in the clients' coordinates.
+    """Find the nearest points of two reduced hulls of rows that clients hold, in the clients' coordinates.
+
+    Arguments that are not listed are those of `dask_odm.methods.hulls.saddle_point.solve_saddle_point`.
 
     Parameters
     ----------
     hulls : ClientHulls
-        Of rows that are rotated and padded to a multiple of ``block_size``, where that is given.
-    tol : float
-        Relative gap of the bounds to reach.
-    max_iter : int
-        Most sweeps over all coordinates.
-    block_size : int, optional
-        Coordinates of a step; 1 is the paper's, None all of them.
+        If ``block_size`` is given, rows are rotated, and padded to a multiple of it.
     seed : int
-        Of the order of the blocks.
-    gamma : float, optional
-        Weight of the entropy; by default it falls with the gap.
-    long_steps : bool
-        Of all coordinates: as long as the rows' covariance allows. False: as short as the paper's, whatever the rows.
+        Seed of the order of the blocks.
     within : callable
-        Takes w (D,) to the nearest one that is a direction of features: of padded ones not all are.
+        Projects w (D,) onto the directions that belong to features, since padded coordinates have others, too.
     resume : ServerState, optional
-        Go on from there, the clients' states being those of then.
-    on_step, on_state : callable
-        Told of every look at the bounds, and given the state there.
+        State to go on from; the clients have their states of the same moment.
     settle : callable, optional
-        Proves whether the hulls meet, and gives a lower bound, where the first look found none; see
+        Tests whether the hulls overlap, and returns the verdict and a lower bound, if the first bounds are zero; see
         `dask_odm.methods.hulls.nearest_point.settle_overlap`.
     """
     verdict: Verdict | None = None
@@ -158,7 +147,7 @@ def solve_by_clients(
         hulls.recall(resume.memory)
     gap = relative_gap(state.upper, state.lower)
     while True:
-        # here, so that a run that goes on from its first look proves it too
+        # here, so that a run resumed after the first bounds makes the test, too
         if settle is not None and len(log.history) == 1 and state.lower == 0:
             verdict, lower = settle()
             state = replace(state, lower=lower)
@@ -210,12 +199,12 @@ class _Server:
         return self._size // self._block
 
     def _drawn(self, sweeps: int) -> Array:
-        """Blocks of the `SWEEPS` sweeps from number ``sweeps`` on."""
+        """Draw the blocks of the `SWEEPS` sweeps from number ``sweeps`` on."""
         n_b = self._blocks
         return np.random.default_rng([self._seed, sweeps]).integers(n_b, size=n_b * SWEEPS)
 
     def begun(self) -> ServerState:
-        """All rows of a class alike, and w = 0."""
+        """Return the first state: equal e for all rows of a class, and w = 0."""
         first = int(self._drawn(0)[0]) * self._block
         now = self._weighed(np.zeros(2), first, first + self._block).sums
         state = ServerState(
@@ -225,7 +214,7 @@ class _Server:
         return self.looked(state, 0.0)
 
     def swept(self, state: ServerState, sweeps: int) -> ServerState:
-        """So many sweeps further."""
+        """Make so many sweeps."""
         L = min(self._L, state.caution * state.coupling)
         sigma, theta, keep, rate = step_numbers(state.gamma, L, self._blocks)
         drawn = self._drawn(state.sweeps)[: self._blocks * sweeps]
@@ -243,7 +232,7 @@ class _Server:
         return replace(state, w=w, sweeps=state.sweeps + sweeps)
 
     def _normalised(self, state: ServerState, answers: Sequence[Moved], coming: int) -> ServerState:
-        """After a step: what normalises e, and its sums over the block that comes next."""
+        """Normalise e after a step: find the shifts, and the sums over the next block."""
         logs = np.logaddexp.reduce([each.tops + _log(each.totals) for each in answers], axis=0)
         if self._hulls.alpha is None:
             shift = -logs
@@ -255,10 +244,10 @@ class _Server:
         return replace(state, shift=shift, now=now, before=before)
 
     def _capped(self, shift: Array, found: Weighed, whole: Array, coming: int) -> tuple[Array, Array]:
-        """Shifts by which either class sums to one under its caps, and sums over a block.
+        """Find the shifts by which either class sums to one under its caps. Returns them, and the sums over a block.
 
-        As `dask_odm.methods.hulls.problem.capped_simplex.cap_factor`: by Newton from a guess, else from the shift
-        ``whole`` without caps, until no row more is at its cap.
+        This is Newton's method of `dask_odm.methods.hulls.problem.capped_simplex.cap_factor`. It starts from a guess,
+        or if that is too large from the shift ``whole`` without caps, and ends when no other row reaches its cap.
         """
         shift = shift.copy()
         before = np.full(2, -1.0)
@@ -268,7 +257,7 @@ class _Server:
                 if found.counts[k] == before[k]:
                     settled[k] = True
                 elif found.counts[k] == self._counts[k] or found.capped[k] >= 1.0:
-                    settled[k] = before[k] >= 0  # no room is left but by rounding
+                    settled[k] = before[k] >= 0  # only rounding leaves any room
                     if not settled[k]:
                         shift[k], before[k] = whole[k], 0.0
                 else:
@@ -280,7 +269,7 @@ class _Server:
         return shift, found.sums
 
     def looked(self, state: ServerState, tol: float) -> ServerState:
-        """The bounds at e and w, and the γ that they suggest."""
+        """Compute the bounds at e and w, and the γ that follows from them."""
         hulls = self._hulls
         points = state.now if self._fused else self._weighed(state.shift, 0, self._size).sums
         z = points[0] - points[1]
@@ -297,13 +286,13 @@ class _Server:
         return replace(state, passes=hulls.passes_made, memory=hulls.memory)
 
     def _steadied(self, state: ServerState, upper: float) -> ServerState:
-        """How far w and e depend on each other there, and more caution where ub rose."""
+        """Update the coupling and the caution, which together bound L."""
         if coupling_due(state.sweeps // SWEEPS):
             state = replace(state, coupling=self._coupling(state))
         return replace(state, caution=state.caution * more_caution(upper, state.last), last=upper)
 
     def _coupling(self, state: ServerState) -> float:
-        """The root of the largest eigenvalue of the two classes' covariances by e, of rows of largest norm 1."""
+        """Return the root of the largest eigenvalue of the classes' covariances by e, for rows of largest norm 1."""
 
         def product(v: Array) -> Array:
             self._hulls.passes_made += 1
@@ -314,7 +303,7 @@ class _Server:
         return max(math.sqrt(largest_eigenvalue(product, start, PRODUCTS)), np.finfo(float).tiny)
 
     def _bound(self, w: Array) -> tuple[float, Array]:
-        """A lower bound of half the squared distance by a direction, and its thresholds."""
+        """Return the lower bound of half the squared distance that a direction gives, and its thresholds."""
         positive, negative = self._hulls.thresholds(w)
         thresholds = np.array([positive.cut.threshold, -negative.cut.threshold])
         square = float(w @ w)
@@ -326,7 +315,7 @@ class _Server:
 
 
 def _total(parts: Sequence[Weighed]) -> Weighed:
-    """What all clients answered together, factors of e at log 0."""
+    """Add up the answers of all clients, relative to the largest log e of either class."""
     tops = np.max([each.tops for each in parts], axis=0)
     finite = np.where(np.isfinite(tops), tops, 0.0)
     totals = np.sum([np.exp(each.tops - finite) * each.totals for each in parts], axis=0)
@@ -337,5 +326,5 @@ def _total(parts: Sequence[Weighed]) -> Weighed:
 
 
 def _log(totals: Array) -> Array:
-    with np.errstate(divide="ignore"):  # of a client without a row of the class
+    with np.errstate(divide="ignore"):  # a client may have no row of the class
         return np.asarray(np.log(totals))

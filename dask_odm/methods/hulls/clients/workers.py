@@ -1,8 +1,8 @@
-"""Server and clients: the rows of two hulls are dealt to clients, stay with them, and answer to questions.
+"""Clients on the workers: the rows of two hulls stay with clients, which answer the server's questions.
 
-Clients have about as many consecutive rows each, however the rows are cut into chunks; their number is the caller's,
-not that of the workers. Neighbours share a task, one for every worker thread, since a task costs as much as the work of
-many clients: what travels is what would travel if each had its own, and no bit depends on it.
+Each client has about as many consecutive rows, however the rows are cut into chunks. The caller chooses the number of
+clients, whatever the number of workers. There is a task for every worker thread, and neighbouring clients share it,
+since a task costs as much as the work of many clients. This changes neither the messages nor any bit of the result.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from dask_odm.methods.hulls.saddle_point import hadamard, rotation
 from dask_odm.typing import Array
 
 DEFAULT_CLIENTS = 20  # the paper's
-STEPS_KEPT = 64  # that are done again at most when a worker dies: they take a moment, and a checkpoint costs two rounds
-HELD = 4  # times the bytes of the rows in float64 that a client takes while it makes them ready
-VECTORS = 16  # of its rows, that a client holds or works in
+STEPS_KEPT = 64  # steps between checkpoints; a worker that dies costs so many at most, and a checkpoint two rounds
+HELD = 4  # peak memory of preparing a client's rows, relative to the rows in float64
+VECTORS = 16  # vectors with a number a row that a client holds or works in
 
 
 class ClientSource(Protocol):
-    """Where a client's rows come from; a task carries it."""
+    """The source of a client's rows; a task carries it."""
 
     def blocks(self) -> list[RowBlock]:
-        """Copies of its rows, raw."""
+        """Return copies of the raw rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoreRange:
-    """Rows ``start`` to ``stop`` of a store."""
+    """The rows ``start:stop`` of a store."""
 
     store: Store
     columns: Columns
@@ -64,7 +64,7 @@ class StoreRange:
 
 @dataclass(frozen=True, eq=False)
 class ArrayRange:
-    """Some rows in memory: X (n, d), dense or CSR, label codes (n,) and weights (n,) or none."""
+    """Rows in memory: X (n, d), dense or CSR, label codes (n,) and weights (n,); empty weights stand for 1."""
 
     X: Any
     y: Array
@@ -76,20 +76,20 @@ class ArrayRange:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """How clients make their rows ready.
+    """The function that prepares the rows of a client: its coordinates, weights and first log e.
 
     Parameters
     ----------
     query : HullQuery
-        From raw rows to features, classes and weights.
+        Makes features, classes and weights of raw rows.
     log_cap : float
-        log of what e of a row of weight 1 is at most.
+        Largest log e of a row of weight 1.
     start : tuple of two floats
-        Its logarithm to begin with, of either class.
+        First log e of a row of weight 1, for either class.
     signs : ndarray of shape (2^k,), or None
-        Of the coordinates, for a rotation of the padded features; None: they stay as they are.
+        Signs of the rotation of the padded features; None means no rotation.
     size : int
-        Coordinates in all, zeros at the end.
+        Number of coordinates, padded with zeros at the end.
     """
 
     query: HullQuery
@@ -99,7 +99,7 @@ class Preparation:
     size: int
 
     def __call__(self, source: ClientSource) -> ClientRows:
-        """The rows of one client."""
+        """Prepare the rows of one client."""
         pieces = list(self.query.pieces(source.blocks()))
         sign, weight = (np.concatenate([part[i] for part in pieces]) for i in (1, 2))
         order = np.concatenate([np.flatnonzero(sign == each) for each in (1.0, -1.0)])
@@ -108,17 +108,17 @@ class Preparation:
         return ClientRows(S, int((sign == 1.0).sum()), weight, np.log(weight), self.log_cap, self.start)
 
     def keeps_sparse(self, X: Any) -> bool:
-        """Whether the rows ``X`` stay sparse: where they are neither rotated nor scaled."""
+        """Whether the rows ``X`` stay sparse: if they are neither rotated nor scaled."""
         return bool(issparse(X)) and self.signs is None and self.query.features.scaling is None
 
     def _columns(self, pieces: Sequence[Any], order: Array) -> Any:
-        """Rows in ``order`` in the clients' coordinates, (size, n)."""
+        """Return the rows in ``order`` as columns in the clients' coordinates, (size, n)."""
         if self.keeps_sparse(pieces[0]):
             return vstack(pieces, format="csr")[order].T
         return self.rotated(np.concatenate([self.query.features.dense(X) for X in pieces])[order])
 
     def rotated(self, rows: Array) -> Array:
-        """Columns of rows (n, d) in the clients' coordinates, (size, n)."""
+        """Convert rows (n, d) to columns in the clients' coordinates, (size, n)."""
         S = np.zeros((self.size, len(rows)))
         S[: rows.shape[1]] = rows.T
         if self.signs is not None:
@@ -126,7 +126,7 @@ class Preparation:
         return S
 
     def back(self, points: Array) -> Array:
-        """Points (m, size) of the clients' coordinates as features (m, d)."""
+        """Convert points (m, size) in the clients' coordinates to features (m, d)."""
         if self.signs is not None:
             columns = np.array(points.T[: len(self.signs)], order="C")
             hadamard(columns, np.ones(len(self.signs)))
@@ -134,16 +134,16 @@ class Preparation:
         return points[:, : self.query.features.d]
 
     def within(self, w: Array) -> Array:
-        """The direction of features that is nearest to w (size,), in the clients' coordinates."""
+        """Project w (size,) onto the directions that belong to features, in the clients' coordinates."""
         return w if self.signs is None else self.rotated(self.back(w[None]))[:, 0]
 
     def totals(self, totals: Totals) -> Totals:
-        """Those of the features, in the clients' coordinates."""
+        """Convert the totals of the features to the clients' coordinates."""
         return replace(totals, sums=self.rotated(totals.sums).T)
 
 
 def prepared_for(problem: HullProblem, block_size: int | None, seed: int) -> Preparation:
-    """Rows as they are for steps in all coordinates; rotated and padded for those in blocks."""
+    """Prepare rows as they are for steps in all coordinates, and rotated and padded for steps in blocks."""
     weights = problem.totals.weight
     start = -math.log(weights[0]), -math.log(weights[1])
     log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
@@ -156,14 +156,14 @@ def prepared_for(problem: HullProblem, block_size: int | None, seed: int) -> Pre
 
 
 def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:
-    """First row and end of every client's."""
+    """Return the first row and the end of every client's range."""
     return list(pairwise(rows * j // clients for j in range(clients + 1)))
 
 
 def client_bytes(rows: int, d: int, size: int, stored: int | None = None) -> int:
-    """Peak bytes of a client with so many rows of ``d`` features in ``size`` coordinates.
+    """Return the peak bytes of a client with so many rows of ``d`` features in ``size`` coordinates.
 
-    ``stored`` is the number of their entries that are stored, where they stay sparse.
+    ``stored`` is the number of stored entries of rows that stay sparse.
     """
     if stored is None:
         return 8 * rows * (HELD * max(d, size) + VECTORS)
@@ -173,16 +173,7 @@ def client_bytes(rows: int, d: int, size: int, stored: int | None = None) -> int
 class RowClients:
     """The clients of `dask_odm.methods.hulls.clients.problem.Clients`, on a cluster's workers or in this process.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    preparation : Preparation
-    sources : sequence of ClientSource
-        One a client.
-    states : sequence of ClientState, optional
-        To go on from.
-    scratch : str, optional
-        As of `Rounds`.
+    There is one of ``sources`` for each client, and one of ``states`` in a resumed run. ``scratch`` is as in `Rounds`.
     """
 
     def __init__(
@@ -215,7 +206,7 @@ class RowClients:
         return self._told(message, self._rounds.read(_ReadAll(question), message))
 
     def states(self) -> list[ClientState]:
-        """Those of all clients; what travels for them is not counted."""
+        """Return the state of every client. Fetching it is not counted as communication."""
         return [state for group in self._rounds.snapshot() for state in group]
 
     def _told(self, message: Any, groups: list[list[Any]]) -> list[Any]:
@@ -225,7 +216,7 @@ class RowClients:
         return answers
 
 
-# What tasks run, for all clients of a group -------------------------------------------------------------------------
+# Callables that tasks run for all clients of a group ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

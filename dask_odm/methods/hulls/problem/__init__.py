@@ -1,1 +1,1 @@
-"""The problem of two reduced hulls, and what is summed over rows for it."""
+"""The problem of two reduced hulls, and the sums over rows that it takes."""

@@ -1,9 +1,9 @@
-"""Probability vectors with capped entries: where a linear function is least over them, and the nearest one in entropy.
+"""The capped simplex: the minimum of a linear function over it, and the projection onto it in relative entropy.
 
-The vectors are e ≥ 0 with Σ e_i = 1 and e_i ≤ c_i / mass, c the weights of rows. Their set is a reduced convex hull's
-(Bennett and Bredensteiner 2000; Crisp and Burges 1999); a mass of 0 leaves the whole hull. A row of weight 2 is a row
-that is there twice. Rows of equal score share what is left for them in proportion to their weights: so a row that is
-there twice is one of weight 2 to the last bit, and neither the order of the rows nor who holds them matters.
+Its vectors are e ≥ 0 with Σ e_i = 1 and e_i ≤ c_i / mass, c being the weights of rows. They are the coefficients of a
+reduced convex hull (Bennett and Bredensteiner 2000; Crisp and Burges 1999); a mass of 0 gives the whole hull. Rows of
+equal score share what is left for them in proportion to their weights. So a row that is there twice equals one of
+weight 2 to the last bit, and neither the order of the rows nor who holds them matters.
 """
 
 from __future__ import annotations
@@ -15,45 +15,34 @@ import numpy as np
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.typing import Array
 
-MOST_ROUNDS = 200  # of Newton on the projection's factor: it ends after a few, each caps a row more at least
+MOST_ROUNDS = 200  # most Newton steps of a projection, which ends after a few, as each caps one more row at least
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The e that minimises ``Σ e_i s_i``: ``full · c_i`` below the threshold of the scores, ``tied · c_i`` at it.
-
-    Attributes
-    ----------
-    threshold, full, tied : float
-    """
+    """The e that minimises ``Σ e_i s_i``: ``full · c_i`` if the score is below the threshold, ``tied · c_i`` at it."""
 
     threshold: float
     full: float
     tied: float
 
     def entries(self, scores: Array, weight: Array | None) -> Array:
-        """e of rows with ``scores`` (n,) and weights (n,), or None: all 1."""
+        """Return e of rows with ``scores`` (n,) and weights (n,); None stands for weights of 1."""
         e = np.where(scores < self.threshold, self.full, 0.0)
         e[scores == self.threshold] = self.tied
         return e if weight is None else e * weight
 
 
 def cut_at(threshold: float, below: float, tied: float, mass: float) -> Cut:
-    """The cut where rows of total weight ``below`` are below the threshold, and of ``tied`` at it."""
+    """Return the cut for rows of total weight ``below`` below the threshold, and of ``tied`` at it."""
     full = 1.0 / mass if mass > 0 else 0.0
     return Cut(threshold, full, max(0.0, 1.0 - full * below) / tied)
 
 
 def cut_scores(scores: Array, weight: Array | None, mass: float) -> Cut:
-    """Where ``Σ e_i s_i`` is least.
+    """Minimise ``Σ e_i s_i`` over the capped simplex of ``mass``, which is at most the sum of the weights.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n,)
-    weight : ndarray of shape (n,) or None
-        Positive; None: all 1.
-    mass : float
-        At most the sum of weights.
+    The weights (n,) of the rows are positive; None stands for weights of 1.
     """
     n = len(scores)
     if weight is None:
@@ -70,19 +59,11 @@ def cut_scores(scores: Array, weight: Array | None, mass: float) -> Cut:
 
 @compiled_in_order
 def cap_factor(logs: Array, log_caps: Array, start: float) -> float:
-    """log c with ``Σ min(cap_i, c · p_i) = 1``: the projection in relative entropy of p onto capped vectors.
+    """Return log c with ``Σ min(cap_i, c · p_i) = 1``: the projection of p onto the capped simplex in relative entropy.
 
-    By Newton on c, whose steps stay below the root after the first one and end there; in logarithms, since nearly all
-    of p may be too small for a float.
-
-    Parameters
-    ----------
-    logs : ndarray of shape (n,)
-        log p, finite.
-    log_caps : ndarray of shape (n,)
-        Their exponentials sum to 1 at least.
-    start : float
-        Where to begin: the factor found last is near.
+    Newton's steps for c stay below the root after the first one, and end there. All is in logarithms, since nearly all
+    of p may be too small for a float. ``logs`` (n,) is log p, and finite. The caps, given by ``log_caps`` (n,), sum to
+    1 at least. ``start`` is a first log c, such as that of a projection before.
     """
     log_c = start
     before = -1
@@ -99,9 +80,9 @@ def cap_factor(logs: Array, log_caps: Array, start: float) -> float:
         if count == before:
             break
         if count == logs.size or capped >= 1.0:
-            if before >= 0:  # no room is left but by rounding
+            if before >= 0:  # only rounding leaves any room
                 break
-            # the start was far above the root: from below instead
+            # the start was far above the root; begin below it instead
             log_c = -_log_sum(logs)
             before = 0
             continue

@@ -1,20 +1,21 @@
-"""Whether two reduced hulls have a point in common, by a smooth problem that has a solution only where they do.
+"""The smooth problem of hull feasibility: it has a solution only if two reduced hulls have a common point.
 
-Of all η and ξ with ``0 ≤ η_i ≤ c_i/m`` and sums of 1, those of largest entropy with Aη = Bξ are
-``η_i = (c_i/m) σ(t_i)`` with ``t_i = u·x_i + b₊``, and ``t_i = b₋ − u·x_i`` of the negative rows, σ the logistic
+Among all η and ξ of the capped simplices, ``0 ≤ η_i ≤ c_i/m`` with sums of 1, those of largest entropy with Aη = Bξ are
+``η_i = (c_i/m) σ(t_i)`` with ``t_i = u·x_i + b₊``, and likewise ξ with ``t_i = b₋ − u·x_i``; σ is the logistic
 function. The tilt (u, b₊, b₋) minimises the convex
 
     F = Σ_i (c_i/m) log(1 + exp t_i) − b₊ − b₋,      ∇F = (Aη − Bξ, Ση − 1, Σξ − 1)
 
-and ends in Newton's few steps, whatever linear map the features went through. Both answers are proved on the way:
+which takes Newton's method a few steps, whatever linear map the features went through. Either answer is proved on the
+way:
 
-apart     where F < 0 anywhere, ``u·x`` is less on all of the positive hull than on the negative one: F is at least
-          the entropy, which is not negative, of any common point
-overlap   Newton's step δ to ``η_i + (c_i/m) σ'(t_i) δ_i`` solves the equations exactly; if that keeps the bounds of all
+disjoint  if F < 0 at some tilt, ``u·x`` is less on all of the positive hull than on the negative one. For F is at least
+          the entropy of any common point, which is not negative
+overlap   Newton's step δ to ``η_i + (c_i/m) σ'(t_i) δ_i`` solves the equations exactly. If that keeps the bounds of all
           entries, it *is* a common point
 
-The smooth problem is the dual of a maximum of Fermi and Dirac's entropy; with it as a test of feasibility the step
-need not be small, as in an analytic centre's, only keep the bounds.
+The smooth problem is the dual of maximising the Fermi-Dirac entropy. For a test of feasibility Newton's step need not
+be small, as for an analytic centre; it only has to keep the bounds.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from dask_odm.methods.hulls.problem.query import CLASSES, HullQuery
 from dask_odm.typing import Array
 
 STEPS = 0.5 ** np.arange(10)  # shares of Newton's step that are tried
-WHOLE = 1e-6  # of a hull without caps, the mass beside a row's weight: too little for a cap to matter
-FULL = 1e-6  # what the tilt at the start leaves at least of a row's cap
+WHOLE = 1e-6  # mass of a whole hull, relative to a mean row weight of a class: too small for any cap to matter
+FULL = 1e-6  # share of a row's cap that the first tilt leaves free at least
 
 
 @dataclass(frozen=True, eq=False)
 class TiltSums:
-    """F without its linear part, its gradient (d + 2,) and second derivatives (d + 2, d + 2)."""
+    """F without its linear part, with its gradient (d + 2,) and Hessian (d + 2, d + 2)."""
 
     value: float
     gradient: Array
@@ -50,20 +51,13 @@ class TiltSums:
 
 @dataclass(frozen=True, eq=False)
 class TiltQuery:
-    """What is asked of all rows about a tilt; tasks carry it.
-
-    Parameters
-    ----------
-    rows : HullQuery
-    mass : float
-        m.
-    """
+    """The query to all rows about a tilt, for caps of ``c_i / mass``; tasks carry it."""
 
     rows: HullQuery
     mass: float
 
     def sums(self, blocks: Iterable[RowBlock], tilt: Array) -> TiltSums:
-        """Sums at ``tilt`` (d + 2,)."""
+        """Sum F, gradient and Hessian at ``tilt`` (d + 2,)."""
         k = self.rows.features.d + 2
         found = TiltSums(0.0, np.zeros(k), np.zeros((k, k)))
         for Z, caps in self._signed(blocks):
@@ -74,11 +68,9 @@ class TiltQuery:
         return found
 
     def reach(self, blocks: Iterable[RowBlock], tilt: Array, step: Array) -> Array:
-        """By how much entries of all rows together break their bounds after ``step``, and F's sum after `STEPS` of it.
+        """Sum by how much the entries of all rows break their bounds after ``step``, and F's terms after `STEPS` of it.
 
-        Returns
-        -------
-        ndarray of shape (1 + len(STEPS),)
+        The answer has 1 + len(STEPS) numbers.
         """
         found = np.zeros(1 + len(STEPS))
         for Z, caps in self._signed(blocks):
@@ -90,7 +82,7 @@ class TiltQuery:
         return found
 
     def _signed(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Array, Array]]:
-        """Signed features and a one for the row's class, (n, d + 2), and the caps (n,); of rows that take part."""
+        """Yield signed features with a 1 in the class's column, (n, d + 2), and caps (n,), of rows that take part."""
         features = self.rows.features
         for X, sign, weight in self.rows.pieces(blocks):
             taken = sign != 0
@@ -103,12 +95,7 @@ class TiltQuery:
 
 
 class Tilt:
-    """F of the two hulls of a problem, asked for by passes.
-
-    Parameters
-    ----------
-    problem : HullProblem
-    """
+    """F of the two hulls of a problem, computed by passes over the rows."""
 
     def __init__(self, problem: HullProblem) -> None:
         least = float(problem.totals.weight.min())
@@ -117,17 +104,17 @@ class Tilt:
 
     @property
     def start(self) -> Array:
-        """No direction, and all rows of a class alike, with sums of 1."""
+        """The first tilt: no direction, and equal entries for all rows of a class, with sums of 1."""
         share = np.minimum(self._mass / self._problem.totals.weight, 1.0 - FULL)
         return np.concatenate([np.zeros(self._problem.d), np.log(share) - np.log1p(-share)])
 
     def sums(self, tilt: Array) -> TiltSums:
-        """F, gradient and second derivatives: a pass."""
+        """Compute F, its gradient and its Hessian: one pass."""
         found: TiltSums = self._problem.run(self._query, TiltQuery.sums, tilt)
         found.gradient[-2:] -= 1.0
         return TiltSums(found.value - float(tilt[-2:].sum()), found.gradient, found.hessian)
 
     def reach(self, tilt: Array, step: Array) -> tuple[float, Array]:
-        """By how much the step's entries break their bounds, and F after `STEPS` of it: a pass."""
+        """Compute by how much the entries after ``step`` break their bounds, and F after `STEPS` of it: one pass."""
         found: Any = self._problem.run(self._query, TiltQuery.reach, tilt, step)
         return float(found[0]), found[1:] - tilt[-2:].sum() - STEPS * step[-2:].sum()

@@ -1,12 +1,12 @@
-"""Two reduced convex hulls: the distance between them, and what is summed over the rows of two classes for it.
+"""The problem of two reduced convex hulls: half the squared distance between them, with bounds by passes over the rows.
 
-minimise ``½‖Aη − Bξ‖²`` over the rows A of the positive class and B of the negative one, η and ξ ≥ 0 with sum 1 and
-entries of at most ``c_i / mass``. Of any w, ``m(w)`` is the least ``w·(Aη − Bξ)`` there is, where η and ξ are cuts of
-the scores (`dask_odm.methods.hulls.problem.capped_simplex`), and bounds the optimum from below by
-``max(0, m(w))² / (2‖w‖²)``; any point ``z = Aη − Bξ`` bounds it by ``½‖z‖²`` from above. So a pass over the rows gives
+Minimise ``½‖Aη − Bξ‖²`` for rows A of the positive class and B of the negative one. η and ξ are in the capped simplex:
+≥ 0, with sum 1 and entries of at most ``c_i / mass``. For any w, ``m(w)`` is the least value of ``w·(Aη − Bξ)``, which
+is taken at cuts of the scores (`dask_odm.methods.hulls.problem.capped_simplex`). It bounds the optimum from below by
+``max(0, m(w))² / (2‖w‖²)``. Any point ``z = Aη − Bξ`` bounds it from above by ``½‖z‖²``. So a pass over the rows gives
 a point of the hulls and both bounds.
 
-Bennett, Bredensteiner: *Duality and geometry in SVM classifiers*, 2000. Jin, Huang, Li: *SVM via saddle point
+Sources: Bennett, Bredensteiner: *Duality and geometry in SVM classifiers*, 2000. Jin, Huang, Li: *SVM via saddle point
 optimization*, 2017, section 2.
 """
 
@@ -25,14 +25,14 @@ from dask_odm.methods.hulls.problem.query import CLASSES, HullQuery, Totals
 from dask_odm.methods.hulls.problem.weighted_quantile import Known, Look, Looked, bin_count, settle
 from dask_odm.typing import Array
 
-ROUNDING = 1e-10  # of the rows' scale: two hulls that are nearer touch, as far as float64 can tell
-MOST_TILTED = 1024  # features of rows that `dask_odm.methods.hulls.problem.feasibility` has second derivatives for
-FEW = 256  # rows of a vertex that are added up at once: to wake other threads for them would take longer
-KEPT_BYTES = 512 << 10  # of sums about the threshold of a class, that a pass over streamed rows brings back
+ROUNDING = 1e-10  # distance relative to the rows' scale below which float64 cannot tell two hulls from touching ones
+MOST_TILTED = 1024  # most features for which `dask_odm.methods.hulls.problem.feasibility` computes Hessians
+FEW = 256  # rows of a vertex that one thread adds up, since to wake others would take longer
+KEPT_BYTES = 512 << 10  # bytes of the sums of a look for one class, which a pass over streamed rows returns
 
 
 def hull_pass_bytes(d: int) -> PassBytes:
-    """What a task of a pass over rows of ``d`` features holds: of a look, or of sums about a tilt."""
+    """Return the memory that a task of a pass over rows of ``d`` features takes, for a look or the sums of a tilt."""
     tilt = 8 * (d + 3) ** 2 if d <= MOST_TILTED else 0
     look = 16 * (bin_count(KEPT_BYTES, d) + 2) * (d + 3)
     return PassBytes(max(look, tilt), 64, 6 * BLOCK_BYTES)
@@ -40,18 +40,18 @@ def hull_pass_bytes(d: int) -> PassBytes:
 
 @dataclass(frozen=True, eq=False)
 class Vertex:
-    """The point of the two hulls where ``w·(a − b)`` is least, of one w.
+    """The points a and b of the two hulls that minimise ``w·(a − b)`` for one w.
 
     Attributes
     ----------
     points : ndarray of shape (2, d)
         a and b.
     thresholds : tuple of two floats
-        Scores w·x of the positive and of the negative row at which the caps are used up.
+        Weighted quantiles of the scores w·x of each class, at which its capped simplex is filled.
     rows : RowSets or None
-        Which rows take part; None of rows that are not at hand.
+        The rows that take part; None for streamed rows.
     slack : float
-        By how much ``w·(a − b)`` may be above the least there is.
+        By how much ``w·(a − b)`` may exceed the minimum.
     """
 
     points: Array
@@ -66,14 +66,10 @@ class Vertex:
 
 @dataclass(frozen=True, eq=False)
 class RowSets:
-    """Entries of a vertex, packed: a bit a row for those that are full, and the others, which share what is left.
+    """The η and ξ of a vertex, packed: a bit a row for those at their caps, and the numbers of tied rows.
 
-    Attributes
-    ----------
-    full : uint8 ndarray
-    tied : ndarray of ints
-    factors : ndarray of shape (2, 2)
-        What the weight of a full, and of a tied row is multiplied by, for the positive and the negative class.
+    The entry of a row is its weight times a factor. ``factors[k]`` has those of a full and of a tied row, for the
+    positive (k = 0) and the negative class.
     """
 
     full: Array
@@ -83,7 +79,7 @@ class RowSets:
 
 @dataclass(frozen=True, eq=False)
 class HullState:
-    """Rows at hand: their blocks, which are of either class, and their weights or None: all 1."""
+    """Rows in memory: their blocks, and the numbers and weights of each class's rows; None stands for weights of 1."""
 
     blocks: list[RowBlock]
     members: tuple[Array, Array]
@@ -93,19 +89,19 @@ class HullState:
 
 @dataclass(eq=False)
 class HullProblem:
-    """Two reduced hulls of rows it never sees, which solvers ask for the vertex of a direction.
+    """Two reduced hulls, of which solvers need the vertex of a direction. The rows stay with ``passes``.
 
     Parameters
     ----------
     query : HullQuery
     passes : Passes
-        Over blocks of raw rows; of streamed ones, the threshold is looked for in one pass or a few.
+        Passes over blocks of raw rows. For streamed rows a threshold takes one pass or a few.
     alpha : float or None
-        The caps are ``c_i / (alpha · min(C₊, C₋))``, C the weights of a class; None: the whole hulls.
+        The caps are ``c_i / (alpha · min(C₊, C₋))``, C being the weight of a class. None means the whole hulls.
     passes_made : int
         Passes over the rows so far.
     slack : float
-        By what part of ‖w‖² the score of a vertex of streamed rows may be above the least, for the sake of a pass.
+        Share of ‖w‖² by which the score of a vertex of streamed rows may exceed the least, to save a pass.
     """
 
     query: HullQuery
@@ -128,12 +124,12 @@ class HullProblem:
 
     @property
     def holds_rows(self) -> bool:
-        """Whether a vertex tells its rows."""
+        """Whether the rows are in memory, so that a vertex has its row sets."""
         return self._state is not None
 
     @property
     def mass(self) -> float:
-        """1/ν: the caps are weights divided by it; 0 of whole hulls."""
+        """1/ν, by which weights are divided for their caps; 0 for whole hulls."""
         return 0.0 if self.alpha is None else self.alpha * float(self.totals.weight.min())
 
     @property
@@ -143,7 +139,7 @@ class HullProblem:
 
     @property
     def start(self) -> Vertex:
-        """The class means: in the hulls, whatever the caps."""
+        """The class means, which are in the hulls whatever the caps."""
         rows = None
         if self._state is not None:
             full = np.packbits(np.ones(self._state.rows, dtype=bool))
@@ -151,14 +147,17 @@ class HullProblem:
         return Vertex(self.totals.means, (0.0, 0.0), rows)
 
     def vertex(self, w: Array, mass: float | None = None, *, exact: bool = False) -> Vertex:
-        """The point of the hulls that minimises ``w·(a − b)``, w (d,); of another mass perhaps, or without slack."""
+        """Return the points of the hulls that minimise ``w·(a − b)``, w (d,).
+
+        ``mass`` replaces the problem's, and ``exact`` allows no slack.
+        """
         mass = self.mass if mass is None else mass
         if self._state is not None:
             return self._selected(w, mass, self._state)
         return self._looked_up(w, mass, 0.0 if exact else self.slack * float(w @ w))
 
     def entries(self, rows: RowSets) -> Array:
-        """η and ξ of a vertex, (n,), one after the other in the rows' order."""
+        """Return η and ξ of a vertex as one array (n,) in the rows' order."""
         full = np.unpackbits(rows.full, count=self._held.rows).astype(bool)
         tied = np.zeros(self._held.rows, dtype=bool)
         tied[rows.tied] = True
@@ -170,25 +169,25 @@ class HullProblem:
 
     @property
     def members(self) -> tuple[Array, Array]:
-        """Numbers of the rows of the positive and of the negative class, of rows at hand."""
+        """Numbers of the rows of the positive and of the negative class, for rows in memory."""
         return self._held.members
 
     @property
     def weights(self) -> Array:
-        """Weights of rows at hand, (n,)."""
+        """Weights of rows in memory, (n,)."""
         found = np.ones(self._held.rows)
         for members, weight in zip(self._held.members, self._held.weights, strict=True):
             found[members] = 1.0 if weight is None else weight
         return found
 
     def signed_rows(self) -> Array:
-        """Features of rows at hand, those of the negative class times −1, dense (n, d)."""
+        """Return the features of rows in memory, dense (n, d), those of the negative class times −1."""
         rows = np.concatenate(self._run(HullQuery.dense, counted=False))
         rows[self._held.members[1]] *= -1.0
         return rows
 
     def points(self, entries: Array) -> Array:
-        """Points (2, d) of both hulls, of η and ξ as `entries` gives them."""
+        """Return the points (2, d) of both hulls for η and ξ as `entries` returns them."""
         return np.asarray(self._run(HullQuery.points, [(own, entries[own]) for own in self._held.members]))
 
     @property
@@ -197,14 +196,14 @@ class HullProblem:
         return self._state
 
     def with_alpha(self, alpha: float | None) -> HullProblem:
-        """The hulls of the same rows for other caps."""
+        """Return the problem of the same rows for another alpha."""
         other = copy(self)
         other.alpha = alpha
         other._last = None
         return other
 
     def separating_alpha(self, w: Array) -> float | None:
-        """The least alpha of two digits whose reduced hulls are apart along ``w`` (d,); None where 1 is not enough."""
+        """Return the least alpha of two digits whose hulls are disjoint along ``w`` (d,); None if 1 is not enough."""
         least = float(self.totals.weight.min())
         low = int(100 * (self.alpha or 0.0))
         high = 100
@@ -217,19 +216,19 @@ class HullProblem:
 
     @property
     def memory(self) -> Array:
-        """What the next look at streamed rows goes by: a vector that a checkpoint holds, empty at the start."""
+        """The results of the last look at streamed rows, as a vector for the checkpoint; empty at the start."""
         return np.empty(0) if self._last is None else self._last.vector()
 
     def recall(self, memory: Array) -> None:
-        """Go on by the `memory` of another run, to the same bits."""
+        """Restore the `memory` of another run, so that this one goes on to the same bits."""
         self._last = Known.of_vector(memory) if memory.size else None
 
     def _apart(self, w: Array, mass: float) -> bool:
-        self._last = None  # of another mass
+        self._last = None  # it belongs to another mass
         vertex = self.vertex(w, mass)
         return float(w @ vertex.difference) - vertex.slack > ROUNDING * self.scale * float(np.linalg.norm(w))
 
-    # Rows at hand ----------------------------------------------------------------------------------------------
+    # Rows in memory --------------------------------------------------------------------------------------------
 
     def _columns(self) -> HullState:
         columns = np.concatenate(self._run(HullQuery.columns, counted=False), axis=1)
@@ -260,7 +259,7 @@ class HullProblem:
         rows = RowSets(np.packbits(full), np.concatenate(tied), np.array([[each.full, each.tied] for each in cuts]))
         return Vertex(points, (cuts[0].threshold, -cuts[1].threshold), rows)
 
-    # Rows that are streamed ------------------------------------------------------------------------------------
+    # Streamed rows ---------------------------------------------------------------------------------------------
 
     def _looked_up(self, w: Array, mass: float, allowed: float) -> Vertex:
         look = Look.first(w, self.scale, bin_count(KEPT_BYTES, self.d), self._last)
@@ -277,7 +276,7 @@ class HullProblem:
         return Vertex(points, (positive.threshold, -negative.threshold), slack=slack)
 
     def run(self, query: Any, method: Any, *arguments: Any) -> Any:
-        """What another query sums over the rows: a pass that is counted."""
+        """Run the pass of another query over the rows, and count it."""
         self.passes_made += 1
         return self.passes.run(query, method, *arguments)
 

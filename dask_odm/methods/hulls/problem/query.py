@@ -1,6 +1,6 @@
-"""What is asked of the rows of two classes for their reduced hulls: totals, scores, points of the hulls, looks.
+"""The query to the rows of two classes for their reduced hulls: totals, scores, points of the hulls, looks.
 
-Tasks carry it to whoever has the rows. `dask_odm.methods.hulls.problem.hulls` asks, and makes bounds of the answers.
+Tasks carry it to the holder of the rows. `dask_odm.methods.hulls.problem.hulls` makes bounds of the answers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,9 @@ CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Of either class, the positive one first: weights (2,) and weighted sums of the rows (2, d).
+    """Weights (2,) and weighted sums of rows (2, d) of both classes, the positive one first.
 
-    Attributes
-    ----------
-    weight, sums : ndarrays
-    square : float
-        The largest squared norm of a row.
+    ``square`` is the largest squared norm of a row.
     """
 
     weight: Array
@@ -42,22 +38,22 @@ class Totals:
 
     @property
     def means(self) -> Array:
-        """(2, d)."""
+        """The class means, (2, d)."""
         return np.asarray(self.sums / self.weight[:, None])
 
 
 @dataclass(frozen=True, eq=False)
 class HullQuery:
-    """What is asked of all rows; tasks carry it.
+    """The query to all rows; tasks carry it.
 
     Parameters
     ----------
     features : FeatureMap
         Without a constant feature.
     positive : int
-        Code of the positive class; other codes are of the negative one, and rows of those below zero are left out.
+        Code of the positive class. Rows of a code below zero are left out; all others are negative.
     class_weights : tuple of two floats
-        Of the negative and the positive class.
+        Weights of the negative and the positive class.
     """
 
     features: FeatureMap
@@ -65,7 +61,7 @@ class HullQuery:
     class_weights: tuple[float, float] = (1.0, 1.0)
 
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
-        """Weights and sums of the classes."""
+        """Sum the weights and the rows of both classes."""
         found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
         for block in blocks:
             for X, rows in self._dense_pieces(block) if not issparse(block.X) else ():
@@ -81,15 +77,15 @@ class HullQuery:
         return found
 
     def blocks(self, blocks: Iterable[RowBlock]) -> list[RowBlock]:
-        """The blocks themselves, of rows at hand."""
+        """Return the blocks themselves, for rows in memory."""
         return list(blocks)
 
     def columns(self, blocks: Iterable[RowBlock]) -> list[Array]:
-        """Sign and weight of every row, (2, n) of each block."""
+        """Return sign and weight of every row, (2, n) for each block."""
         return [np.stack(self._sign_and_weight(block.y, block.weight)) for block in blocks]
 
     def scores(self, blocks: Iterable[RowBlock], w: Array) -> list[Array]:
-        """``w·x`` of every row, (n,) of each block."""
+        """Return ``w·x`` of every row, (n,) for each block."""
         shift, factor = self._affine
         found = []
         u = w * factor
@@ -102,13 +98,13 @@ class HullQuery:
         return found
 
     def dense(self, blocks: Iterable[RowBlock]) -> list[Array]:
-        """Features of every block, dense."""
+        """Return the features of every block, dense."""
         return [np.array(self.features.dense(self._features_of(block.X))) for block in blocks]
 
     def points(self, blocks: Iterable[RowBlock], shares: Sequence[tuple[Array, Array]]) -> Array:
-        """``Σ e_i x_i`` of either class, (2, d), of numbers of its rows, ascending, and their entries.
+        """Sum ``e_i x_i`` for either class, (2, d), over consecutive blocks of rows in memory.
 
-        Blocks are of rows at hand, one after the other.
+        ``shares`` has the row numbers of each class, ascending, and their e.
         """
         total = np.zeros((2, self.features.d))
         following = list(blocks)
@@ -122,14 +118,14 @@ class HullQuery:
         return total
 
     def _add(self, X: Any, rows: Array, entries: Array, total: Array) -> None:
-        """Add some ``rows`` of ``X`` times ``entries`` to a total (d,)."""
+        """Add some ``rows`` of ``X``, multiplied by ``entries``, to a total (d,)."""
         if issparse(X):
             total += self.features.weighted_sum(self._features_of(X[rows]), entries)
         else:
             add_rows(frozen(self.features.unscaled(X)), rows, entries, *self._affine, total)
 
     def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
-        """Weights and sums of the rows by their scores, near the thresholds that ``look`` guesses."""
+        """Sum the weights and the rows by their scores, near the thresholds that ``look`` guesses."""
         shift, factor = self._affine
         tally = Tally(look, w * factor, shift, factor)
         for block in blocks:
@@ -139,13 +135,13 @@ class HullQuery:
 
     @property
     def _affine(self) -> tuple[Array, Array]:
-        """Shift and factor of the scaling."""
+        """Shift and factor of the feature scaling; zeros and ones if there is none."""
         scaling = self.features.scaling
         d = self.features.d
         return (np.zeros(d), np.ones(d)) if scaling is None else (scaling.shift, scaling.factor)
 
     def _dense_pieces(self, block: RowBlock) -> Iterator[tuple[Array, slice]]:
-        """Features of a block before their scaling, a bounded number of rows at a time, and which rows these are."""
+        """Yield dense unscaled features of a block, a bounded number of rows at a time, with the slice of the rows."""
         step = block_rows(self.features.d, block.X)
         for start in range(0, len(block.y), step):
             rows = slice(start, start + step)
@@ -161,9 +157,9 @@ class HullQuery:
         return sign, factor * weight if len(weight) else factor
 
     def pieces(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, Array, Array]]:
-        """Features of every block in float64, a bounded number of rows at a time, with signs and weights.
+        """Yield the features in float64, a bounded number of rows at a time, with signs and weights.
 
-        The sign is zero of rows that take no part.
+        The sign is zero for rows that take no part.
         """
         for block in blocks:
             sign, weight = self._sign_and_weight(block.y, block.weight)
@@ -174,7 +170,7 @@ class HullQuery:
                 yield self._features_of(block.X[rows]), sign[rows], weight[rows]
 
     def _squares(self, X: Any) -> Array:
-        """Squared norms of sparse rows."""
+        """Return the squared norms of sparse rows."""
         scaling = self.features.scaling
         squared = X.multiply(X).tocsr()
         if scaling is None:

@@ -1,15 +1,16 @@
-"""The threshold of scores up to which a class's rows use its caps up, found over rows that nobody holds together.
+"""Weighted quantile of the scores at which a capped simplex is filled, over rows that are spread over workers.
 
-A *look* is one pass: of either class it brings back the weights and weighted sums of the rows by score, below a
-window, in equal bins of it, and above it, with the least and the largest score of each bin. If the threshold is in a
-bin, what is left for its rows to use is shared by all of them: a point of the hull, that is farther than the best one
-by the bin's spread of scores at most. Where that is too far, the bin is the next look's window, until its rows have one
-score: then the point is the best.
+The quantile is called the *threshold* here: rows of lower scores get their caps. A *look* is one pass. For either class
+it returns the weights and the weighted sums of the rows below a window of scores, in equal bins of the window, and
+above it, with the least and the largest score of each bin. If the threshold is in a bin, all rows of the bin share what
+is left to reach a sum of 1. That gives a point of the hull, whose score exceeds the least one by the bin's spread of
+scores at most. If that is too much, the bin is the window of the next look. When the rows of a bin have a single score,
+the point is exact.
 
-The window is known beforehand. A quantile of w·x is homogeneous in w, and its derivative the mean of the rows there,
-which the last look's bin told: it is expected at the product of that mean and the new w, and the window is narrow where
-w moved little. It cannot be beyond a range, since no score moves by more than ‖x‖ ‖Δw‖: where it is not in the window,
-the rest of the range is the next.
+The window is predicted. A quantile of w·x is homogeneous in w, and its derivative is the mean of the rows there, which
+the bin of the last look gave. So it is expected at the product of that mean and the new w, in a window that is narrow
+if w moved little. It cannot leave a certain range, since no score moves by more than ‖x‖ ‖Δw‖. If it is not in the
+window, the rest of the range is the next window.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.methods.hulls.problem.capped_simplex import cut_at
 from dask_odm.typing import Array
 
-BINS = 1024  # the most of a window
+BINS = 1024  # most bins of a window
 FEWEST_BINS = 64
-BLOCK_ROWS = 256  # whose scores are computed before any is dealt
-LEAST_RANGE = 1e-100
-FAR = float(np.finfo(float).max)  # ends of an empty bin: the compiled loops know no infinity
-ROUNDED = 1e-15  # of a threshold, the spread of scores that is one score but for rounding
-SHARE = 0.1  # of the range: the window about the threshold that is expected
+BLOCK_ROWS = 256  # rows whose scores are computed before any is added to its bin
+LEAST_RANGE = 1e-100  # least half width of the range of scores
+FAR = float(np.finfo(float).max)  # ends of an empty bin; the compiled loops know no infinity
+ROUNDED = 1e-15  # spread of scores, relative to the threshold, that is a single score up to rounding
+SHARE = 0.1  # share of the range that the window about the expected threshold covers
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What the last look tells the next: w (d,), thresholds of signed scores, and the mean signed rows there (2, d)."""
+    """Results of the last look for the next: w (d,), thresholds of signed scores, and mean signed rows there (2, d)."""
 
     w: Array
     thresholds: Array
     means: Array
 
     def vector(self) -> Array:
-        """All of it, (3 d + 2,)."""
+        """Return all numbers as one vector, (3 d + 2,)."""
         return np.concatenate([self.w, self.thresholds, *self.means])
 
     @classmethod
@@ -52,7 +53,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Guess:
-    """Where a threshold is: between ``start`` and ``stop`` for certain, between ``low`` and ``high`` perhaps."""
+    """The range of a threshold: certainly from ``start`` to ``stop``, probably in the window ``low`` to ``high``."""
 
     start: float
     stop: float
@@ -62,14 +63,17 @@ class Guess:
 
 @dataclass(frozen=True)
 class Look:
-    """What is looked for: the thresholds of both classes, in so many ``bins`` of their windows."""
+    """The message of a look: the guesses of both classes' thresholds, and the number of ``bins`` of each window."""
 
     guesses: tuple[Guess, Guess]
     bins: int
 
     @classmethod
     def first(cls, w: Array, scale: float, bins: int, known: Known | None) -> Look:
-        """The first one at ``w`` (d,), by what is known of the last; ``scale`` is the largest norm of a row."""
+        """Return the first look at ``w`` (d,), using the results of the last w if there are any.
+
+        ``scale`` is the largest norm of a row.
+        """
         reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), LEAST_RANGE)
         if known is None:
             return cls((Guess(-reach, reach, -reach, reach),) * 2, bins)
@@ -89,19 +93,19 @@ class Look:
 
 @dataclass(frozen=True)
 class Found:
-    """Of one class.
+    """The vertex of one class, up to ``slack``.
 
     Attributes
     ----------
     threshold : float
-        Signed.
+        Threshold of the signed scores.
     point : ndarray of shape (d,)
     mean : ndarray of shape (d,)
-        Of the signed rows at the threshold.
+        Mean of the signed rows at the threshold.
     slack : float
-        By how much ``w·point`` may be above the best of the hull.
+        By how much ``w·point`` may exceed the least of the hull.
     bin : (low, high)
-        Scores of the rows at the threshold.
+        Least and largest score of the rows in the threshold's bin.
     """
 
     threshold: float
@@ -113,14 +117,14 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class ClassLook:
-    """What a look finds of one class.
+    """The result of a look for one class.
 
     Attributes
     ----------
     sums : ndarray of shape (bins + 2, d + 1)
-        Weighted sums of the rows below the window, in its bins and above it, not signed, and last their weights.
+        Weighted sums of the unsigned rows below the window, in its bins and above it. The last column has the weights.
     ends : ndarray of shape (2, bins + 2)
-        Least and largest score of all of these.
+        Least and largest score of each of these groups.
     """
 
     sums: Array
@@ -131,25 +135,28 @@ class ClassLook:
         return ClassLook(self.sums + other.sums, ends)
 
     def found(self, mass: float, sign: float) -> Found | None:
-        """What the window tells; None if it does not have the threshold."""
+        """Return the vertex if the threshold is in the window, else None."""
         weights = self.sums[:, -1]
         sums = self.sums[:, :-1]
         until = np.cumsum(weights)
         at = int(np.searchsorted(until, mass, side="right"))
         if weights[-1] == 0 and at >= len(until) - 1:
-            at = int(np.flatnonzero(weights)[-1])  # all weight is used up, but for rounding
+            at = int(np.flatnonzero(weights)[-1])  # all weight is used up, up to rounding
         if not 0 < at < len(until) - 1:
             return None
         (low, high), own = self.ends[:, at].tolist(), float(weights[at])
         cut = cut_at(low, float(until[at - 1]), own, mass)
-        left = min(1.0, cut.tied * own)  # of all of e, what the bin's rows have
+        left = min(1.0, cut.tied * own)  # the sum of e over the bin's rows
         used = 0.0 if mass == 0 else min(1.0, left * mass / own)
         point = cut.full * sums[:at].sum(axis=0) + cut.tied * sums[at]
         slack = left * (1.0 - used) * (high - low)
         return Found(low + used * (high - low), point, sign * sums[at] / own, slack, (low, high))
 
     def elsewhere(self, guess: Guess, mass: float) -> Guess:
-        """The part of the range on the other side of the window, or its neighbourhood where rounding had it wrong."""
+        """Return the rest of the range on the threshold's side of the window.
+
+        If rounding put the threshold outside the range, that is an interval beside it.
+        """
         width = guess.stop - guess.start
         if self.sums[0, -1] > mass or self.sums[-1, -1] == 0:
             start = guess.start if guess.start < guess.low else guess.low - width
@@ -162,7 +169,7 @@ class ClassLook:
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """What a look finds, of the positive class and of the negative one."""
+    """The result of a look for the positive and the negative class."""
 
     classes: tuple[ClassLook, ClassLook]
 
@@ -173,13 +180,9 @@ class Looked:
 
 @dataclass(eq=False)
 class Tally:
-    """What a look adds up, block by block.
+    """The sums of a look, added up block by block.
 
-    Parameters
-    ----------
-    look : Look
-    u, shift, factor : ndarrays of shape (d,)
-        The score of a row is ``Σ u (x − shift)``; its features are ``(x − shift) · factor``.
+    The score of a row is ``Σ u (x − shift)``, and its features are ``(x − shift) · factor``.
     """
 
     look: Look
@@ -195,24 +198,30 @@ class Tally:
         self._ends[0], self._ends[1] = FAR, -FAR
 
     def add(self, X: Array, codes: Array, weight: Array, positive: int, class_weights: Sequence[float]) -> None:
-        """Rows ``X`` (n, d) with codes (n,) and weights (n,), or none: all 1; codes below zero take no part."""
+        """Add rows ``X`` (n, d) with codes (n,) and weights (n,); empty weights stand for 1.
+
+        Rows of a code below zero take no part.
+        """
         weights = np.array(class_weights, dtype=np.float64)
         deal_rows(frozen(X), codes, weight, positive, weights, self.u, self.shift, self._edges, self._sums, self._ends)
 
     def total(self) -> Looked:
-        """All of it, in scaled features."""
+        """Return all sums, in scaled features."""
         self._sums[:, :-1] *= self.factor
         positive, negative = zip(np.split(self._sums, 2), np.split(self._ends, 2, axis=1), strict=True)
         return Looked((ClassLook(*positive), ClassLook(*negative)))
 
 
 def bin_count(kept: int, d: int) -> int:
-    """Bins of a window whose sums of ``d`` features take ``kept`` bytes of either class."""
+    """Return the number of bins whose sums of ``d`` features take ``kept`` bytes for a class, within limits."""
     return max(FEWEST_BINS, min(BINS, kept // (8 * (d + 3)) - 2))
 
 
 def settle(looked: Looked, look: Look, mass: float, allowed: float) -> tuple[tuple[Found, Found] | None, Look]:
-    """What was found of both classes, best to ``allowed``, or None and how to look next."""
+    """Return the vertices of both classes if twice the slack of each is within ``allowed``, else None.
+
+    The second value is the look to make next, if there is one to make.
+    """
     found = [each.found(mass, sign) for each, sign in zip(looked.classes, (1.0, -1.0), strict=True)]
     following = []
     for each, guess, known in zip(looked.classes, look.guesses, found, strict=True):
@@ -234,16 +243,10 @@ def deal_rows(
     X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, u: Array, shift: Array, edges: Array,
     sums: Array, ends: Array,
 ) -> None:  # fmt: skip
-    """Add rows to what a `Tally` has: slots of the positive class, then those of the negative one.
+    """Add rows to the sums of a `Tally`, which has the slots of the positive class before those of the negative one.
 
-    There are no branches between rows, which are in no order of score: half of them would be foretold wrongly.
-
-    Parameters
-    ----------
-    class_weights : ndarray of shape (2,)
-        Of the negative and the positive class.
-    edges : ndarray of shape (2, 2)
-        The windows.
+    ``class_weights`` (2,) are those of the negative and the positive class, ``edges`` (2, 2) the windows. The loops
+    avoid branches on the scores, which are in no order, so that the processor would mispredict half of them.
     """
     d = X.shape[1]
     slots = ends.shape[1] // 2
@@ -285,12 +288,9 @@ def deal_rows(
 def add_totals(
     X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, shift: Array, factor: Array, sums: Array
 ) -> float:
-    """Add scaled rows to the weighted sums (2, d + 1) of the positive and the negative class, and last their weights.
+    """Add scaled rows to the weighted sums (2, d + 1) of the positive and the negative class.
 
-    Returns
-    -------
-    float
-        The largest squared norm of a row that takes part.
+    The last column has their weights. Returns the largest squared norm of a row that takes part.
     """
     d = X.shape[1]
     largest = 0.0
@@ -317,7 +317,7 @@ def add_totals(
 
 @compiled
 def score_rows(X: Array, u: Array, shift: Array, scores: Array) -> None:
-    """Scores (n,) of rows less ``shift`` (d,) by weights ``u`` (d,)."""
+    """Compute the scores (n,) of the rows of ``X`` less ``shift`` (d,), by weights ``u`` (d,)."""
     for i in range(scores.size):
         s = 0.0
         for j in range(u.size):
