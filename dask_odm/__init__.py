@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         plot_shard_weights,
     )
     from dask_odm.diagnostics.progress import ProgressBars
-    from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, StoreError
+    from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, ObjectStoreError, StoreError
     from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
     from dask_odm.estimators.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.mixing_classifier import MixingClassifier as MixingClassifier
@@ -41,6 +41,7 @@ __all__ = [
     "DaskODMError",
     "InputError",
     "MemoryLimitError",
+    "ObjectStoreError",
     "ProgressBars",
     "Store",
     "StoreError",
@@ -64,6 +65,7 @@ _HOME = {
     "DaskODMError": "dask_odm.errors",
     "InputError": "dask_odm.errors",
     "MemoryLimitError": "dask_odm.errors",
+    "ObjectStoreError": "dask_odm.errors",
     "ProgressBars": "dask_odm.diagnostics.progress",
     "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
