@@ -98,7 +98,9 @@ def held_as_predicted(
         if again.gap <= enough or again.primal < 0.5 * found.primal:
             model = wide
             found = again
-    trained = replace(trained, model=model, was_finite=math.isfinite(found.primal))
+    # where υ = 0 an infinite value on the right side costs nothing, and P does not tell
+    was_finite = fit.odm.upsilon > 0 and math.isfinite(found.primal)
+    trained = replace(trained, model=model, was_finite=was_finite)
     return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
