@@ -56,6 +56,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
+from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
@@ -223,7 +224,7 @@ class StoreEstimator(BaseEstimator):
                 raise InputError("fit needs labels, but y is None.")
             if resolved.nbytes <= read_limit():
                 resolved = to_memory(resolved)
-        fit = self._settings(FitRun.of(self), **more)
+        fit = self._settings(FitRun.of(self, warm_up), **more)
         if isinstance(resolved, Given):
             return self._learn_given(resolved, fit)
         return self._learn_store(resolved, fit) if isinstance(resolved, Store) else self._learn_lazy(resolved, fit)

@@ -44,7 +44,7 @@ def products_in_memory(
 
     with scratch_folder(run.scratch) as folder:
         write_rows(folder, scaled.shape, scaled.dtype, fill)
-        with products_of_file(kernel, folder, Cluster.current(run.memory_limit), run, purpose) as products:
+        with products_of_file(kernel, folder, run.cluster(), run, purpose) as products:
             yield products
 
 

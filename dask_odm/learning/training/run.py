@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
@@ -12,6 +13,7 @@ import dask
 from dask.utils import parse_bytes
 from sklearn.utils import check_random_state
 
+from dask_odm.engine.cluster import Cluster
 from dask_odm.learning.training.checkpoints import check_checkpoint, checkpoint_seed
 
 READ_INTO_MEMORY = "256MiB"  # stores and lazy arrays up to this size are read into memory and solved there
@@ -48,6 +50,8 @@ class FitRun:
         Folder for temporary data that all workers see.
     checkpoint : str or None
     resume : bool
+    warm_up : callable
+        Imports and compiles what tasks need; workers call it before their memory is measured.
     """
 
     seed: int
@@ -57,9 +61,10 @@ class FitRun:
     scratch: str | None = None
     checkpoint: str | None = None
     resume: bool = False
+    warm_up: Callable[[], object] = lambda: None
 
     @classmethod
-    def of(cls, estimator: Any) -> FitRun:
+    def of(cls, estimator: Any, warm_up: Callable[[], object] = lambda: None) -> FitRun:
         """Build the settings from an estimator with valid parameters; parameters that it lacks keep their defaults.
 
         Raises InputError if the checkpoint cannot be written, or for ``resume`` without a checkpoint.
@@ -78,4 +83,8 @@ class FitRun:
             seed = getattr(estimator, "_drawn", None) if found is None else found
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
-        return cls(seed, **given, scratch=scratch, checkpoint=checkpoint, resume=resume)
+        return cls(seed, **given, scratch=scratch, checkpoint=checkpoint, resume=resume, warm_up=warm_up)
+
+    def cluster(self) -> Cluster:
+        """Return the active client's workers, or this process."""
+        return Cluster.current(self.memory_limit, self.warm_up)

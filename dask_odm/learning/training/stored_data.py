@@ -102,7 +102,7 @@ class StoredData:
 
     @cached_property
     def cluster(self) -> Cluster:
-        return Cluster.current(self.run.memory_limit)
+        return self.run.cluster()
 
     @property
     def row_numbers(self) -> tuple[int, Array | None]:
