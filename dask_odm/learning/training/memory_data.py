@@ -23,7 +23,6 @@ from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
@@ -36,8 +35,6 @@ from dask_odm.learning.training.memory_rows import TrainingRows
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import Purpose, TrainingData, WeightedProducts
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
-from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.models.base import Model
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
@@ -218,11 +215,6 @@ class MemoryKernelData:
             needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", CHOOSING_ADVICE)
         return self._pool
-
-    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
-        held = self.data.held
-        query = SpanQuery(self.kernel, landmarks.rows, loss)
-        return SpanProblem.over_rows(query, self.scaled, held.codes, held.block_weights, budget, CPU_COUNT)
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:

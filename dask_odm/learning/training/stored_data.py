@@ -24,7 +24,6 @@ from dask_odm.engine.shuffle import landmarks_path, partition_store
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.distributed_products import write_rows
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.predicted_loss import PredictedLoss
@@ -36,8 +35,6 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import Purpose, WeightedProducts
 from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
@@ -221,6 +218,7 @@ class StoredKernelData:
     data: StoredData
     kernel: Kernel
     scaling: Scaling
+    scaled: None = None
 
     @cached_property
     def _pool(self) -> StorePivots:
@@ -230,12 +228,6 @@ class StoredKernelData:
     def pivots(self, count: int, method: str) -> StorePivots:
         self._pool.require(count, method)
         return self._pool
-
-    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
-        passes = self.data.passes(len(landmarks))
-        span = SpanProblem.over_passes(SpanQuery(self.kernel, landmarks.rows, loss, self.scaling), passes)
-        passes.require(span.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
-        return span
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:

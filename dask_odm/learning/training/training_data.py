@@ -20,14 +20,12 @@ from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import PivotRows
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.linalg.row_passes import PassBytes, Passes
-from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
@@ -189,16 +187,13 @@ class KernelData(Protocol):
     def kernel(self) -> Kernel: ...
     @property
     def scaling(self) -> Scaling: ...
+    @property
+    def scaled(self) -> Any:
+        """The scaled rows, if they are in memory: an array, or rows that return one when indexed. Else None."""
+        ...
 
     def pivots(self, count: int, method: str) -> PivotRows:
         """Return the candidate rows of landmarks; raise MemoryLimitError if choosing ``count`` does not fit."""
-        ...
-
-    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
-        """Return the Nyström problem of ``landmarks`` over all rows.
-
-        This process may keep ``budget`` bytes of kernel values. A pass draws at most ``draws`` rows.
-        """
         ...
 
     def products(self, purpose: Purpose) -> AbstractContextManager[WeightedProducts]:

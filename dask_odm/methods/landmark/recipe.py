@@ -20,6 +20,7 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import span_leverages
 from dask_odm.learning.machines import Joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory
@@ -33,7 +34,7 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.landmark.certificate import certified, is_cheap
 from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import TILE_BYTES, SpanSums, active_bytes, span_pass_bytes, tile_bytes
+from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, active_bytes, span_pass_bytes, tile_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.landmark.solver import (
     LandmarkState,
@@ -82,7 +83,7 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
         draws = max(start_rows(data.rows, count), SKETCH * count)
 
         def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
-            return seen.span(landmarks, loss, spare if keep else 0, draws)
+            return nystrom_problem(seen, landmarks, loss, spare if keep else 0, draws)
 
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
         chosen = choose(seen.kernel, pool, **choosing)
@@ -94,6 +95,22 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     trained = _finish(seen, landmarks, raw, numbers, solution, claim, fit)
     trained.attributes.update(left)
     return trained if claim is None else held_as_predicted(trained, claim, seen.kernel, data, fit, OBJECTIVE)
+
+
+def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
+    """Build the Nyström problem of ``landmarks`` over all rows.
+
+    This process may keep ``budget`` bytes of kernel values of rows in memory. A pass over a store draws at most
+    ``draws`` rows.
+    """
+    data = seen.data
+    if seen.scaled is not None:
+        query = SpanQuery(seen.kernel, landmarks.rows, loss)
+        return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
+    query = SpanQuery(seen.kernel, landmarks.rows, loss, seen.scaling)
+    problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
+    data.require_pass(problem.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
+    return problem
 
 
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
@@ -149,7 +166,7 @@ def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array,
     draws = max(start_rows(data.rows, count), SKETCH * count)
 
     def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
-        return seen.span(landmarks, loss, memory if keep else 0, draws)
+        return nystrom_problem(seen, landmarks, loss, memory if keep else 0, draws)
 
     _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
     return _finish(seen, landmarks, raw, numbers, solution, None, fit)
