@@ -32,6 +32,7 @@ from dask_odm.kernels.radial import RBF, Laplacian
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.predicted_loss import PredictedLoss
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
@@ -160,7 +161,7 @@ def _settled(
 def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Claim:
     """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
-    primal = claim.half_norm + data.predicted_loss(model, fit.loss(data))
+    primal = claim.half_norm + float(data.passes(0).run(PredictedLoss(model, fit.loss(data)), PredictedLoss.total))
     return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
 
 

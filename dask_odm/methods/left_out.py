@@ -30,7 +30,8 @@ def attributes_of(
     ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows.
     """
     y, weight = given.columns()
-    found = found if solved.copies is None else found[:, solved.copies]
+    if solved.held is not None and solved.held.copies is not None:
+        found = found[:, solved.held.copies]
     out = left_out(loss, found[0], found[1], y, weight)
     counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
     taking = counted > 0

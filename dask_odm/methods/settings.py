@@ -118,7 +118,7 @@ class ODMFit:
     def loss(self, data: TrainingData) -> BandLoss:
         """Return the loss of the rows of ``data``."""
         negative, positive = data.class_weights
-        return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
+        return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
 
 
 def _fields_of(kind: type[Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Seque
     data = data.merged()
     here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
     count = _count(data.rows, fit)
-    spare = here.memory - _require(here, count, data, fit, data.pair_bytes() if pairs else 0)
+    spare = here.memory - _require(here, count, data, fit, data.held_bytes(of_pair=True) if pairs else 0)
     join = Joined(pairs, joined_attributes)
     with single_threaded_blas, rescaling_advised():
         train = _over_shared_landmarks(data, count, spare, fit)
@@ -298,7 +298,7 @@ def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Cla
     try:
         with seen.products(CERTIFICATE) as found:
             losses = RowLosses(fit.odm, found.y, found.weight)
-            places = seen.places(landmarks.index)
+            places = np.searchsorted(seen.product_rows, landmarks.index)
             return certified(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
     except MemoryLimitError:
         if fit.certify:
