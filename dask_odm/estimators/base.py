@@ -48,7 +48,7 @@ from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, with_object
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, StoreShape
+from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun, read_limit
 from dask_odm.learning.training.schema import Schema
 from dask_odm.learning.training.scratch import lasting_folder, scratch_folder
@@ -246,8 +246,7 @@ class StoreEstimator(BaseEstimator):
         data, schema = self._stored_data(fit.run, store)
         self._refuse_store(fit, store)
         choice = self._choose(fit, store.rows, store.features)
-        shape = StoreShape(store.rows, store.features, store.dtype.itemsize)
-        read = choice.recipe.reads(shape, fit)
+        read = choice.recipe.reads(data, fit)
         return self._trained(choice, data.in_this_process() if read else data, fit), schema
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:

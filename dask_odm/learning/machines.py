@@ -1,7 +1,7 @@
 """Many classes by two-class machines: one against the rest, or one against one.
 
 Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
-learn all machines in shared passes says so in its recipe (`Recipe.together`). Either way the machines' models become
+learn all machines at once does so in its recipe (`Recipe.train_machines`). Either way the machines' models become
 one model with a row of coefficients per machine. `dask_odm.models.pairs` combines the votes of one-against-one
 machines.
 """
@@ -66,9 +66,11 @@ def train_machines(
     the support.
     """
     machines = machines_of(data.class_weights, scheme)
-    if choice.recipe.together is not None and choice.recipe.together.suits(data, fit, scheme):
-        return choice.together(data, fit, machines, len(data.class_weights) if scheme == "ovo" else 0)
-    join = Joined(len(data.class_weights) if scheme == "ovo" else 0, joined)
+    pairs = len(data.class_weights) if scheme == "ovo" else 0
+    together = choice.recipe.train_machines(data, fit, machines, pairs)
+    if together is not None:
+        return choice.noted(together)
+    join = Joined(pairs, joined)
     for trained in trained_machines(choice.train, data, fit, machines, choice.recipe.at_once(data, fit)):
         join.add(trained)
     return join.trained()

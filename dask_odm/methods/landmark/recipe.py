@@ -25,7 +25,6 @@ from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory
 from dask_odm.learning.training.model_building import stopped_at
-from dask_odm.learning.training.recipe import Together
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
@@ -170,14 +169,6 @@ def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array,
 
     _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
     return _finish(seen, landmarks, raw, numbers, solution, None, fit)
-
-
-def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Return whether all machines share their landmarks: not if each is certified or left-out rows are wanted."""
-    return not (fit.certify or fit.loo)
-
-
-AT_LANDMARKS = Together(train_machines_at_landmarks, _one_set)
 
 
 def _check(fit: ODMFit) -> None:
