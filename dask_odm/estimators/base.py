@@ -46,7 +46,7 @@ from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, with_object
-from dask_odm.learning.training.checkpoints import sole_writer
+from dask_odm.learning.training.checkpoint_files import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun, read_limit

@@ -22,7 +22,7 @@ from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.shared_pass import run_jointly
-from dask_odm.learning.training.checkpoints import forget_checkpoint
+from dask_odm.learning.training.checkpoint_files import forget_checkpoint
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained

@@ -22,7 +22,6 @@ from dask_odm.learning.problem.bounds import own_gap
 from dask_odm.learning.problem.odm import Point, RowLosses
 from dask_odm.learning.problem.products import Products, scores_of
 from dask_odm.learning.solution import Solution
-from dask_odm.learning.training.checkpoints import TreeCheckpoint, open_tree
 from dask_odm.learning.training.model_building import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
@@ -31,6 +30,7 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.tree.checkpoint import TreeCheckpoint
 from dask_odm.methods.tree.merge_rule import pass_all
 from dask_odm.methods.tree.regroup_workers import Reclustering
 from dask_odm.methods.tree.rules import LEAF_ROWS, SODM, TreeRule
@@ -61,7 +61,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
-    checkpoint = open_tree(lambda: f"{'' if rule is SODM else rule.name} {parts} {data.fingerprint()}".strip(), fit)
+    checkpoint = TreeCheckpoint.open(f"{rule.name} {parts}", data.fingerprint, fit)
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
