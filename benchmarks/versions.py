@@ -216,7 +216,7 @@ def compare(name: str, trees: list[Path], turns: int) -> tuple[list[float], list
             seconds[i] = min(seconds[i], float(_asked(processes[i], "go")))
     peaks = [float(_asked(process, "end")) for process in processes]
     for process in processes:
-        process.wait()
+        process.communicate()
     return seconds, peaks
 
 
