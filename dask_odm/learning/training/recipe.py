@@ -10,6 +10,7 @@ from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.threads import single_threaded_blas
 
 F = TypeVar("F")
 
@@ -107,12 +108,14 @@ class Choice(Generic[F]):
 
     def train(self, data: TrainingData, fit: F) -> Trained:
         """Train, and note solver and reason in the first record of the history, if there is one."""
-        return self._named(self.recipe.train(data, fit))
+        with single_threaded_blas:  # once for all products, since entering it looks for libraries
+            return self._named(self.recipe.train(data, fit))
 
     def together(self, data: TrainingData, fit: F, machines: Sequence[OneOfMany], pairs: int) -> Trained:
         """Train all machines of many classes at once; note solver and reason as `train` does."""
         assert self.recipe.together is not None
-        return self._named(self.recipe.together.train(data, fit, machines, pairs))
+        with single_threaded_blas:
+            return self._named(self.recipe.together.train(data, fit, machines, pairs))
 
     def _named(self, trained: Trained) -> Trained:
         for model in (trained, *trained.path):
