@@ -67,9 +67,9 @@ def train_machines(
     """
     machines = machines_of(data.class_weights, scheme)
     pairs = len(data.class_weights) if scheme == "ovo" else 0
-    together = choice.recipe.train_machines(data, fit, machines, pairs)
+    together = choice.train_machines(data, fit, machines, pairs)
     if together is not None:
-        return choice.noted(together)
+        return together
     join = Joined(pairs, joined)
     for trained in trained_machines(choice.train, data, fit, machines, choice.recipe.at_once(data, fit)):
         join.add(trained)

@@ -11,6 +11,7 @@ from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.threads import single_threaded_blas
 
 F = TypeVar("F")
 
@@ -62,10 +63,16 @@ class Choice(Generic[F]):
 
     def train(self, data: TrainingData, fit: F) -> Trained:
         """Train, and note solver and reason in the first record of the history, if there is one."""
-        return self.noted(self.recipe.train(data, fit))
+        with single_threaded_blas:  # once for all products, since entering it looks for libraries
+            return self._noted(self.recipe.train(data, fit))
 
-    def noted(self, trained: Trained) -> Trained:
-        """Note solver and reason in the first record of every history."""
+    def train_machines(self, data: TrainingData, fit: F, machines: Sequence[OneOfMany], pairs: int) -> Trained | None:
+        """Train all machines of many classes at once, if the recipe does that, and note what `train` does."""
+        with single_threaded_blas:
+            found = self.recipe.train_machines(data, fit, machines, pairs)
+        return None if found is None else self._noted(found)
+
+    def _noted(self, trained: Trained) -> Trained:
         for model in (trained, *trained.path):
             for record in model.history[:1]:
                 record |= {"solver": self.solver, "why": self.why}

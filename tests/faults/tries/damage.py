@@ -268,6 +268,6 @@ def lie_in(path: Path, rng: np.random.Generator, *, deep: bool) -> str:
 
 
 KINDS = [
-    Kind("corruptions", 2000, 300.0, corrupt),
-    Kind("lying documents", 300, 300.0, lying),
+    Kind("corruptions", 300.0, corrupt),
+    Kind("lying documents", 300.0, lying),
 ]
