@@ -115,7 +115,7 @@ def _tree(
 
 def round_robin(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
     """Strata dealt in the order of their rows, as SODM's published code does."""
-    return StratifiedPartitioner(kernel, fit.n_strata, n_partitions, seed, shuffled=False)
+    return StratifiedPartitioner(kernel, fit.own.n_strata, n_partitions, seed, shuffled=False)
 
 
 AS_PUBLISHED = TreeRule("sodm as published", round_robin, begin=plain_start, newton_root=False)
@@ -182,7 +182,7 @@ INGREDIENTS = {
     f"{dealt}, {start}": Method(
         partial(
             _tree,
-            solver=solvers.SODM(fan_in=4),
+            solver=solvers.DiP(fan_in=4) if dealt == "k-means" else solvers.SODM(fan_in=4),
             rule=TreeRule(f"sodm: {dealt}, {start}", deal, begin=STARTS[start], newton_root=False),
         ),
         levels=True,

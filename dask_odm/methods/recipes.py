@@ -55,7 +55,7 @@ class LandmarkRecipe(Recipe[ODMFit]):
         self, data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int
     ) -> Trained | None:
         """Train all machines over the same landmarks, unless each is certified or left-out rows are wanted."""
-        return None if fit.certify or fit.loo else train_machines_at_landmarks(data, fit, machines, pairs)
+        return None if fit.own.certify or fit.loo else train_machines_at_landmarks(data, fit, machines, pairs)
 
     def at_once(self, data: TrainingData, fit: ODMFit) -> int:
         return machines_at_once(data, fit)
@@ -81,7 +81,7 @@ class TreeRecipe(Recipe[ODMFit]):
         return train_tree(data, fit, self.rule)
 
     def reads(self, store: TrainingData, fit: ODMFit) -> bool:
-        return is_small(store) and store.rows <= self.rule.whole_rows and fit.n_partitions in (None, 1)
+        return is_small(store) and store.rows <= self.rule.whole_rows and fit.own.n_partitions in (None, 1)
 
     def spreads(self, fit: ODMFit) -> bool:
         return has_partitions(fit)
@@ -116,7 +116,7 @@ class CSVRGRecipe(Recipe[ODMFit]):
 
 def has_partitions(fit: ODMFit) -> bool:
     """Return whether several partitions are asked for, with a kernel that workers can compute."""
-    return (fit.n_partitions or 1) > 1 and fit.kernel.is_named
+    return (fit.own.n_partitions or 1) > 1 and fit.kernel.is_named
 
 
 RECIPES: dict[str, Recipe[ODMFit]] = {

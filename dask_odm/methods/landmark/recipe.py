@@ -63,7 +63,7 @@ SpanSolution = PrimalSolution[SpanSums]
 
 def landmark_values(rows: int, fit: ODMFit) -> int:
     """Return the number of kernel values of so many rows at the landmarks."""
-    return rows * min(rows, fit.n_landmarks)
+    return rows * min(rows, fit.own.n_landmarks)
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
@@ -131,21 +131,21 @@ def _over_shared_landmarks(
     data: TrainingData, count: int, memory: int, fit: ODMFit
 ) -> Callable[[TrainingData, ODMFit], Trained]:
     """Choose landmarks once among the rows of all machines, and return a function that trains a machine over them."""
-    method = "uniform" if fit.choice == "support" else fit.choice
+    method = "uniform" if fit.own.choice == "support" else fit.own.choice
     whole = data.seen_by(fit.kernel)
-    choosing = _choosing(replace(fit, choice=method), count, data.rows)
+    choosing = _choosing(fit.with_own(choice=method), count, data.rows)
     landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
     raw, numbers = whole.chosen_pivots(landmarks.index)
 
     def train(own: TrainingData, fit: ODMFit) -> Trained:
-        return _machine(own, landmarks, raw, numbers, memory, replace(fit, choice=method))
+        return _machine(own, landmarks, raw, numbers, memory, fit.with_own(choice=method))
 
     return train
 
 
 def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
     """Return how many machines share their passes over a store: as many as fit the workers and this process."""
-    if data.in_memory or fit.certify:
+    if data.in_memory or fit.own.certify:
         return 1
     count = _count(data.rows, fit)
     passes = data.passes(count)
@@ -180,9 +180,9 @@ def _check(fit: ODMFit) -> None:
 
 def _count(rows: int, fit: ODMFit) -> int:
     """Return the number of landmarks for so many rows."""
-    if fit.n_landmarks > rows:
-        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.n_landmarks, rows)
-    return min(rows, fit.n_landmarks)
+    if fit.own.n_landmarks > rows:
+        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.own.n_landmarks, rows)
+    return min(rows, fit.own.n_landmarks)
 
 
 def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
@@ -194,7 +194,7 @@ def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: i
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
     needed += more
     here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
-    if fit.certify:  # raised now, not after the fit
+    if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return needed
 
@@ -203,14 +203,14 @@ def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
     """Return the arguments of `choose` for the landmarks with which a fit begins."""
     if _by_support(fit, count, n):
         return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
-    method = "uniform" if fit.choice == "support" else fit.choice
+    method = "uniform" if fit.own.choice == "support" else fit.own.choice
     # residuals are computed on so few rows that a pass costs no more than Newton's
     return {"method": method, "seed": fit.run.seed, "count": count, "rows": PIVOT_ROWS * count}
 
 
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
     """Return whether further landmarks are drawn by the dual variables of a first solution; not if every row is one."""
-    return fit.choice == "support" and count < n
+    return fit.own.choice == "support" and count < n
 
 
 def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
@@ -284,15 +284,15 @@ def _fits(state: LandmarkState, r: int) -> bool:
 def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
     """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
-    if not fit.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
+    if not fit.own.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
         return None
     try:
         with seen.products(CERTIFICATE) as found:
             losses = RowLosses(fit.odm, found.y, found.weight)
             places = np.searchsorted(seen.product_rows, landmarks.index)
-            return certified(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
+            return certified(losses, found.products, landmarks, places, a, exact=fit.own.certify, threads=CPU_COUNT)
     except MemoryLimitError:
-        if fit.certify:
+        if fit.own.certify:
             raise
         return None  # it was not asked for
 
