@@ -18,10 +18,6 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.solver_objects import ODM_SOLVERS, Landmark
 from dask_odm.typing import Array
 
-# beyond these bounds, squares of losses and of dual variables overflow or underflow float64
-LEAST_LAM = 1e-100
-MOST_LAM = 1e100
-
 
 @dataclass(frozen=True)
 class ODMFit:
@@ -48,11 +44,12 @@ class ODMFit:
 
         Raises InputError if λ is out of the range of float64.
         """
+        least, most = 1e-100, 1e100  # beyond, squares of losses and of dual variables overflow or underflow float64
         for lam in (float(model.lam), *lams):
-            if not LEAST_LAM <= lam <= MOST_LAM:
+            if not least <= lam <= most:
                 raise InputError(
                     f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
-                    f"{LEAST_LAM:g} and {MOST_LAM:g}."
+                    f"{least:g} and {most:g}."
                 )
         return cls(
             run=run,

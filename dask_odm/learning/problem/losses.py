@@ -101,21 +101,12 @@ class BandLoss(FusedLoss):
 
     Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight.
 
-    Parameters
-    ----------
-    settings : ODMSettings
-    total_weight : float
-        M, the sum of all rows' weights.
-    positive : int
-        Label code of the positive class. Other codes are negative; those below 0 (unknown) are dropped.
-    negative_weight, positive_weight : float
-        Class weights, which multiply the rows' own weights.
     """
 
     settings: ODMSettings
-    total_weight: float
-    positive: int = 1
-    negative_weight: float = 1.0
+    total_weight: float  # M, the sum of all rows' weights
+    positive: int = 1  # label code of the positive class; others are negative, those below 0 (unknown) are dropped
+    negative_weight: float = 1.0  # class weights, which multiply the rows' own weights
     positive_weight: float = 1.0
 
     def with_lam(self, lam: float) -> BandLoss:

@@ -40,8 +40,6 @@ from dask_odm.learning.training.training_data import (
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.typing import Array
 
-ORIGIN_ROWS = 1024  # rows whose mean is the origin
-
 
 @dataclass(frozen=True, eq=False)
 class MemoryData(TrainingData):
@@ -101,8 +99,8 @@ class MemoryData(TrainingData):
         return self.held.codes, self.held.block_weights
 
     def origin(self) -> tuple[Array, Array]:
-        X = self.held.X[:ORIGIN_ROWS]
-        y = self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
+        X = self.held.X[:1024]  # near enough
+        y = self.held.y[:1024].reshape(X.shape[0], -1)
         near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
         return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
 

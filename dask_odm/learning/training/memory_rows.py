@@ -18,40 +18,18 @@ from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
-NEGLIGIBLE = 1e-100  # share of the largest weight below which a weight counts as zero; its share of the loss underflows
-ROW_NUMBERS = 12  # numbers held per row: target, weight, row number, hash, curvature, and sampling weights
-MERGED_SHARE = 0.95  # share of rows left above which merging equal rows is not worth the copy
-
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """The rows in memory that take part in a fit.
+    """The rows in memory that take part in a fit."""
 
-    Attributes
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-        Raw rows.
-    y : float64 ndarray of shape (n,)
-        −1 or 1 for two classes, the class code for more, or real targets.
-    weight : ndarray of shape (n,)
-        Positive row weights without class weights. Statistics are weighted by them.
-    class_weights : tuple of float
-        Factor of the row weights for each class, the negative one first; empty for real targets.
-    kept : ndarray of shape (n,)
-        Number of each row in the given data.
-    given_rows : int
-        Number of rows of the given data.
-    copies : ndarray or None
-        Index of the merged row for each original row; None if no rows were merged.
-    """
-
-    X: Any
-    y: Array
-    weight: Array
-    class_weights: tuple[float, ...]
-    kept: Array
-    given_rows: int
-    copies: Array | None = None
+    X: Any  # raw rows, an ndarray or csr_array of shape (n, d)
+    y: Array  # −1 or 1 for two classes, the class code for more, or real targets; float64 (n,)
+    weight: Array  # positive row weights without class weights, (n,); statistics are weighted by them
+    class_weights: tuple[float, ...]  # factor of the row weights for each class, the negative one first; () for none
+    kept: Array  # number of each row in the given data, (n,)
+    given_rows: int  # number of rows of the given data
+    copies: Array | None = None  # index of the merged row for each original row; None if no rows were merged
 
     @classmethod
     def of(cls, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> TrainingRows:
@@ -61,7 +39,7 @@ class TrainingRows:
         """
         given = len(y)
         total = _weighed(weight, y, class_weights)
-        least = NEGLIGIBLE * total.max(initial=0.0)
+        least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
         kept = np.arange(given) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
         if not len(kept):
             raise InputError("no row has both a label and a positive weight.")
@@ -101,7 +79,8 @@ class TrainingRows:
         """
         n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.n
         copies = (of_pair or self.n < self.given_rows) + (scaled and self.is_copied_to_scale)
-        return n * (8 * ROW_NUMBERS + copies * self.nbytes // self.n)
+        numbers = 12  # per row: target, weight, row number, hash, curvature, and sampling weights
+        return n * (8 * numbers + copies * self.nbytes // self.n)
 
     @property
     def total_weights(self) -> Array:
@@ -138,8 +117,8 @@ class TrainingRows:
         if issparse(self.X):
             return self
         first, of = merge_equal(self.X, self.y)
-        if len(first) > MERGED_SHARE * self.n:
-            return self
+        if len(first) > 0.95 * self.n:
+            return self  # not worth the copy
         return replace(self.at(first), weight=np.bincount(of, self.weight, len(first)), copies=of)
 
     def at(self, index: Array) -> TrainingRows:

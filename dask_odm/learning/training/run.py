@@ -34,34 +34,16 @@ seed_of = lru_cache(maxsize=64)(drawn)  # for integers: seeding a generator anew
 
 @dataclass(frozen=True)
 class FitRun:
-    """How a fit runs, from an estimator's checked parameters.
+    """How a fit runs, from an estimator's checked parameters."""
 
-    Parameters
-    ----------
-    seed : int
-        Seed of every random choice.
-    dtype : str or None
-        "float32" or "float64" to compute in; None for the rows' own.
-    scale : str or None
-        How features are scaled.
-    memory_limit : int, str or None
-        Bytes that a worker may use.
-    scratch : str or None
-        Folder for temporary data that all workers see.
-    checkpoint : str or None
-    resume : bool
-    warm_up : callable
-        Imports and compiles what tasks need; workers call it before their memory is measured.
-    """
-
-    seed: int
-    dtype: str | None = None
-    scale: str | None = None
-    memory_limit: int | str | None = None
-    scratch: str | None = None
+    seed: int  # of every random choice
+    dtype: str | None = None  # "float32" or "float64" to compute in; None for the rows' own
+    scale: str | None = None  # how features are scaled
+    memory_limit: int | str | None = None  # bytes that a worker may use
+    scratch: str | None = None  # folder for temporary data, which all workers see
     checkpoint: str | None = None
     resume: bool = False
-    warm_up: Callable[[], object] = lambda: None
+    warm_up: Callable[[], object] = lambda: None  # imports and compiles what tasks need, see `Cluster.current`
 
     @classmethod
     def of(cls, estimator: Any, warm_up: Callable[[], object] = lambda: None) -> FitRun:

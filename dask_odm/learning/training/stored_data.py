@@ -23,7 +23,7 @@ from dask_odm.engine.pivot_passes import StorePivots
 from dask_odm.engine.shuffle import landmarks_path, partition_store
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
-from dask_odm.learning.distributed_products import write_rows
+from dask_odm.learning.distributed_products import copied, write_rows
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.kernel_products import products_of_file, require_memory
@@ -40,7 +40,6 @@ from dask_odm.learning.training.training_data import (
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.typing import Array
 
-COPIED_ROWS = 8192  # rows of partitions copied at a time to a file of all rows
 NOTHING_LEFT = "no row has both a label and a positive weight."
 
 
@@ -257,15 +256,9 @@ class StoredPartitioned(PartitionedRows):
         else:
             cluster = replace(cluster, memory=cluster.memory - reserved)
         rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
-
-        def fill(out: Array) -> None:
-            for start in range(0, rows.n, COPIED_ROWS):
-                stop = min(rows.n, start + COPIED_ROWS)
-                rows.read(start, stop, out[start:stop])
-
         path = os.path.join(self.folder, "root")
         os.mkdir(path)
-        write_rows(path, (rows.n, rows.d), rows.dtype, fill)
+        write_rows(path, (rows.n, rows.d), rows.dtype, copied(rows.read))
         with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
             yield products
 

@@ -18,24 +18,14 @@ FIGURES = 13  # columns of `LevelState.figures`
 
 @dataclass(frozen=True, eq=False)
 class LevelState:
-    """A finished level of a tree.
-
-    Attributes
-    ----------
-    level : int
-    dual : ndarray of shape (n_machines, n)
-        Dual variables of all nodes, one node after the other.
-    figures : ndarray of shape (nodes, FIGURES)
-        For every node its number of dual variables, weight, rows, sweeps, steps, convergence and seconds; then its
-        points at the start and at the solution.
-    history : list of dict
-        Records of the levels up to this one.
-    """
+    """A finished level of a tree."""
 
     level: int
-    dual: Array
+    dual: Array  # dual variables of all nodes, one node after the other, (n_machines, n)
+    # of every node: its number of dual variables, weight, rows, sweeps, steps, convergence and seconds, then its points
+    # at the start and at the solution, (nodes, FIGURES)
     figures: Array
-    history: list[dict[str, Any]]
+    history: list[dict[str, Any]]  # records of the levels up to this one
 
     @classmethod
     def of(cls, level: int, solutions: list[Solution], history: list[dict[str, Any]]) -> LevelState:
