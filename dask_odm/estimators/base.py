@@ -224,15 +224,18 @@ class StoreEstimator(BaseEstimator):
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         """Decide where the fit runs: in this process for rows in memory, over a store for all others."""
         fit = self._settings(FitRun.of(self, warm_up), **more)
-        if not isinstance(resolved, Given):
-            with spooled(resolved, fit.run.scratch, self._target) as store:
-                return self._learn_store(store, fit)
-        rows, schema = self._check_targets(resolved)
-        choice = self._choose(fit, *rows.X.shape)
-        if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
-            return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
-        with spooled(rows, fit.run.scratch, self._target) as store:
-            return self._learn_store(store, fit)[0], schema  # the schema keeps the dtype of the given labels
+        source: Store | LazyArrays | CheckedRows
+        given_schema = None
+        if isinstance(resolved, Given):
+            source, given_schema = self._check_targets(resolved)
+            choice = self._choose(fit, *source.X.shape)
+            if active_client() is None or issparse(source.X) or not choice.recipe.spreads(fit):
+                return self._trained(choice, self._memory_data(fit.run, source), fit), given_schema
+        else:
+            source = resolved
+        with spooled(source, fit.run.scratch, self._target) as store:
+            trained, schema = self._learn_store(store, fit)
+        return trained, given_schema or schema  # that of given rows keeps the dtype of their labels
 
     def _learn_store(self, store: Store, fit: Any) -> tuple[Trained, Schema]:
         data, schema = self._stored_data(fit.run, store)
