@@ -558,6 +558,7 @@ while status:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_any_moment_a_sound_checkpoint_is_left(tmp_path):
     """The process dies at its n-th call that changes the folder; a reader finds the old level, later the new."""
