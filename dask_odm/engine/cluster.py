@@ -30,7 +30,6 @@ import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs 
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.methods.tree.partition_solver import warm_up
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -98,8 +97,8 @@ def cluster_errors(client: Client) -> AbstractContextManager[None]:
     return watch.cluster_errors(client)
 
 
-def baseline_bytes() -> int:
-    """Return this process's resident bytes once everything that solves is imported and compiled."""
+def baseline_bytes(warm_up: Callable[[], object]) -> int:
+    """Return this process's resident bytes after ``warm_up``, which imports and compiles what tasks need."""
     warm_up()
     return_free_memory()
     return int(psutil.Process().memory_info().rss)
@@ -132,15 +131,16 @@ class Cluster:
         return f"{where}, {format_bytes(self.memory)} for tasks"
 
     @classmethod
-    def current(cls, memory_limit: int | str | None = None) -> Cluster:
+    def current(cls, memory_limit: int | str | None = None, warm_up: Callable[[], object] = lambda: None) -> Cluster:
         """Return the active client's workers, or this process; ``memory_limit`` is a further bound for each.
 
+        Workers call ``warm_up`` before their memory is measured, so that it counts what tasks import and compile.
         Raises ClusterError if there are no workers, or if client, scheduler and workers differ in versions.
         """
         client = active_client()
         if client is None:
             return cls.local(memory_limit)
-        return cls._of_client(client, None if memory_limit is None else parse_limit(memory_limit))
+        return cls._of_client(client, None if memory_limit is None else parse_limit(memory_limit), warm_up)
 
     @classmethod
     def local(cls, memory_limit: int | str | None = None) -> Cluster:
@@ -150,7 +150,7 @@ class Cluster:
         return cls(None, 1, CPU_COUNT, memory, memory)
 
     @classmethod
-    def _of_client(cls, client: Client, limit: int | None) -> Cluster:
+    def _of_client(cls, client: Client, limit: int | None, warm_up: Callable[[], object]) -> Cluster:
         from dask_odm.engine.watch import warn_of_settings
 
         watch = _watch(client)
@@ -167,7 +167,7 @@ class Cluster:
                 raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
             warn_of_settings(watch)
             warm_up()  # workers on this machine then load loops from disk: compiling would take memory for good
-            baseline = max(watch.ask_workers(baseline_bytes))
+            baseline = max(watch.ask_workers(baseline_bytes, warm_up))
             if any(watch.ask_workers(os.environ.get, TRIM_THRESHOLD)):
                 logger.info(
                     "%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM_THRESHOLD

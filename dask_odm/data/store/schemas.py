@@ -133,14 +133,14 @@ MODEL = mapping(
     },
     _OF_A_FIT,
 )
-TREE = mapping({**_OF_A_FIT, "level": whole(0, MOST_LEVELS), "history": LEVELS})
-STATE = mapping({**_OF_A_FIT, "vectors": each(text), "history": STEPS}, rest=scalar)
+TREE = mapping({**_OF_A_FIT, "level": whole(0, MOST_LEVELS), "history": LEVELS}, rest=scalar)
+STATE = mapping({**_OF_A_FIT, "history": STEPS}, rest=scalar)
 LABELS = mapping({"classes": each(scalar, least=1)})  # a classifier's prediction
 VALUES = mapping({"targets": whole(1)})  # a regressor's
 
 
 def _checkpoint(value: Any, name: str) -> None:
-    (TREE if isinstance(value, dict) and "vectors" not in value else STATE)(value, name)
+    (TREE if isinstance(value, dict) and "level" in value else STATE)(value, name)
 
 
 def _prediction(value: Any, name: str) -> None:

@@ -154,13 +154,18 @@ def _trained(
     return Trained(model, attributes | {"support_": numbers}, warning)
 
 
-KERNEL_RIDGE_RECIPES: dict[str, Recipe[MDDFit]] = {
-    "exact": Recipe(train_exact_kernel),
-    "landmark": Recipe(train_landmark_kernel),
-}
+class ExactKernelRecipe(Recipe[MDDFit]):
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        return train_exact_kernel(data, fit)
+
+
+class LandmarkKernelRecipe(Recipe[MDDFit]):
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        return train_landmark_kernel(data, fit)
 
 
 def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:
     """Choose Nyström features if ``n_landmarks`` is given, else exact factors of the shards' matrices."""
-    name, why = ("exact", "no landmarks asked for") if fit.n_landmarks is None else ("landmark", "n_landmarks")
-    return Choice(name, why, KERNEL_RIDGE_RECIPES[name])
+    if fit.n_landmarks is None:
+        return Choice("exact", "no landmarks asked for", ExactKernelRecipe())
+    return Choice("landmark", "n_landmarks", LandmarkKernelRecipe())

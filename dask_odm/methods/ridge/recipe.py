@@ -23,4 +23,11 @@ def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
         return Trained(LinearModel(weights, intercept), found.attributes, found.warning)
 
 
-MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", Recipe(train_ridge, linear=True))
+class RidgeRecipe(Recipe[MDDFit]):
+    linear = True
+
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        return train_ridge(data, fit)
+
+
+MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", RidgeRecipe())
