@@ -1,15 +1,14 @@
-"""MDD rounds on the workers: the shards' factors stay where they are made, solutions travel.
+"""MDD rounds: every shard keeps its factor, solutions travel, and the rounds run to their fixed point.
 
 A round sends one message to all shards, of d numbers for a linear model and a number a row for a kernel model. Every
-shard answers with its solution. If a worker is lost, its shards are read and factored again, to the same bits.
+shard answers with its solution. Shards of a kernel model are held by the workers. If a worker is lost, its shards are
+read and factored again, to the same bits.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,99 +16,139 @@ import numpy as np
 
 from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.storage.checked_writes import load_arrays
-from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
-from dask_odm.learning.problem.products import Products
-from dask_odm.methods.ridge.fixed_point import spectral_radius
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.steps import report_step
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.ridge.fixed_point import ExchangeSolution, ExchangeState, solve_exchange, spectral_radius
+from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.shard_systems import (
     Answer,
-    HeldKernel,
-    HeldLinear,
-    LinearPart,
+    KernelSystem,
+    apply_coupling,
     apply_inverse,
-    apply_own,
-    begin,
     factored_kernel,
     move,
     tell,
 )
 from dask_odm.typing import Array
 
-NAME = "shards"
-Mix = Callable[[Sequence[Array]], Array]
 
-
+@dataclass(frozen=True, eq=False)
 class ShardExchange:
     """A `dask_odm.methods.ridge.fixed_point.Exchange` by rounds over shards.
 
-    ``mix`` makes the message to all shards from their solutions.
+    ``mix`` makes the message to all shards from their stacked solutions (K, t).
     """
 
-    def __init__(self, rounds: Rounds, mix: Mix) -> None:
-        self._rounds = rounds
-        self._mix = mix
+    rounds: Rounds
+    mix: Callable[[Array], Array]
 
     def tell(self) -> list[Answer]:
-        return self._rounds.read(tell)
+        return self.rounds.read(tell)
 
-    def move(self, message: Array) -> list[Answer]:
-        return self._rounds.ask(move, message)
+    def move(self, solutions: Array) -> list[Answer]:
+        return self.rounds.ask(move, self.mix(solutions))
 
-    def mix(self, parts: Sequence[Array]) -> Array:
-        return self._mix(parts)
-
-    def radius(self, spread: Callable[[Array], Array], others: int, start: Array) -> float:
+    def radius(self, start: Array) -> float:
         """Return the largest absolute eigenvalue of ``D⁻¹C``; C is the coupling of a round, the mean of the others.
 
-        ``spread`` maps v (K, 1) of all shards to what a round sends to each of them, (K, 1). ``others`` is the number
-        of shards in a mean of the others, ``start`` a random v.
+        ``start`` (K, 1) is random.
         """
 
-        def couple(v: Array) -> Array:
-            own = np.concatenate(self._rounds.read(apply_own, v))
-            found: Array = (spread(v) - own) / others
-            return found
+        def couple(v: Array, side: Array) -> Array:
+            return np.concatenate(self.rounds.read(apply_coupling, (v, side, self.mix(v))))
 
-        return spectral_radius(couple, lambda v: np.concatenate(self._rounds.read(apply_inverse, v)), start)
+        return spectral_radius(couple, lambda v: np.concatenate(self.rounds.read(apply_inverse, v)), start)
 
 
-def stacked_states(solutions: Array, sides: Array, sizes: Sequence[int]) -> list[dict[str, Array]]:
-    """Split the stacked solutions and right-hand sides of all shards into states of ``sizes`` rows each."""
-    bounds = np.cumsum([0, *sizes])
-    return [{"w": solutions[a:b], "side": sides[a:b]} for a, b in pairwise(bounds)]
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """The fixed point of the rounds, with the attributes that the estimator gets of it, and a warning perhaps."""
+
+    parts: list[Array]
+    attributes: dict[str, Any]
+    warning: str | None
 
 
-def linear_rounds(cluster: Cluster, parts: Sequence[LinearPart], states: Any, folder: str | None) -> Rounds:
-    """Open rounds over the shards of a linear model.
+def run_exchange(
+    data: TrainingData,
+    fit: MDDFit,
+    name: str,
+    shapes: Sequence[tuple[int, int]],
+    opened: Callable[[list[dict[str, Array]] | None], ShardExchange],
+    *,
+    pull: float,
+    bound: float,
+    weight: float,
+    passes: float = 1.0,
+) -> Exchanged:
+    """Run the rounds to their fixed point, with checkpoints.
 
-    Workers read them from files in ``folder``, which all of them see.
+    ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions. ``opened`` makes the
+    exchange, from the shards' states of a checkpoint if there is one. ``pull`` and ``bound`` are as in `_contraction`;
+    ``weight`` is that of all rows, and ``passes`` over them were made before.
     """
-    if cluster.client is None or folder is None:
-        return Rounds(cluster, parts, begin, name=NAME, hold=LinearPart.hold, states=states)
-    paths = [os.path.join(folder, f"shard-{i}.npz") for i in range(len(parts))]
-    for path, part in zip(paths, parts, strict=True):
-        np.savez(path, **part.arrays())
-    return Rounds(cluster, paths, begin, name=NAME, hold=_hold_file, states=states, scratch=folder)
+    resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
+    bounds = np.cumsum([0, *(k for k, _ in shapes)])
+    all_numbers = int(bounds[-1]), shapes[0][1]
+    require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == all_numbers)
+    states = None
+    if resume is not None:
+        states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
+    exchange = opened(states)
+    q = _contraction(fit, exchange, int(bounds[-1]), pull, bound)
+    solution = solve_exchange(
+        exchange,
+        q,
+        weight,
+        tol=fit.tol,
+        max_iter=fit.max_iter,
+        resumed=() if resume is None else resume.history,
+        passes=passes,
+        on_step=report_step,
+        on_state=save,
+    )
+    attributes = {
+        "gap_": solution.gap,
+        "contraction_": q,
+        "n_iter_": max(1, solution.rounds),
+        "history_": solution.history,
+    }
+    return Exchanged(solution.parts, attributes, _warning_of(solution, fit))
 
 
-def _hold_file(path: str) -> HeldLinear:
-    return LinearPart.of_arrays(load_arrays(path)).hold()
+def _contraction(fit: MDDFit, exchange: ShardExchange, size: int, pull: float, bound: float) -> float:
+    """Return the factor by which a round shrinks the error, or a ``bound`` of it below 1.
+
+    Consensus and a ``discrepancy`` below 1 always converge, because a shard's regularised system dominates what it
+    takes from the others. For larger values Lanczos's method finds the factor of all ``size`` numbers, given the
+    shards' common ``pull``; InputError is raised if it is not below 1.
+    """
+    if not fit.exchanges:
+        return 0.0
+    if fit.mode == CONSENSUS or fit.discrepancy < 1.0:
+        return bound
+    start = np.random.default_rng(fit.run.seed).normal(size=(size, 1))
+    q = abs(pull) * exchange.radius(start)
+    if q >= 1.0:
+        raise InputError(
+            f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
+            "above which the rounds diverge; choose a smaller one. Below 1 it always converges."
+        )
+    return q
 
 
-def linear_mix(parts: Sequence[LinearPart]) -> Mix:
-    """Return the function that sums ``share_i w_i`` (d, t) in the order of the shards."""
-    shares = [part.share for part in parts]
-
-    def mix(solutions: Sequence[Array]) -> Array:
-        total = np.zeros_like(solutions[0])
-        for share, w in zip(shares, solutions, strict=True):
-            total += share * w
-        return total
-
-    return mix
+def _warning_of(solution: ExchangeSolution, fit: MDDFit) -> str | None:
+    """Return the warning for rounds that stopped short of ``tol``; None if they converged."""
+    if solution.converged:
+        return None
+    return (
+        f"The rounds stopped at a relative distance of at most {solution.gap:.1e} from their fixed point, above "
+        f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +156,7 @@ class KernelShards:
     """The shards of a kernel model, before their matrices are computed; tasks carry it.
 
     ``partitions`` has all rows in the order of the shards, in memory or on disk; ``scaling`` makes them the rows that
-    the kernel sees. ``stretch`` and ``pull`` are as in `HeldKernel`.
+    the kernel sees. ``stretch`` and ``pull`` are as in `KernelSystem`.
     """
 
     partitions: Partitions
@@ -127,17 +166,14 @@ class KernelShards:
     stretch: float
     pull: float
 
-    @property
-    def count(self) -> int:
-        return len(self.partitions.counts)
-
     def factor_bytes(self, workers: int) -> int:
         """Return the bytes that a worker holds, if so many share the shards."""
         rows = max(self.partitions.counts)
-        return -(-self.count // workers) * 8 * rows * (rows + self.partitions.features + 8)
+        return -(-len(self.partitions.counts) // workers) * 8 * rows * (rows + self.partitions.features + 8)
 
-    def hold(self, i: int, threads: int = 1) -> HeldKernel:
+    def hold(self, i: int, threads: int) -> KernelSystem:
         """Compute and factor the matrix of shard ``i``; raise InputError if it is not positive definite."""
+        counts = self.partitions.counts
         rows, _ = self.partitions.rows(i, i + 1, self.scaling, 1 << 62)
         X = rows.read(0, rows.n).astype(np.float64)
         y, weight = self.partitions.labels(i, i + 1)
@@ -148,31 +184,6 @@ class KernelShards:
                 f"the kernel matrix of {rows.n} rows with lam={self.lam:g} added is not positive definite, or "
                 "overflows: choose a larger lam, or scale the features (scale='minmax')."
             )
-        first = sum(self.partitions.counts[:i])
-        return HeldKernel(
-            factor, y.reshape(len(y), -1), weight, shift, self.stretch, self.pull, max(1, self.count - 1), first
-        )
-
-
-def kernel_rounds(cluster: Cluster, shards: KernelShards, states: Any, folder: str | None) -> Rounds:
-    """Open rounds over the shards of a kernel model."""
-    numbers = list(range(shards.count))
-    _, threads = cluster.share(shards.count)
-    scratch = folder if cluster.client is not None else None
-    hold = partial(_hold_kernel, shards, threads)
-    return Rounds(cluster, numbers, begin, name=NAME, hold=hold, states=states, scratch=scratch)
-
-
-def _hold_kernel(shards: KernelShards, threads: int, i: int) -> HeldKernel:
-    return shards.hold(i, threads)
-
-
-def kernel_mix(products: Products) -> Mix:
-    """Return the function that computes ``K w`` (N, t) for all rows' coefficients, target by target."""
-    face = products.face(np.arange(products.n), double_precision=None)
-
-    def mix(solutions: Sequence[Array]) -> Array:
-        w = np.concatenate(list(solutions))
-        return np.stack([face.matvec(np.ascontiguousarray(w[:, j])) for j in range(w.shape[1])], axis=1)
-
-    return mix
+        rest = max(1, len(counts) - 1)
+        base = y.reshape(len(y), -1)
+        return KernelSystem(factor, base, self.pull, rest, sum(counts[:i]), weight, shift, self.stretch)
