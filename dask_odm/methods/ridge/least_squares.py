@@ -21,10 +21,10 @@ from dask_odm.kernels.landmarks import cholesky
 from dask_odm.learning.training.trained import NOT_FINITE, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.ridge.exchange import ShardExchange, run_exchange
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.shard_systems import LinearSystem, begin
-from dask_odm.methods.ridge.workers import ShardExchange, run_exchange
 from dask_odm.typing import Array
 
 

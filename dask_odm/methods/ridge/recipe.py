@@ -22,11 +22,12 @@ from dask_odm.learning.training.steps import rescaling_advised
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.ridge.exchange import Exchanged, ShardExchange, run_exchange
 from dask_odm.methods.ridge.least_squares import learn
 from dask_odm.methods.ridge.moments import FromOrigin, InSpan
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.shard_systems import begin
-from dask_odm.methods.ridge.workers import Exchanged, KernelShards, ShardExchange, run_exchange
+from dask_odm.methods.ridge.workers import KernelShards
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
