@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from dask_odm.typing import Array
 
 
+def sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
+    """Return how many rows ``count`` groups are made from: ``enough``, if they take at most 64 MB."""
+    return max(count, min(enough, (64 << 20) // (features * itemsize)))
+
+
 class Groups(Protocol):
     """A function that gives the group of each row. If there is only one group, rows are not looked at."""
 
