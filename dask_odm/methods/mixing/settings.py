@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from dask_odm.engine.partition.base import require_rows
 from dask_odm.errors import InputError
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.mixing.online_passes import LocalRule
@@ -75,8 +76,7 @@ class MixingFit:
         """
         if self.n_shards is None:
             return max(2, min(100, rows // 50))
-        if self.n_shards > rows:
-            raise InputError(f"n_shards must be at most the number of rows, {rows}. Got {self.n_shards} instead.")
+        require_rows(rows, self.n_shards, "n_shards")
         return self.n_shards
 
 

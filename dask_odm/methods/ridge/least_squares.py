@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.partition.base import require_rows
 from dask_odm.engine.partition.dealing import EvenDealer
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
@@ -50,7 +51,7 @@ def learn(
     0 at ``zero`` (width,); None means that it has an intercept. Raises InputError if a shard has no rows, rows are too
     large for float64, or the discrepancy is beyond its threshold, and MemoryLimitError if the moments do not fit.
     """
-    fit.require_rows(data.rows)
+    require_rows(data.rows, fit.n_partitions)
     moments = _moments(data, fit, embedding, factor, zero)
     _require_targets(moments)
     lam, loo = _choose_lam(data, fit, embedding, moments, intercept=zero is None)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.engine.partition.base import require_rows
 from dask_odm.engine.partition.random import RandomPartitioner
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
@@ -76,7 +77,7 @@ def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
     """
     if len(fit.lams) > 1 or fit.loo:
         raise InputError("leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam.")
-    fit.require_rows(data.rows)
+    require_rows(data.rows, fit.n_partitions)
     assert fit.kernel is not None
     seen = data.seen_by(fit.kernel)
     workers = data.cluster.workers
