@@ -124,8 +124,8 @@ class Mixture:
 class Mixing:
     """The rule that weighs shards.
 
-    ``kind`` is "kl" or "beta". ``kappa`` is β d_eff/2, and is used if ``beta`` is None. Its default is the middle of
-    5 to 10, which did best for 100 to 200 features. ``least_shards`` must have a feature for it to count in distances.
+    ``kind`` is "kl" or "beta". ``kappa`` is β d_eff/2, and is used if ``beta`` is None; 5 to 10 did best for 100 to 200
+    features. A feature counts in distances if ``least_shards`` have it.
     """
 
     kind: str = "beta"
@@ -161,8 +161,6 @@ class MixingProblem(Protocol):
 
     @property
     def shards(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
     @property
     def k(self) -> int: ...
     def present(self) -> Array:

@@ -170,10 +170,6 @@ class ShardRounds:
         self._rounds = Rounds(cluster, groups, begin_group, name="shards", checkpoint_every=4, scratch=scratch)
         self.contents: Contents = self._rounds.read_sum(contents_of_group)
 
-    @property
-    def rows(self) -> int:
-        return int(self.contents.rows.sum())
-
     def present(self) -> Array:
         return self.contents.present
 

@@ -122,10 +122,6 @@ class SlowShards:
         return len(self.shards_rows)
 
     @property
-    def rows(self) -> int:
-        return sum(len(y) for _, y in self.shards_rows)
-
-    @property
     def k(self) -> int:
         return self.shards_rows[0][0].shape[1]
 
