@@ -22,20 +22,18 @@ from dask_odm.data.storage.checked_writes import WholeFile
 from dask_odm.data.storage.files import (
     aside,
     check_output,
-    is_being_replaced,
     is_empty,
+    left_aside,
     make_folders,
     remove_folder,
     replace_folder,
-    sync_folders,
-    sync_tree,
+    sync,
     write_synced,
 )
-from dask_odm.data.storage.locations import is_address
+from dask_odm.data.storage.locations import MANIFEST, is_address
 from dask_odm.data.storage.new_objects import NewObjects
 from dask_odm.data.storage.objects import ObjectStorage
 from dask_odm.data.storage.staging import disown, own
-from dask_odm.data.store.layout import MANIFEST
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -158,9 +156,13 @@ class LocalStorage:
             Path(path).unlink(missing_ok=True)
 
     def complete(self, key: str, data: bytes) -> None:
-        sync_tree(self.location)
+        tree = list(os.walk(self.location, topdown=False))
+        for folder, _, names in tree:
+            for name in names:
+                sync(os.path.join(folder, name))
         write_synced(os.path.join(self.location, key), data)
-        sync_folders(self.location)
+        for folder, _, _ in tree:
+            sync(folder)
 
     def has(self, key: str) -> bool:
         return os.path.isfile(os.path.join(self.location, key))
@@ -176,7 +178,10 @@ class LocalStorage:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def is_being_replaced(self) -> bool:
-        return is_being_replaced(self.location)
+        try:
+            return not os.path.lexists(self.location) and bool(left_aside(self.location))
+        except OSError:
+            return False
 
     def resolved(self) -> str:
         return self.location
