@@ -24,7 +24,7 @@ _CLAIMED: dict[str, Current | None] = {}  # what is current at addresses that on
 
 
 class NewObjects(ObjectStorage):
-    """Generation of keys below an address, spelled by `location_of`.
+    """Generation of keys below an address, spelled by `location_of`, with the methods of `NewFolder`.
 
     Nothing of it is visible there before `publish`.
     """

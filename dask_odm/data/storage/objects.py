@@ -29,21 +29,17 @@ _GENERATION = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Current:
-    """Generation that ``current.json`` names, with the tag and version of that object."""
+    """Generation that ``current.json`` names."""
 
     generation: str
-    tag: str | None
-    version: str | None
-
-    @property
-    def condition(self) -> dict[str, str]:
-        """Condition of a put that replaces this version and no other."""
-        said = {"e_tag": self.tag, "version": self.version}  # an object store has one or both
-        return {name: value for name, value in said.items() if value is not None}
+    condition: dict[str, str]  # of a put that replaces this version of the object and no other
 
 
 class ObjectStorage:
-    """Storage of the objects below an address, spelled by `location_of`. Keys are what follows the address."""
+    """Storage of the objects below an address, spelled by `location_of`, with the methods of `LocalStorage`.
+
+    Keys are what follows the address.
+    """
 
     # bytes of a request; a chunk is read by several at once, as a connection gives some 90 MB/s
     # (benchmarks/object_reads.py)
@@ -155,7 +151,8 @@ class ObjectStorage:
                 raise ValueError("no generation is named")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"'{self.location}/{CURRENT}' is damaged ({error}); restore or remove it.") from error
-        return Current(said["generation"], found.meta["e_tag"], found.meta["version"])
+        condition = {name: found.meta[name] for name in ("e_tag", "version")}  # an object store has one or both
+        return Current(said["generation"], {name: value for name, value in condition.items() if value is not None})
 
     def make_current(self, generation: str, before: Current | None) -> None:
         """Name the current generation; raise NotAsExpectedError if the current one is no longer ``before``."""

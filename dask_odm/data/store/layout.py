@@ -33,23 +33,14 @@ Label = int | float | str | bool
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """One zarr array chunked along its first dimension only.
+    """One zarr array chunked along its first dimension only."""
 
-    Parameters
-    ----------
-    name : path below the store, such as ``X`` or ``statistics/mean``
-    shape, chunks : tuples of the same length; all but the first entries are equal
-    dtype : NumPy name of a number type, or ``string``
-    dims : dimension names
-    compression : None or ``zstd``
-    """
-
-    name: str
+    name: str  # path below the store, such as ``X`` or ``statistics/mean``
     shape: tuple[int, ...]
-    chunks: tuple[int, ...]
-    dtype: str
-    dims: tuple[str, ...]
-    compression: str | None = None
+    chunks: tuple[int, ...]  # as long as the shape; all but the first entries are equal
+    dtype: str  # NumPy name of a number type, or ``string``
+    dims: tuple[str, ...]  # names of the dimensions
+    compression: str | None = None  # or ``zstd``
 
     @property
     def n_chunks(self) -> int:

@@ -63,23 +63,14 @@ def kind_named(noun: str) -> Kind:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Manifest of a finished store or record.
+    """Manifest of a finished store or record."""
 
-    Parameters
-    ----------
-    head : its content but for chunks and documents, such as the layout of a store
-    arrays : name to layout of each array
-    chunks : array name to ``(bytes, crc32c)`` per chunk. The checksum is of the file without its last four bytes, since
-        with them every sealed file has the same checksum
-    documents : key to ``(bytes, crc32c)`` of each zarr document
-    digest : SHA-256 over all that, and so over the place, size and checksum of every file
-    """
-
-    head: dict[str, Any]
-    arrays: dict[str, ArrayLayout]
+    head: dict[str, Any]  # its content but for chunks and documents, such as the layout of a store
+    arrays: dict[str, ArrayLayout]  # by name
+    # by array; the checksum is of a file without its last four bytes, since with them all sealed files have the same
     chunks: dict[str, list[Entry]]
-    documents: dict[str, Entry]
-    digest: str
+    documents: dict[str, Entry]  # by key
+    digest: str  # SHA-256 over all that, and so over the place, size and checksum of every file
 
     @property
     def nbytes(self) -> int:

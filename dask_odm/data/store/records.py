@@ -54,21 +54,13 @@ class Record:
     """An open record, whose arrays are read and checked on demand.
 
     It is small and picklable, so that workers take it and read for themselves.
-
-    Parameters
-    ----------
-    path : absolute path of the folder; in an object store the address of the zarr group itself
-    kind : what the arrays mean, such as ``model``
-    attributes : JSON content
-    arrays : name to layout (shape, dtype, chunks)
-    digest : SHA-256 of the manifest's content, and so of every file's place, size and checksum
     """
 
-    path: str
-    kind: str
-    attributes: dict[str, Any]
-    arrays: dict[str, ArrayLayout]
-    digest: str
+    path: str  # absolute path of the folder; in an object store the address of the zarr group itself
+    kind: str  # what the arrays mean, such as ``model``
+    attributes: dict[str, Any]  # JSON content
+    arrays: dict[str, ArrayLayout]  # by name
+    digest: str  # SHA-256 of the manifest's content, and so of every file's place, size and checksum
 
     def array(self, name: str) -> Array:
         """Read a whole array, of any dimension.
@@ -144,23 +136,14 @@ def write_record(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a record to a staging folder, force it to disk and rename it into place.
+    """Write a record of this kind to a staging folder, force it to disk and rename it into place.
 
-    Parameters
-    ----------
-    path : folder to make, whose parent must exist; or an address in an object store
-    kind : what the arrays mean; a reader has to ask for the same
-    arrays : identifier to numbers (float32, float64 or signed integers) of any shape, in memory or read slice by slice
-        (`RowSource`); a chunk at a time is copied
-    attributes : JSON content, without NaN and infinity
-    overwrite : replace an existing record of the same kind, once the new one is complete
+    ``arrays`` are numbers (float32, float64 or signed integers) of any shape by identifier, in memory or read slice by
+    slice (`RowSource`); a chunk at a time is copied. ``attributes`` are JSON, without NaN and infinity. With
+    ``overwrite`` a record of the same kind is replaced, once the new one is complete.
 
-    Raises
-    ------
-    InputError
-        The output exists or may not be replaced, a name or type cannot be stored, or ``attributes`` are not JSON.
-    StoreError
-        The disk is full or the folder cannot be written; nothing is left of the attempt.
+    Raises InputError if the output exists or may not be replaced, a name or type cannot be stored, or ``attributes``
+    are not JSON; StoreError if the folder cannot be written, of which nothing is left.
     """
     target = location_of(path)
     head = {"format": RECORD_FORMAT, "format_version": FORMAT_VERSION, "kind": kind}

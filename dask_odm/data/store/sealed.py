@@ -34,34 +34,27 @@ class _ChunkEntries:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._kept: dict[tuple[str, str], dict[str, npt.NDArray[np.int64]]] = {}
+        self.kept: dict[tuple[str, str], dict[str, npt.NDArray[np.int64]]] = {}  # by path and digest
         self._lock = threading.RLock()
 
     def keep(self, path: str, manifest: Manifest) -> None:
         """Keep the entries of a manifest."""
         entries = {name: np.array(items, np.int64).reshape(-1, 2) for name, items in manifest.chunks.items()}
         with self._lock:
-            self._kept.pop((path, manifest.digest), None)
-            self._kept[path, manifest.digest] = entries
-            while len(self._kept) > self.most:
-                del self._kept[next(iter(self._kept))]
+            self.kept.pop((path, manifest.digest), None)
+            self.kept[path, manifest.digest] = entries
+            while len(self.kept) > self.most:
+                del self.kept[next(iter(self.kept))]
 
     def of(self, path: str, digest: str, load: Callable[[], Manifest]) -> dict[str, npt.NDArray[np.int64]]:
         """Return the entries of a folder, if need be of the manifest that ``load`` reads."""
-        found = self._kept.get((path, digest))
+        found = self.kept.get((path, digest))
         if found is not None:
             return found
         with self._lock:  # one thread loads, the others wait
-            if (path, digest) not in self._kept:
+            if (path, digest) not in self.kept:
                 self.keep(path, load())
-            return self._kept[path, digest]
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def clear(self) -> None:
-        """Forget all entries."""
-        self._kept.clear()
+            return self.kept[path, digest]
 
 
 ENTRIES = _ChunkEntries(most=16)

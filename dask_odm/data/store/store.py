@@ -38,21 +38,13 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class StoreBlock:
-    """Consecutive rows of a store, or rows gathered from it (then ``first`` is -1).
+    """Consecutive rows of a store, or rows gathered from it."""
 
-    Parameters
-    ----------
-    X : array of shape (rows, d)
-    y : integer codes of shape (rows,), indices into ``Store.classes``, -1 is unknown; or real targets, float64 of shape
-        (rows,), NaN is unknown; or None
-    weight : float64 array of shape (rows,), or None
-    first : number of the first row in the store
-    """
-
-    X: Array
+    X: Array  # (rows, d)
+    # (rows,) codes, indices into `Store.classes`, where -1 is unknown; or real targets in float64, where NaN is unknown
     y: Array | None
-    weight: npt.NDArray[np.float64] | None
-    first: int
+    weight: npt.NDArray[np.float64] | None  # (rows,)
+    first: int  # number of the first row in the store; -1 if rows were gathered
 
 
 @dataclass(frozen=True)

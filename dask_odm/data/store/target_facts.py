@@ -19,21 +19,13 @@ _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """What is known of y from its attributes, which `class_attributes` and `real_attributes` make.
+    """What is known of y from its attributes, which `class_attributes` and `real_attributes` make."""
 
-    Parameters
-    ----------
-    classes, class_counts : labels in sorted order and rows of each; None without y and for real targets
-    class_weights : sum of the row weights of each class; None if there are no weights, or the store does not say
-    known_rows : rows whose y is known
-    known_weight : for real targets the sum of the weights of those rows; otherwise None
-    """
-
-    classes: tuple[Label, ...] | None = None
-    class_counts: tuple[int, ...] | None = None
-    class_weights: tuple[float, ...] | None = None
-    known_rows: int = 0
-    known_weight: float | None = None
+    classes: tuple[Label, ...] | None = None  # labels in sorted order; None without y and for real targets
+    class_counts: tuple[int, ...] | None = None  # rows of each
+    class_weights: tuple[float, ...] | None = None  # sums of row weights; None without weights, or if not stored
+    known_rows: int = 0  # rows whose y is known
+    known_weight: float | None = None  # sum of the weights of those rows, for real targets only
 
     @classmethod
     def read(cls, root: str, layout: Layout, documents: dict[str, Any]) -> TargetFacts:

@@ -117,20 +117,10 @@ class StoreWriter:
     Order of calls: ``append`` as often as needed, then ``finish``. If several stores are to appear together,
     ``prepare`` and ``publish`` take its place. Leaving the context before that removes what was written.
 
-    Parameters
-    ----------
-    path : folder to make, whose parent must exist; or an address in an object store
-    dtype : ``float32`` or ``float64``
-    chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
-    compression : None (fastest locally) or ``zstd``
-    overwrite : replace an existing store, once the new one is complete
-
-    Raises
-    ------
-    InputError
-        The output exists, its parent does not, or a parameter is out of range.
-    StoreError
-        The disk is full or the folder cannot be written.
+    ``path`` is a folder to make, whose parent must exist, or an address in an object store. A chunk has ``chunk_rows``
+    rows, by default as many as make 8 to 16 MB. ``compression`` is None (fastest locally) or ``zstd``. With
+    ``overwrite`` an existing store is replaced, once the new one is complete. Raises InputError if the output or a
+    parameter is not allowed, and StoreError if the disk is full or the folder cannot be written.
     """
 
     def __init__(
@@ -171,19 +161,10 @@ class StoreWriter:
         self._storage.discard()
 
     def append(self, X: Array, y: npt.ArrayLike | None = None, weight: npt.ArrayLike | None = None) -> None:
-        """Add rows.
+        """Add rows: finite numbers X of shape (rows, d), and for all rows or none y and weights that are not negative.
 
-        Parameters
-        ----------
-        X : finite numbers of shape (rows, d)
-        y : integer codes of shape (rows,), indices into the ``classes`` given at the end, -1 is unknown; or real
-            targets, floats of shape (rows,), NaN is unknown. The same kind for all rows
-        weight : numbers of shape (rows,), finite and not negative
-
-        Raises
-        ------
-        InputError
-            Shapes that do not fit, or numbers that are not allowed.
+        ``y`` has integer codes of shape (rows,), indices into the ``classes`` given at the end, where -1 is unknown; or
+        real targets, floats, where NaN is unknown. Raises InputError if shapes or numbers are not allowed.
         """
         X = np.asarray(X)
         y = None if y is None else np.asarray(y)
@@ -230,17 +211,9 @@ class StoreWriter:
     ) -> None:
         """Write everything that is left, still in the staging folder.
 
-        Parameters
-        ----------
-        classes : the label of each code, in the order of the codes. The store keeps those that occur, in sorted
-            order. By default the codes are their own labels. None for real targets
-        feature_names : d distinct names, or None
-        source : what the data came from, for people
-
-        Raises
-        ------
-        InputError
-            No rows, more codes than classes, or names that are not d distinct strings.
+        ``classes`` are the labels of the codes, by default the codes themselves; the store keeps those that occur, in
+        sorted order. ``source`` tells people what the data came from. Raises InputError if there are no rows, more
+        codes than classes, or ``feature_names`` that are not d distinct strings.
         """
         if self._open is None or self.rows == 0:
             raise InputError("no rows: there is nothing to make a store of.")
@@ -252,12 +225,14 @@ class StoreWriter:
         kept, recode = sort_classes(labels, self._counts)
         y_dtype = None
         if chunk.y is not None:
-            y_dtype = REAL_TYPE if chunk.has_real_targets else smallest_code_type(len(kept))
+            codes = (name for name in CODE_TYPES if len(kept) - 1 <= np.iinfo(name).max)
+            y_dtype = REAL_TYPE if chunk.has_real_targets else next(codes)
         layout = Layout(
             self.rows, chunk.features, min(chunk.size, self.rows), self.dtype, y_dtype,
             chunk.weight is not None, names is not None, self.compression,
         )  # fmt: skip
-        attributes = {ROOT: {"format": FORMAT, "format_version": FORMAT_VERSION, "rows": self.rows, "source": source}}
+        head = {"format": FORMAT, "format_version": FORMAT_VERSION}
+        attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
         with self._writing():
             if chunk.used:
                 self._flush(chunk, layout.chunk_rows)
@@ -270,8 +245,8 @@ class StoreWriter:
                 self._write(f"statistics/{name}", 0, sealed_bytes(getattr(statistics, name)))
             if names is not None:
                 self._write("feature", 0, seal(encode_strings(names)))
-            head = {"format": FORMAT, "format_version": FORMAT_VERSION, "layout": asdict(layout)}
-            finish(self._storage, head, self._entries, encoded(zarr_documents(layout.arrays(), attributes)))
+            documents = encoded(zarr_documents(layout.arrays(), attributes))
+            finish(self._storage, {**head, "layout": asdict(layout)}, self._entries, documents)
         self._is_prepared = True
 
     def publish(self) -> Store:
@@ -364,11 +339,6 @@ def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:
         for writer in new:
             writer._storage.retract()
         raise
-
-
-def smallest_code_type(classes: int) -> str:
-    """Return the NumPy name of the smallest type for the codes of so many classes."""
-    return next(name for name in CODE_TYPES if classes - 1 <= np.iinfo(name).max)
 
 
 def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
