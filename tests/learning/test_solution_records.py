@@ -59,7 +59,7 @@ def made_up_arrays() -> dict[str, np.ndarray]:
 @pytest.fixture
 def path(tmp_path, monkeypatch) -> Path:
     """A record of several chunks an array."""
-    monkeypatch.setattr(records, "CHUNK_BYTES", 300 * 28)
+    monkeypatch.setattr(records, "STORE_CHUNK_BYTES", 300 * 28)
     write_record(tmp_path / "m.zarr", "model", made_up_arrays(), ATTRIBUTES)
     return tmp_path / "m.zarr"
 

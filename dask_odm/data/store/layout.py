@@ -20,7 +20,7 @@ from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 CHECKSUM_BYTES = 4  # bytes of the crc32c at the end of a chunk file
-CHUNK_BYTES = 16_000_000  # most bytes of a chunk by default
+STORE_CHUNK_BYTES = 16_000_000  # most bytes of a chunk by default
 MAX_CHUNK_BYTES = 30_000_000  # larger chunks exceed glibc's mmap threshold and read three times slower
 FLOAT_TYPES = ("float32", "float64")
 CODE_TYPES = ("int8", "int16", "int32")
@@ -184,7 +184,7 @@ def default_chunk_rows(features: int, dtype: str) -> int:
 
     A row counts as at least eight bytes, so that the chunks of weights keep the bound too.
     """
-    return max(1, CHUNK_BYTES // max(features * np.dtype(dtype).itemsize, 8))
+    return max(1, STORE_CHUNK_BYTES // max(features * np.dtype(dtype).itemsize, 8))
 
 
 def check_chunk_rows(chunk_rows: int, features: int, dtype: str) -> None:

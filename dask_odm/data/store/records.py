@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dask_odm.data.storage.locations import MANIFEST, location_of
 from dask_odm.data.storage.storage import Storage, new_storage, resolved, storage_of
 from dask_odm.data.store.chunks import Entry
-from dask_odm.data.store.layout import CHECKSUM_BYTES, CHUNK_BYTES, ROOT, ArrayLayout, seal, zarr_documents
+from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, STORE_CHUNK_BYTES, ArrayLayout, seal, zarr_documents
 from dask_odm.data.store.manifest import (
     DOCUMENT_BYTES,
     FORMAT_VERSION,
@@ -214,7 +214,7 @@ def _layout_of(name: str, values: RowSource) -> ArrayLayout:
         raise InputError(f"array {name!r} of type {dtype} cannot be stored; types are {', '.join(RECORD_TYPES)}.")
     shape = tuple(int(length) for length in values.shape)
     row_nbytes = array_of_record(name, (1, *shape[1:]), dtype, 1).chunk_nbytes
-    return array_of_record(name, shape, dtype, max(1, min([CHUNK_BYTES // row_nbytes, *shape[:1]])))
+    return array_of_record(name, shape, dtype, max(1, min([STORE_CHUNK_BYTES // row_nbytes, *shape[:1]])))
 
 
 def _write_array(storage: Storage, layout: ArrayLayout, values: RowSource) -> list[Entry]:

@@ -15,10 +15,10 @@ from dask_odm.events import Event, IterationFinished, LevelFinished
 
 Check = Callable[[Any, str], None]
 MAX_DEGREE = 1000  # of a polynomial kernel; each degree costs a product per value
-LARGEST = 2**53  # beyond it, floats do not hold every whole number
+LARGEST_WHOLE = 2**53  # beyond it, floats do not hold every whole number
 
 
-def whole(low: int = 0, high: int = LARGEST) -> Check:
+def whole(low: int = 0, high: int = LARGEST_WHOLE) -> Check:
     """Return a schema for a whole number from ``low`` to ``high``."""
 
     def check(value: Any, name: str) -> None:
@@ -35,7 +35,7 @@ def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool 
     """
 
     def check(value: Any, name: str) -> None:
-        number = type(value) is float or (type(value) is int and abs(value) <= LARGEST)
+        number = type(value) is float or (type(value) is int and abs(value) <= LARGEST_WHOLE)
         if number and not finite and not math.isfinite(value):
             return
         if not number or not math.isfinite(value) or not value > above or not value >= at_least:

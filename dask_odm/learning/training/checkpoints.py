@@ -21,7 +21,7 @@ from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.storage.locks import FileLock, take_lock
 from dask_odm.data.storage.new_objects import claimed
 from dask_odm.data.store.records import Record, check_target
-from dask_odm.data.store.schemas import LARGEST
+from dask_odm.data.store.schemas import LARGEST_WHOLE
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import CheckpointOpened, report
 from dask_odm.learning.solution import Solution
@@ -240,7 +240,7 @@ def _is_of(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)
     if hint is int:
-        return type(value) is int and -1 <= value <= LARGEST
+        return type(value) is int and -1 <= value <= LARGEST_WHOLE
     return isinstance(value, get_origin(hint) or hint)
 
 
