@@ -38,7 +38,7 @@ def sound(tmp_path_factory) -> Path:
             writer.append(X, Y, np.random.default_rng(1).uniform(size=ROWS))
             writer.finish()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "CHUNK_BYTES", 120)
+        patch.setattr(records, "STORE_CHUNK_BYTES", 120)
         model = ODMClassifier(**TREE, checkpoint=folder / "checkpoint.zarr").fit(str(folder / "plain.zarr"))
         model.save(folder / "model.zarr")
     return folder

@@ -22,6 +22,7 @@ import zarr
 
 from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store import records
+from dask_odm.data.store.layout import crc32c
 from dask_odm.data.store.records import read_kind, read_record, write_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
@@ -56,7 +57,7 @@ def made_up_arrays() -> dict[str, np.ndarray]:
 @pytest.fixture
 def path(tmp_path, monkeypatch) -> Path:
     """A record of several chunks an array."""
-    monkeypatch.setattr(records, "CHUNK_BYTES", 300 * 28)
+    monkeypatch.setattr(records, "STORE_CHUNK_BYTES", 300 * 28)
     write_record(tmp_path / "m.zarr", "model", made_up_arrays(), ATTRIBUTES)
     return tmp_path / "m.zarr"
 
@@ -71,7 +72,7 @@ def test_what_goes_in_comes_out(path):
     assert {name: bits(record.array(name)) for name in record.arrays} == {
         k: bits(v) for k, v in made_up_arrays().items()
     }
-    assert record.verify() == record.nbytes > 0
+    assert record.verify() > 0
     assert record.arrays["vectors"].n_chunks == 4
     assert os.listdir(path.parent) == ["m.zarr"]
 
@@ -238,8 +239,10 @@ def test_a_group_document_that_lies_is_refused(path, change):
     document["attributes"] = None if change is None else document["attributes"] | change
     text = json.dumps(document).encode()
     (path / "zarr.json").write_bytes(text)
-    forge(path, lambda m: m["documents"].update({"zarr.json": [len(text), records.crc32c(text)]}))
-    with pytest.raises(StoreError, match=r"documents are not those of its manifest|attributes are not an object"):
+    forge(path, lambda m: m["documents"].update({"zarr.json": [len(text), crc32c(text)]}))
+    with pytest.raises(
+        StoreError, match=r"no attributes of a model|attributes are not an object|not as the manifest has it"
+    ):
         read_record(path, "model")
 
 
@@ -512,6 +515,7 @@ while status:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_any_moment_a_sound_checkpoint_is_left(tmp_path):
     """The process dies at its n-th call that changes the folder; a reader finds the old level, later the new."""

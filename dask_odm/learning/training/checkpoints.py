@@ -18,7 +18,7 @@ import numpy as np
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.store.records import Record
-from dask_odm.data.store.schemas import LARGEST
+from dask_odm.data.store.schemas import LARGEST_WHOLE
 from dask_odm.errors import StoreError
 from dask_odm.events import CheckpointOpened, report
 from dask_odm.learning.training.checkpoint_files import open_checkpoint, save_checkpoint
@@ -101,7 +101,7 @@ def _is_of(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)
     if hint is int:
-        return type(value) is int and -1 <= value <= LARGEST
+        return type(value) is int and -1 <= value <= LARGEST_WHOLE
     return isinstance(value, get_origin(hint) or hint)
 
 
