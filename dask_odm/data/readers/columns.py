@@ -86,12 +86,12 @@ def choose_columns(
     dropped = tuple(at[x] if x in at else _position(where, "dropped", x, texts, names, count) for x in drop)
     if label is False or (label is None and not guess):
         at_label = None
-    elif label is None or label is True:
+    elif label is None:
         at_label = _guessed(texts, Columns(texts, count, None, at_weight, dropped=dropped).features)
     else:
         at_label = _position(where, "label", label, texts, names, count)
     named = at_label is not None and texts is not None and texts[at_label].lower() in LABEL_NAMES
-    guessed = at_label is not None and (label is None or label is True) and not named
+    guessed = at_label is not None and label is None and not named
     columns = Columns(texts, count, at_label, at_weight, guessed, dropped)
     _check(where, columns)
     return columns
