@@ -20,8 +20,8 @@ from typing import Any
 
 import dask_odm as odm
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.diagnostics.progress import format_levels
 from dask_odm.engine.workers import local_workers, peak_bytes
+from dask_odm.progress import format_levels
 from dask_odm.solvers import SODM
 
 TEST_START = 209_715_200  # the first test row of the endless sequence, far behind the training rows

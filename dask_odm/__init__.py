@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         plot_roc,
         plot_shard_weights,
     )
-    from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, ObjectStoreError, StoreError
     from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
     from dask_odm.estimators.mdd_ridge import MDDRidge as MDDRidge
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from dask_odm.estimators.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model
     from dask_odm.events import listen
+    from dask_odm.progress import ProgressBars
 
     __version__: str
 
@@ -66,7 +66,7 @@ _HOME = {
     "InputError": "dask_odm.errors",
     "MemoryLimitError": "dask_odm.errors",
     "ObjectStoreError": "dask_odm.errors",
-    "ProgressBars": "dask_odm.diagnostics.progress",
+    "ProgressBars": "dask_odm.progress",
     "Store": "dask_odm.data.store.store",
     "StoreError": "dask_odm.errors",
     "ingest": "dask_odm.data.ingest",

@@ -125,6 +125,11 @@ def report(event: Event) -> None:
         listener(event)
 
 
+def has_listeners() -> bool:
+    """Return whether anybody listens in the current context."""
+    return bool(_listeners.get())
+
+
 @contextmanager
 def listen(*listeners: Listener) -> Iterator[None]:
     """Call ``listeners`` with every event that is reported within the ``with`` block."""
@@ -179,8 +184,11 @@ class Meter:
         self._phase = phase
         self._total = total
         self._unit = unit
-        self._told, self._heard, self._counts = False, bool(_listeners.get()), list[int]()
-        self._thread, self._due = threading.get_ident(), time.monotonic() + TELL_SECONDS
+        self._told = False
+        self._heard = has_listeners()
+        self._counts = list[int]()
+        self._thread = threading.get_ident()
+        self._due = time.monotonic() + TELL_SECONDS
 
     def __enter__(self) -> Meter:
         return self

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import dask_odm.events
-from dask_odm.diagnostics.progress import ProgressBars
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.events import Meter, Progress, listen
 from dask_odm.linalg.threads import run_threads
+from dask_odm.progress import ProgressBars
 from dask_odm.solvers import SODM, Landmark
 from small_stores import store_of
 

@@ -323,8 +323,8 @@ def _load(path: str) -> Any:
 @contextmanager
 def _progress() -> Iterator[None]:
     """Draw progress bars on stderr if it is a terminal."""
-    from dask_odm.diagnostics.progress import ProgressBars
     from dask_odm.events import listen
+    from dask_odm.progress import ProgressBars
 
     bars = ProgressBars()
     try:
@@ -335,7 +335,7 @@ def _progress() -> Iterator[None]:
 
 
 def _levels(levels: Any) -> str:
-    from dask_odm.diagnostics.progress import format_history
+    from dask_odm.progress import format_history
 
     return format_history(levels)
 

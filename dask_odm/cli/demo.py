@@ -20,10 +20,10 @@ import dask_odm as odm
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
 from dask_odm.diagnostics.predictions import write_predictions
-from dask_odm.diagnostics.progress import format_history
 from dask_odm.diagnostics.summaries import size_text
 from dask_odm.engine.workers import local_workers, peak_bytes
 from dask_odm.errors import InputError
+from dask_odm.progress import format_history
 
 Say = Callable[[str], object]
 TEST_START = 1_048_576_000  # the first test row of the endless sequence, far after the training rows

@@ -21,6 +21,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, Progress, report
+from dask_odm.progress import shown_if_long
 
 logger = logging.getLogger("dask_odm")
 _SPLIT_GROUP = 100  # consecutive rows of which the split takes exactly its share, up to rounding
@@ -54,6 +55,7 @@ class IngestOptions(TypedDict, total=False):
 def ingest(source: Any, store: Path, *, test_size: None = None, **options: Unpack[IngestOptions]) -> Store: ...
 @overload
 def ingest(source: Any, store: Path, *, test_size: float, **options: Unpack[IngestOptions]) -> tuple[Store, Store]: ...
+@shown_if_long()
 def ingest(
     source: Any,
     store: Path,

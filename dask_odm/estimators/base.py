@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache
 from inspect import signature
@@ -60,6 +61,7 @@ from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.models.saved import ModelFile
+from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
@@ -208,7 +210,8 @@ class StoreEstimator(BaseEstimator):
         check_callbacks(callbacks)
         resolved = resolve(X, y, sample_weight)
         self._checkpointed = None
-        with listen(self._heed, *(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
+        shown = shown_if_long() if callbacks is None else nullcontext()
+        with shown, listen(self._heed, *(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
 

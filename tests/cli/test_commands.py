@@ -515,6 +515,11 @@ def test_what_is_shown_is_saved(made, tmp_path, options, monkeypatch):
             shown.append(event)
             assert len(read_record(checkpoint, "checkpoint").attributes["history"]) >= len(shown)
 
-    monkeypatch.setattr("dask_odm.diagnostics.progress.ProgressBars.__call__", lambda self, event: note(event))
+    monkeypatch.setattr("dask_odm.progress.ProgressBars.__call__", lambda self, event: note(event))
     run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", checkpoint, *options)
     assert len(shown) > 1
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "dask_odm", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: dask-odm ")

@@ -16,6 +16,7 @@ from dask_odm.data.datasets.download import Patience, download
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
+from dask_odm.progress import shown_if_long
 
 LIBSVM_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 Path = str | os.PathLike[str]
@@ -90,6 +91,7 @@ LIBSVM_SETS: dict[str, LibsvmSet] = {
 }
 
 
+@shown_if_long()
 def fetch_libsvm(
     name: str,
     *,

@@ -25,6 +25,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
+from dask_odm.progress import shown_if_long
 
 Rows = tuple[NDArray[Any], NDArray[np.int64]]
 _CHUNK_NUMBERS = 1 << 18  # matrix entries made at a time
@@ -67,6 +68,7 @@ class RowGenerator(ABC):
             at += len(part)
         return X, np.array(self.classes)[codes]
 
+    @shown_if_long()
     def write(
         self,
         path: str | os.PathLike[str],

@@ -180,14 +180,17 @@ class CsvSource(TableSource):
                 return InputError(f"{text.path}, line {number}: {complaint}")
         return InputError(f"{text.path}, from line {text.first_line}: not CSV ({error}).")
 
-    def _complaint(self, fields: list[str]) -> str | None:
+    def _complaint(self, fields: list[str], most: int = 5) -> str | None:
+        """Return what is wrong with a line, by ``most`` of its columns that are not numbers."""
         columns = self._columns
         if len(fields) != columns.count:
             return f"{len(fields)} fields, but there are {columns.count} columns."
-        for i, field in enumerate(fields):
-            if i not in columns.texts and not _is_number_or_missing(field):
-                return f"{columns.name(i)}: {shown(field)} is not a number; {_ENCODE}"
-        return None
+        bad = [i for i, field in enumerate(fields) if i not in columns.texts and not _is_number_or_missing(field)]
+        if not bad:
+            return None
+        named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
+        more = f" and {len(bad) - most} more columns" if len(bad) > most else ""
+        return f"{', '.join(named)}{more} {'is not a number' if len(bad) == 1 else 'are not numbers'}; {_ENCODE}"
 
 
 def _find_columns(

@@ -84,6 +84,11 @@ CSV_ERRORS = [
     ("y,p,q\na,2,3\nb,2,?\nb,2\n", "line 4: 2 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a\n3,-inf,b\n", "line 3, column 'q': infinity"),
     ("p,q,y\n1,-4e38,a\n", r"line 2, column 'q': -4e\+38 is too large for float32"),
+    (
+        "town,p,color,y\nRome,2,red,1\n",
+        "line 2: column 'town': 'Rome', column 'color': 'red' are not numbers; choose the label",
+    ),
+    ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", "line 2: .*column 't': 'e' and 2 more columns are not numbers"),
     ("1,2,a\n3,True,b\n", "line 2: column 2: 'True' is not a number"),
     ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break"),
     ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from tqdm import TqdmWarning
+from dask import config
 
-from dask_odm.events import Event, IterationFinished, LevelFinished, Progress
+from dask_odm.events import Event, IterationFinished, LevelFinished, Progress, has_listeners, listen
 
 # title, name in LevelFinished and in a history record, width, format
 _COLUMNS = (
@@ -95,10 +100,17 @@ def _cell(value: Any, spec: str) -> str:
 @cache
 def _tqdm() -> Any:
     """Return tqdm's bars for this process: widgets in a notebook that has ipywidgets, else text."""
+    from tqdm import TqdmWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TqdmWarning)  # tqdm warns without ipywidgets, which is optional
         from tqdm.auto import tqdm
     return tqdm
+
+
+def _is_watched() -> bool:
+    """Return whether somebody sees what is written to stderr: it is a terminal's or a notebook's."""
+    return sys.stderr is not None and (sys.stderr.isatty() or _in_notebook())
 
 
 def _in_notebook() -> bool:
@@ -152,7 +164,7 @@ class ProgressBars:
 
     def __call__(self, event: Event) -> None:
         """Show ``event``, if its kind is shown, on a terminal, in a notebook, or if ``force`` is set."""
-        if sys.stderr is None or not (self.force or sys.stderr.isatty() or _in_notebook()):
+        if sys.stderr is None or not (self.force or _is_watched()):
             return
         if isinstance(event, Progress):
             self._advance(event)
@@ -195,3 +207,29 @@ class ProgressBars:
         self._last_step = event.iteration
         lines = [step_header()] if starts_table else []
         _tqdm().write("\n".join([*lines, step_row(event)]), file=sys.stderr)
+
+
+@contextmanager
+def shown_if_long() -> Iterator[None]:
+    """Draw passing progress bars on stderr for work that takes longer than ``dask_odm.progress-after`` seconds.
+
+    This key of Dask's configuration is 5 by default; None turns the bars off. They are not drawn if stderr is neither a
+    terminal nor a notebook's, if somebody listens already, or in threads and processes of a parallel search.
+    """
+    seconds = config.get("dask_odm.progress-after", 5.0)
+    here = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
+    if seconds is None or has_listeners() or not here or not _is_watched():
+        yield
+        return
+    due = time.monotonic() + seconds
+    bars = ProgressBars()
+
+    def show(event: Event) -> None:
+        if isinstance(event, Progress) and time.monotonic() >= due:
+            bars(replace(event, passing=True))
+
+    try:
+        with listen(show):
+            yield
+    finally:
+        bars.close()

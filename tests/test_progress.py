@@ -11,17 +11,22 @@ from dataclasses import asdict
 from textwrap import dedent
 
 import pytest
+from dask import config
 
-from dask_odm.diagnostics.progress import (
+from dask_odm import ODMClassifier
+from dask_odm.datasets import make_shells
+from dask_odm.events import IterationFinished, LevelFinished, PartitionSolved, Progress, listen, report
+from dask_odm.progress import (
     ProgressBars,
     format_history,
     format_levels,
     level_header,
     level_row,
+    shown_if_long,
     step_header,
     step_row,
 )
-from dask_odm.events import IterationFinished, LevelFinished, PartitionSolved, Progress, listen, report
+from dask_odm.solvers import SODM
 from notebooks import new_notebook, run_notebook, shown
 
 LEAVES = LevelFinished(2, 4, 1000, 31, 4, 0.9, 8.5e-4, 13.25, 1.5)
@@ -152,7 +157,7 @@ def test_table_lines_up_and_takes_records_too() -> None:
 
 def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_path) -> None:
     listening = """
-        from dask_odm.diagnostics.progress import ProgressBars
+        from dask_odm.progress import ProgressBars
         from dask_odm.events import LevelFinished, Progress, listen, report
         def run():
             for done in range(4):
@@ -175,7 +180,7 @@ def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_pat
 
 def test_in_a_subprocess_without_a_terminal_it_is_silent() -> None:
     program = (
-        "from dask_odm.diagnostics.progress import ProgressBars; from dask_odm.events import Progress\n"
+        "from dask_odm.progress import ProgressBars; from dask_odm.events import Progress\n"
         "bars = ProgressBars()\nfor done in range(3): bars(Progress('ingest', done, 2))\nassert bars._bars == {}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -211,3 +216,44 @@ def test_of_many_machines_a_line_tells_what_each_ended_with() -> None:
     assert [line.split()[:2] for line in lines] == [[str(i), "2"] for i in range(10)]
     assert last == "… and 2 more machines"
     assert format_history(history[:3]) == format_history([record | {"iteration": step} for step in range(3)])
+
+
+def small_fit(**parameters: object) -> None:
+    """Fit by a tree, which reports its levels."""
+    X, y = make_shells(600, 3)
+    ODMClassifier(solver=SODM(4), **parameters).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parameters", "terminal", "drawn"),
+    [
+        ({"dask_odm.progress-after": 0}, {}, True, True),
+        ({"dask_odm.progress-after": 0}, {}, False, False),  # the stderr of a script may be a file
+        ({"dask_odm.progress-after": 0}, {"callbacks": []}, True, False),
+        ({"dask_odm.progress-after": None}, {}, True, False),
+        ({}, {}, True, False),  # the fit takes less than five seconds
+    ],
+)
+def test_a_long_fit_says_what_it_does(monkeypatch, settings, parameters, terminal, drawn) -> None:
+    monkeypatch.setattr("dask_odm.events.TELL_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream := Terminal() if terminal else io.StringIO())
+    with config.set(settings):
+        small_fit(**parameters)
+    assert ("level 0" in stream.getvalue()) is drawn
+
+
+def test_no_second_bars_beside_a_listener(monkeypatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    with config.set({"dask_odm.progress-after": 0}), listen(lambda event: None), shown_if_long():
+        run_phases()
+    assert terminal.getvalue() == ""
+
+
+def test_bars_of_long_work_go_when_it_ends(monkeypatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    with config.set({"dask_odm.progress-after": 0}), shown_if_long():
+        run_phases()
+    shown = terminal.getvalue()
+    assert "ingest" in shown
+    assert level_header() not in shown
+    assert shown.endswith("\r")
