@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dask_odm.data.readers.columns import LABEL_NAMES, Columns, choose_columns
@@ -35,6 +36,17 @@ _ENCODE = (
     "choose the label with label= (--label), leave the column out with drop= (--drop), or encode it as numbers: words "
     "as by pandas.get_dummies, booleans as 0 and 1 (its dtype=int)."
 )
+
+
+class _Fields(PandasTable):
+    """Fields of CSV text, parsed: all but labels and dropped columns are float64."""
+
+    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
+        """Do nothing: the parser has seen to it."""
+
+    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
+        """See `Table`."""
+        return self._frame.iloc[start:stop, list(wanted)].to_numpy(dtype=np.float64)
 
 
 class CsvSource(TableSource):
@@ -73,7 +85,7 @@ class CsvSource(TableSource):
                 body = _after_line(text, skip)
                 if _content(body.data):
                     line = partial(body.line_of, content=_content)
-                    yield Batch(PandasTable(self._parse(body)), path, before + body.position, line=line)
+                    yield Batch(_Fields(self._parse(body)), path, before + body.position, line=line)
             before += file_size(path)
 
     def _check_first_line(self, path: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,17 +69,19 @@ class Batch:
     weight: npt.NDArray[Any] | None = None
     line: Callable[[int], int] | None = None
 
-    def place(self, start: int, row: int) -> str:
-        """Return the place of row ``start + row`` in words."""
-        if self.line is not None:
-            return f"{self.where}, line {self.line(start + row)}"
-        return f"{self.where}, row {self.first + start + row}"
+    def place(self, start: int) -> Callable[[int], str]:
+        """Return what tells the place of rows from ``start`` on. Blocks keep it, so it does not hold the table."""
+        return partial(_place, self.where, self.first + start, self.line)
 
     def check_lengths(self) -> None:
         """Raise InputError unless there is a label and a weight for every row."""
         for what, column in (("y", self.y), ("weight", self.weight)):
             if column is not None and len(column) != self.table.rows:
                 raise InputError(f"{self.where}: {what} has {len(column)} rows where X has {self.table.rows}.")
+
+
+def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) -> str:
+    return f"{where}, row {first + row}" if line is None else f"{where}, line {line(first + row)}"
 
 
 class TableSource(Source):
@@ -136,6 +138,7 @@ class TableSource(Source):
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
             yield from self._cut(batch, y, weight, begin)
             begin = batch.end
+            del batch, y, weight  # before the next ones are read
 
     def _labels(self, batch: Batch, column: int) -> npt.NDArray[Any]:
         try:
@@ -152,7 +155,7 @@ class TableSource(Source):
         step = block_rows(self.n_features, "float64", self._block_bytes)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            place = partial(batch.place, start)
+            place = batch.place(start)
             numbers = batch.table.numbers(self._columns.features, start, stop)
             X = narrow(numbers, self._dtype)
             _check_finite(X, numbers, place, self.feature_names)
@@ -214,16 +217,20 @@ class PandasTable:
         self._frame = frame
         self.rows = len(frame)
 
+    @cached_property
+    def _dtypes(self) -> Any:
+        return self._frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
+
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         """See `Table`."""
-        dtypes = self._frame.dtypes.to_numpy()
+        dtypes = self._dtypes
         held = [i for i in wanted if not (isinstance(dtypes[i], np.dtype) and dtypes[i].kind in "iuf")]
         refuse_kinds(where, [(columns.name(i), *pandas_kind(self._frame.iloc[:, i])) for i in held])
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         """See `Table`."""
         part = self._frame.iloc[start:stop, list(wanted)]
-        if all(isinstance(dtype, np.dtype) for dtype in part.dtypes):
+        if all(isinstance(self._dtypes[i], np.dtype) for i in wanted):
             return np.asarray(part.to_numpy())
         return np.asarray(part.to_numpy(dtype=np.float64, na_value=np.nan))
 
