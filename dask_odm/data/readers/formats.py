@@ -16,18 +16,15 @@ from dask_odm.data.readers.columns import Columns
 from dask_odm.data.readers.csv_files import CsvSource
 from dask_odm.data.readers.libsvm import LibsvmSource
 from dask_odm.data.readers.lines import PipedText
-from dask_odm.data.readers.missing import CompleteRows
 from dask_odm.data.readers.numpy_files import numpy_source
 from dask_odm.data.readers.paths import FORMATS, TEXT_FORMATS, detect_format, find_files
-from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
+from dask_odm.data.readers.sources import BLOCK_BYTES, Source
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import resolved, storage_of
 from dask_odm.data.store.layout import MANIFEST
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-
-__all__ = ["FORMATS", "Source", "SourceBlock", "detect_format", "open_source", "read_blocks"]
 
 
 def open_source(
@@ -99,11 +96,6 @@ def _of_files(
     if weight is not None or not isinstance(label, bool | None):
         raise InputError(f"{paths[0]}: LIBSVM text has its label first and no weights; leave label and weight out.")
     return LibsvmSource(paths, label=label is not False, allow_large=allow_large, **common)
-
-
-def read_blocks(source: Any, *, drop_missing: bool = False, **options: Any) -> Iterator[SourceBlock]:
-    """Yield the complete rows of a source; parameters and errors are those of `open_source` and `CompleteRows`."""
-    yield from CompleteRows(open_source(source, **options), drop=drop_missing).blocks()
 
 
 def _held(source: Any) -> Callable[..., Source] | None:

@@ -60,8 +60,7 @@ class PipedText(str):
     """
 
     _raw: _Pipe
-    _text: Any
-    _head: bytes
+    _text: _Pipe | None
     _begun: bool
 
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
@@ -69,42 +68,33 @@ class PipedText(str):
         piped = super().__new__(cls, name)
         piped._raw = _Pipe(stream)
         piped._text = None
-        piped._head = b""
         piped._begun = False
         return piped
 
     def look(self) -> bytes:
         """Return the beginning of the text: its first lines, or all of it."""
-        if self._begun:
-            raise InputError(f"{self}: cannot be read twice.")
-        if self._text is None:
-            self._text = _decompressed(self._raw, self._raw.look())
-            self._head = b"".join(self._first_lines())
-        return self._head
-
-    def _first_lines(self) -> Iterator[bytes]:
-        """Yield text up to the end of the first line that is not blank."""
-        size = 0
-        filled = b""
-        while b"\n" not in filled and size <= MAX_LINE_BYTES and (data := self._text.read(1 << 16)):
-            yield data
-            size += len(data)
-            filled = data if filled else data.lstrip()
+        return self._unread().look(_has_a_line)
 
     def open(self) -> tuple[IO[bytes], IO[bytes]]:
         """Return the stream of text from its beginning, and the pipe. It can be called once."""
-        head = self.look()
+        text = self._unread()
         self._begun = True
-        self._head = b""
-        return cast(IO[bytes], _Pipe(self._text, head)), cast(IO[bytes], self._raw)
+        return cast(IO[bytes], text), cast(IO[bytes], self._raw)
+
+    def _unread(self) -> _Pipe:
+        if self._begun:
+            raise InputError(f"{self}: cannot be read twice.")
+        if self._text is None:
+            self._text = _Pipe(_decompressed(self._raw, self._raw.look(lambda head: len(head) >= 6)))
+        return self._text
 
 
 class _Pipe:
     """A stream with the bytes that were already read of it put back in front."""
 
-    def __init__(self, stream: Any, head: bytes = b"") -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._head = head
+        self._head = b""
         self._read = 0
 
     def read(self, size: int = -1) -> bytes:
@@ -114,13 +104,18 @@ class _Pipe:
         self._read += len(data)
         return data
 
-    def look(self) -> bytes:
-        while len(self._head) < 6 and (data := self._stream.read(6)):
+    def look(self, enough: Callable[[bytes], bool]) -> bytes:
+        """Return so much of the beginning that it is enough, or all. It stays to be read."""
+        while not enough(self._head) and (data := self._stream.read(max(1 << 12, len(self._head)))):
             self._head += data
         return self._head
 
     def tell(self) -> int:
         return self._read
+
+
+def _has_a_line(text: bytes) -> bool:
+    return b"\n" in text.lstrip() or len(text) > MAX_LINE_BYTES
 
 
 def file_size(path: str) -> int:

@@ -18,22 +18,13 @@ MAX_FEATURES = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class SourceBlock:
-    """Consecutive rows of a source.
+    """Consecutive rows of a source."""
 
-    Parameters
-    ----------
-    X : numbers of shape (rows, d), in the requested type; finite, or NaN for missing values
-    y : labels of shape (rows,), as the source has them (numbers or strings), or None
-    weight : float64 of shape (rows,), NaN if missing, or None
-    place : returns the place of row ``i`` of the block, such as ``train.csv, line 17``
-    position : bytes of the source read so far
-    """
-
-    X: npt.NDArray[Any]
-    y: npt.NDArray[Any] | None
-    weight: npt.NDArray[np.float64] | None
-    place: Callable[[int], str]
-    position: int
+    X: npt.NDArray[Any]  # numbers of shape (rows, d), in the requested type; finite, or NaN for missing values
+    y: npt.NDArray[Any] | None  # labels of shape (rows,), as the source has them: numbers or strings
+    weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
+    place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``
+    position: int  # bytes of the source read so far
 
 
 class Source(ABC):

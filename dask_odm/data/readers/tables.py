@@ -49,25 +49,15 @@ class Table(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of a table that are in memory together.
-
-    Parameters
-    ----------
-    table : the rows
-    where : name of their file or object, in messages
-    end : bytes of the source read, this batch included
-    first : number of the first row in ``where``
-    y, weight : shape (rows,), if they are not columns of the table
-    line : for text, returns the number of the line that holds row ``i``
-    """
+    """Rows of a table that are in memory together, of the file or object ``where``."""
 
     table: Table
     where: str
-    end: int
-    first: int = 0
-    y: npt.NDArray[Any] | None = None
-    weight: npt.NDArray[Any] | None = None
-    line: Callable[[int], int] | None = None
+    end: int  # bytes of the source read, this batch included
+    first: int = 0  # number of the first row in ``where``
+    y: npt.NDArray[Any] | None = None  # of shape (rows,), if labels are not a column of the table
+    weight: npt.NDArray[Any] | None = None  # as y
+    line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
 
     def place(self, start: int) -> Callable[[int], str]:
         """Return what tells the place of rows from ``start`` on. Blocks keep it, so it does not hold the table."""
@@ -85,18 +75,10 @@ def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) 
 
 
 class TableSource(Source):
-    """Rows of tables that come batch by batch.
+    """Rows of tables that come batch by batch: ``batches`` yields them in order.
 
-    Parameters
-    ----------
-    description : file or object, for messages
-    columns : the roles of the columns
-    batches : yields the rows, in order
-    size : bytes, in the unit of the batches; 0 if unknown
-    label_name : name of the labels if they are not a column
-    n_features : only checked
-    dtype : ``float32`` or ``float64``
-    block_bytes : bytes of rows held at a time, besides the batch itself
+    ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column.
+    ``n_features`` is only checked. ``block_bytes`` of rows are held at a time, besides the batch itself.
     """
 
     def __init__(
@@ -376,7 +358,7 @@ def held_source(X: Any, y: Any = None, weight: Any = None, **options: Any) -> Ta
     size = 8 * X.shape[0] * X.shape[1] if frame else math.prod(X.shape) * X.dtype.itemsize
 
     def batches(labels: Any, weights: Any) -> Iterator[Batch]:
-        if X.shape[0] or not frame:
+        if X.shape[0]:
             table: Table = PandasTable(X) if frame else ArrayTable(X)
             yield Batch(table, where, size, y=labels, weight=weights)
 

@@ -11,10 +11,10 @@ import xarray as xr
 import zarr
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.formats import open_source
 from dask_odm.data.store.interchange import open_store
 from dask_odm.errors import InputError
-from data.reading import read_all, stored
+from data.reading import read_all, read_blocks, stored
 
 dd = pytest.importorskip("dask.dataframe")
 

@@ -10,10 +10,10 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 
 from dask_odm.data.readers import libsvm, lines
-from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.lines import TextBlock
 from dask_odm.errors import InputError
-from data.reading import COMPRESS, libsvm_bytes, read_all, write_file
+from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, write_file
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)

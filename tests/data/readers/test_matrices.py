@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
-from data.reading import read_all, sparse_rows, stored
+from data.reading import read_all, read_blocks, sparse_rows, stored
 
 X, Y = sparse_rows()
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
-from data.reading import read_all, stored
+from data.reading import read_all, read_blocks, stored
 
 
 def _frame(rows: int = 100) -> pd.DataFrame:
