@@ -135,12 +135,16 @@ class OneOfMany(_Classes):
         return np.where(codes == self.positive, 1.0, -1.0)
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None."""
-        codes, weight = super().columns(block)
+        """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None.
+
+        y is 1 for the positive class and 0 for the others.
+        """
+        codes = _y_of(block)
+        of_class = self.of_codes(codes)
+        y = np.where(of_class > 0, codes == self.positive, -1).astype(np.int8)
         if self.pair_weights is None:
-            of_class = self.of_codes(_y_of(block))
-            weight = of_class if block.weight is None else of_class * block.weight
-        return codes, weight
+            return y, of_class if block.weight is None else of_class * block.weight
+        return y, NO_WEIGHT if block.weight is None else block.weight
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from dask.base import is_dask_collection
 from dask.system import CPU_COUNT
+from pandas import isna
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import (
@@ -181,6 +183,25 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
         return checked
 
     found: Array = as_input_error(check)
+    return found
+
+
+def check_senders(shard: Any) -> tuple[Array, Array] | None:
+    """Check who sent each row, given in memory or as a dask collection, and return what `distinct` finds; or None.
+
+    Raises InputError unless it has one label a row, none of them missing, and they can be sorted.
+    """
+    if shard is None:
+        return None
+    labels = as_input_error(lambda: labels_of(shard.compute() if is_dask_collection(shard) else shard))
+    if labels.ndim != 1 or labels.dtype.kind not in "biufUO":
+        raise InputError(
+            f"shard must hold one label for every row: numbers or words. Got shape {labels.shape} of {labels.dtype}."
+        )
+    missing = np.flatnonzero(isna(labels))
+    if len(missing):
+        raise InputError(f"shard is missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}.")
+    found: tuple[Array, Array] = as_input_error(lambda: distinct(labels))
     return found
 
 
