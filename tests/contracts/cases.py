@@ -197,7 +197,6 @@ CASES = [
         other={"alpha": 0.95},
         rows=apart,
         tol=1e-2,
-        without={"sparse": "its steps take dense rows only"},
     ),
     Case(
         "saddle point by clients",
