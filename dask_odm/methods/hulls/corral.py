@@ -52,29 +52,29 @@ class Corral:
     """
 
     def __init__(
-        self, directions: Array, points: Array, positive: Array, weights: Array, factor: Array, spread: float,
-        rows: Sequence[RowSets | None],
-    ) -> None:  # fmt: skip
-        self.weights, self.spread, self.rows = weights, spread, list(rows)
-        self._directions = directions
-        self._points = points
-        self._positive = positive
+        self, vectors: Array, weights: Array, factor: Array, spread: float, rows: Sequence[RowSets | None]
+    ) -> None:
+        self.weights = weights
+        self.spread = spread
+        self.rows = list(rows)
+        self._vectors = vectors  # directions, points and those of the positive hull, (3, room, d)
         self._factor = factor
         self._make_room(16)
 
     @classmethod
     def of_vertex(cls, vertex: Vertex, scale: float) -> Corral:
         """Build the corral of a single vertex that has no direction; ``scale`` is the largest norm of a row."""
-        point = vertex.difference[None]
+        point = vertex.difference
         spread = max(scale**2, np.finfo(float).tiny)
-        factor = np.array([[np.sqrt(spread + float(point[0] @ point[0]))]])
-        return cls(np.zeros_like(point), point, vertex.points[:1], np.ones(1), factor, spread, [vertex.rows])
+        factor = np.array([[np.sqrt(spread + float(point @ point))]])
+        vectors = np.stack([np.zeros_like(point), point, vertex.points[0]])[:, None]
+        return cls(vectors, np.ones(1), factor, spread, [vertex.rows])
 
     @classmethod
     def of_state(cls, state: CorralState, rows: Sequence[RowSets | None]) -> Corral:
         """Build the corral of a resumed run."""
-        arrays = state.directions, state.points, state.positive, state.weights
-        return cls(*arrays, state.factor, state.spread, rows)
+        vectors = np.stack([state.directions, state.points, state.positive])
+        return cls(vectors, state.weights, state.factor, state.spread, rows)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -82,7 +82,7 @@ class Corral:
     @property
     def points(self) -> Array:
         """The points, (k, d)."""
-        return self._points[: len(self)]
+        return self._vectors[1, : len(self)]
 
     @property
     def nearest(self) -> Array:
@@ -92,7 +92,7 @@ class Corral:
     @property
     def ends(self) -> Array:
         """The points of both hulls whose difference `nearest` is, (2, d)."""
-        positive = self.weights @ self._positive[: len(self)]
+        positive = self.weights @ self._vectors[2, : len(self)]
         return np.array([positive, positive - self.nearest])
 
     @property
@@ -103,11 +103,10 @@ class Corral:
     def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
         """Return a copy of the corral as a checkpoint."""
         k = len(self)
-        directions, points, positive = (each[:k].copy() for each in (self._directions, self._points, self._positive))
+        directions, points, positive = self._vectors[:, :k].copy()
         factor = np.triu(self._factor[:k, :k])
-        return CorralState(
-            directions, points, positive, self.weights, factor, self.spread, lower, passes, memory, list(history)
-        )
+        arrays = directions, points, positive, self.weights, factor
+        return CorralState(*arrays, self.spread, lower, passes, memory, list(history))
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
         """Add the vertex of a direction, and move the nearest point.
@@ -123,10 +122,11 @@ class Corral:
         left = whole - float(column @ column)
         if left <= 1e-13 * whole:
             return False
-        if k == len(self._points):
+        if k == len(self._factor):
             self._make_room(2 * k)
-        self._directions[k], self._points[k], self._positive[k] = direction, p, vertex.points[0]
-        self._factor[:k, k], self._factor[k, k] = column, np.sqrt(left)
+        self._vectors[:, k] = direction, p, vertex.points[0]
+        self._factor[:k, k] = column
+        self._factor[k, k] = np.sqrt(left)
         self.weights = np.append(self.weights, 0.0)
         self.rows.append(vertex.rows)
         self._move()
@@ -171,20 +171,15 @@ class Corral:
         for removed, i in enumerate(np.flatnonzero(~stay)[::-1]):
             remove_column(self._factor, k - removed, int(i))
         first = int(np.argmin(stay))  # the first that goes; those before it are in their places
-        for buffer in (self._directions, self._points, self._positive):
-            buffer[first : stay.sum()] = buffer[first:k][stay[first:]]
+        self._vectors[:, first : stay.sum()] = self._vectors[:, first:k][:, stay[first:]]
         self.rows = [rows for rows, stays in zip(self.rows, stay, strict=True) if stays]
         self.weights = self.weights[stay] / self.weights[stay].sum()
 
     def _make_room(self, room: int) -> None:
-        """Grow the buffers to hold ``room`` points."""
-        k = len(self)
-        grown = []
-        for buffer in (self._directions, self._points, self._positive, self._factor):
-            rows = max(k, room)
-            grown.append(np.zeros((rows, rows if buffer is self._factor else buffer.shape[1])))
-            grown[-1][:k, : k if buffer is self._factor else None] = buffer[:k]
-        self._directions, self._points, self._positive, self._factor = grown
+        """Grow the buffers to hold ``room`` points, if they hold fewer."""
+        more = max(0, room - len(self._factor))
+        self._vectors = np.pad(self._vectors, ((0, 0), (0, more), (0, 0)))
+        self._factor = np.pad(self._factor, ((0, more), (0, more)))
 
 
 @compiled

@@ -32,7 +32,8 @@ from scipy.special import expit
 
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls.problem.hulls import TILT_FEATURES, TOUCHING, HullProblem
-from dask_odm.methods.hulls.problem.query import CLASSES, HullQuery
+from dask_odm.methods.hulls.problem.query import HullQuery
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES
 from dask_odm.typing import Array
 
 STEPS = 0.5 ** np.arange(10)  # shares of Newton's step that are tried
@@ -61,7 +62,7 @@ def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
     memory = problem.memory
     w = verdict.direction
     lower = lower_bound(w, problem.vertex(w).least(w))
-    problem.recall(memory)
+    problem.memory = memory
     return verdict, lower
 
 
@@ -97,7 +98,7 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
         if not values[best] < sums.value:
             break
         at = at + STEPS[best] * step
-    problem.recall(memory)
+    problem.memory = memory
     return Verdict(overlap, -at[:-2])
 
 

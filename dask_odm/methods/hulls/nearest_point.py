@@ -34,22 +34,11 @@ from dask_odm.typing import Array
 class HullSolution:
     """The nearest points of two reduced hulls.
 
-    Attributes
-    ----------
-    points : ndarray of shape (2, d)
-        The points of the positive and of the negative hull.
-    thresholds : tuple of two floats, or None
-        Weighted quantiles of the scores along the direction between them, at which each capped simplex is filled, if
-        they were computed.
-    upper, lower : float
-        Bounds of half the squared distance.
-    converged, overlap : bool
-        Whether the gap is below the tolerance, and whether the hulls were not shown to be disjoint.
-    history : list of dict
-    entries : ndarray of shape (n,) or None
-        η and ξ, of Wolfe's method for rows in memory.
-    verdict : Verdict or None
-        The result of the feasibility test, if it was made.
+    ``points`` (2, d) are those of the positive and of the negative hull. ``thresholds`` are the weighted quantiles of
+    the scores along the direction between them, at which each capped simplex is filled, if they were computed.
+    ``upper`` and ``lower`` bound half the squared distance. ``converged`` tells whether the gap is below the tolerance,
+    ``overlap`` whether the hulls were not shown to be disjoint. ``entries`` (n,) are η and ξ, found by Wolfe's method
+    for rows in memory. ``verdict`` is the result of the feasibility test, if it was made.
     """
 
     points: Array
@@ -140,25 +129,21 @@ def _taken_up(problem: HullProblem, state: CorralState) -> Corral:
 
 
 class Approach(Protocol):
-    """A point z of the polytope that moves towards the origin, vertex by vertex."""
+    """A point z of the polytope that moves towards the origin, vertex by vertex.
+
+    ``nearest`` (d,) is z, and ``ends`` (2, d) are the points of both hulls whose difference it is. ``figures`` are
+    further ones of a step's record. `join` moves by the vertex of a direction, or returns False if that brings z no
+    nearer. `state` returns a copy as a checkpoint.
+    """
 
     @property
-    def nearest(self) -> Array:
-        """The point z, (d,)."""
-
+    def nearest(self) -> Array: ...
     @property
-    def ends(self) -> Array:
-        """The points of both hulls whose difference z is, (2, d)."""
-
+    def ends(self) -> Array: ...
     @property
-    def figures(self) -> dict[str, Any]:
-        """Further figures of a step's record."""
-
-    def join(self, direction: Array, vertex: Vertex) -> bool:
-        """Move by the vertex of a direction; return False, and stay, if that brings z no nearer."""
-
-    def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> Any:
-        """Return a copy as a checkpoint."""
+    def figures(self) -> dict[str, Any]: ...
+    def join(self, direction: Array, vertex: Vertex) -> bool: ...
+    def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> Any: ...
 
 
 def approach(
@@ -183,7 +168,7 @@ def approach(
     if resume is not None:
         lower = resume.lower
         log.take_up(resume.history)
-        problem.recall(resume.memory)
+        problem.memory = resume.memory
         problem.passes_made = resume.passes
     while True:
         z = place.nearest

@@ -42,10 +42,7 @@ from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.linalg.krylov import largest_eigenvalue
 from dask_odm.methods.hulls.clients.problem import ClientHulls
 from dask_odm.methods.hulls.clients.rows import (
-    Move,
     Moved,
-    Spread,
-    Weigh,
     Weighed,
     move,
     spread,
@@ -65,33 +62,17 @@ SWEEPS = 16  # sweeps over all coordinates between two computations of the bound
 class SaddleState:
     """The state of the server after the bounds were computed.
 
-    Attributes
-    ----------
-    w : ndarray of shape (D,)
-        For rows of largest norm 1.
-    shift : ndarray of shape (2,)
-        Summands that normalise the clients' log e, for either class.
-    now, before : ndarrays of shape (2, B)
-        Σ e x of either class over the next block, for e now and a step ago.
-    points : ndarray of shape (2, D)
-        The nearest points so far.
-    memory : ndarray
-        The memory of the hulls.
-    history : list of dict
-    passes, sweeps : int
-    upper, lower : float
-        The best bounds so far.
-    share : float
-        δ, the share of the gap that the entropy's term may leave.
-    gamma : float
-        γ.
-    coupling, caution : float
-        For steps in all coordinates L is at most their product. The first coupling exceeds that of any rows of norm 1.
-        The first caution makes steps as long as those of a quadratic problem may be: τσ times coupling² is 1.
-    last : float
-        ub when the bounds were last computed, 0 before.
-    logs, p, bounds : ndarrays, set in a checkpoint only
-        Log e and p (n,) of all clients, one after the other. The rows of client i are ``bounds[i]:bounds[i + 1]``.
+    ``w`` (D,) is for rows of largest norm 1. ``shift`` (2,) are summands that normalise the clients' log e of either
+    class. ``now`` and ``before`` (2, B) are Σ e x over the next block, for e now and a step ago. ``points`` (2, D) are
+    the nearest so far, ``upper`` and ``lower`` the best bounds, ``memory`` is that of the hulls.
+
+    ``share`` is δ, the share of the gap that the entropy's term may leave, and ``gamma`` γ. For steps in all
+    coordinates L is at most ``coupling`` · ``caution``. The first coupling exceeds that of any rows of norm 1. The
+    first caution makes steps as long as those of a quadratic problem may be: τσ times coupling² is 1. ``last`` is ub
+    when the bounds were last computed, 0 before.
+
+    Only a checkpoint has ``logs`` and ``p`` (n,), log e and p of all clients, one after the other. The rows of client i
+    are ``bounds[i]:bounds[i + 1]``.
     """
 
     w: Array
@@ -129,24 +110,11 @@ def solve_saddle_point(
 ) -> HullSolution:
     """Find the nearest points of two reduced hulls of rows that clients hold, in the clients' coordinates.
 
-    Parameters
-    ----------
-    hulls : ClientHulls
-        Prepared for steps of this ``block_size``.
-    tol : float
-        Relative gap of the bounds to reach.
-    max_iter : int
-        Most sweeps over all coordinates.
-    block_size : int, optional
-        Coordinates of a step: 1 is the paper's, None means all of them.
-    seed : int
-        Seed of the order of the blocks.
-    gamma : float, optional
-        Weight of the entropy; by default it falls with the gap.
-    resume : SaddleState, optional
-        State to go on from; the clients have their states of the same moment.
-    on_step, on_state : callable
-        Called with the record, and with the state, whenever the bounds are computed.
+    The hulls are prepared for steps of this ``block_size``: 1 is the paper's, None means all coordinates. The run ends
+    at a relative gap of ``tol``, or after ``max_iter`` sweeps over all coordinates. ``seed`` is that of the order of
+    the blocks, ``gamma`` the weight of the entropy; by default it falls with the gap. ``resume`` is a state to go on
+    from, with the clients' states of the same moment. ``on_step`` and ``on_state`` are called with the record, and with
+    the state, whenever the bounds are computed.
     """
     server = _Server(hulls, block_size, seed, gamma)
     log = StepLog(on_step)
@@ -157,7 +125,7 @@ def solve_saddle_point(
         log.take_up(resume.history)
         log.history = list(resume.history)
         hulls.passes_made = resume.passes
-        hulls.recall(resume.memory)
+        hulls.memory = resume.memory
     verdict: Verdict | None = None
     gap = relative_gap(state.upper, state.lower)
     while True:
@@ -183,7 +151,7 @@ class _Server:
         self._hulls = hulls
         self._seed = seed
         self._gamma = gamma
-        *counts, largest = np.transpose(hulls.clients.read(tell_facts, None))
+        *counts, largest = np.transpose(hulls.clients.read(tell_facts))
         self._counts = np.array([each.sum() for each in counts])
         self._size = hulls.totals.sums.shape[1]
         self._block = self._size if block_size is None else min(block_size, self._size)
@@ -232,8 +200,8 @@ class _Server:
             change = (part + sigma * (sums[0] - sums[1]) / self._scale) / (1 + sigma) - part
             part += change
             guess = state.shift if self._hulls.alpha is not None else np.empty(0)
-            message = Move(state.shift, block, change / self._scale, coming, keep, rate, n_b, guess)
-            state = self._normalised(state, self._hulls.clients.ask(move, message), coming)
+            message = state.shift, block, change / self._scale, coming, keep, rate, n_b, guess
+            state = self._normalised(state, self._hulls.clients.ask(move, *message), coming)
         self._hulls.passes_made += sweeps
         return replace(state, w=w, sweeps=state.sweeps + sweeps)
 
@@ -266,7 +234,7 @@ class _Server:
                 elif found.counts[k] == self._counts[k] or found.capped[k] >= 1.0:
                     settled[k] = before[k] >= 0  # only rounding leaves any room
                     if not settled[k]:
-                        uncapped = self._hulls.clients.read(sum_uncapped, None)
+                        uncapped = self._hulls.clients.read(sum_uncapped)
                         shift[k] = -np.logaddexp.reduce([each[k] for each in uncapped])
                         before[k] = 0.0
                 else:
@@ -276,7 +244,7 @@ class _Server:
                 break
             # sums come along with every answer, since an exchange costs more; not so in this process
             asked = (0, 0) if self._hulls.alone else block
-            found = _total(self._hulls.clients.read(weigh, Weigh(shift, *asked)))
+            found = _total(self._hulls.clients.read(weigh, shift, *asked))
         return shift, self._sums(shift, *block) if self._hulls.alone else found.sums
 
     def looked(self, state: SaddleState, tol: float) -> SaddleState:
@@ -320,7 +288,7 @@ class _Server:
         """
 
         def product(v: Array) -> Array:
-            moments = np.sum(self._hulls.read(spread, Spread(state.shift, v)), axis=0)
+            moments = np.sum(self._hulls.read(spread, state.shift, v), axis=0)
             return np.asarray((moments - (state.now @ v) @ state.now) / self._scale**2)
 
         start = np.random.default_rng([self._seed, state.sweeps]).standard_normal((self._size,))
@@ -328,7 +296,7 @@ class _Server:
 
     def _sums(self, shift: Array, first: int, stop: int) -> Array:
         """Return Σ e x of both classes over a block, (2, B), for e normalised by ``shift``."""
-        return np.asarray(np.sum(self._hulls.clients.read(sum_block, Weigh(shift, first, stop)), axis=0))
+        return np.asarray(np.sum(self._hulls.clients.read(sum_block, shift, first, stop), axis=0))
 
 
 def _total(parts: Sequence[Weighed]) -> Weighed:

@@ -20,7 +20,8 @@ from scipy.sparse import issparse, vstack
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls.clients.rows import ClientRows
 from dask_odm.methods.hulls.problem.hulls import HullProblem
-from dask_odm.methods.hulls.problem.query import CLASSES, HullQuery, Totals
+from dask_odm.methods.hulls.problem.query import HullQuery, Totals
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES
 from dask_odm.typing import Array
 
 

@@ -17,12 +17,9 @@ import numpy as np
 
 from dask_odm.methods.hulls.clients.preparation import Preparation
 from dask_odm.methods.hulls.clients.rows import (
-    Along,
-    Below,
     BestPoints,
     ClientRows,
     ClientState,
-    LookAlong,
     begin,
     best_points,
     floats_of,
@@ -31,7 +28,7 @@ from dask_odm.methods.hulls.clients.rows import (
 )
 from dask_odm.methods.hulls.problem.hulls import HullProblem, Vertex
 from dask_odm.methods.hulls.problem.query import Totals
-from dask_odm.methods.hulls.problem.weighted_quantile import Found, Known, Look, Looked, find_quantiles
+from dask_odm.methods.hulls.problem.weighted_quantile import Found, Look, Looked, find_quantiles, memory_of
 from dask_odm.typing import Array
 
 
@@ -52,12 +49,12 @@ class Clients:
         self._held = held
         self._states = [begin(rows) for rows in held] if states is None else list(states)
 
-    def ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
-        """Run ``step(rows, state, message) -> (state, answer)`` on every client. Keep the states, return answers."""
+    def ask(self, step: Callable[..., Any], *message: Any) -> list[Any]:
+        """Run ``step(rows, state, *message) -> (state, answer)`` on every client. Keep the states, return answers."""
         return self._told(message, self._ask(partial(step_all, step), message))
 
-    def read(self, question: Callable[..., Any], message: Any) -> list[Any]:
-        """Return the answers of ``question(rows, state, message)`` from every client."""
+    def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
+        """Return the answers of ``question(rows, state, *message)`` from every client."""
         return self._told(message, self._read(partial(read_all, question), message))
 
     def states(self) -> list[ClientState]:
@@ -88,7 +85,7 @@ def step_all(
     step: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
 ) -> tuple[list[ClientState], list[Any]]:
     """Take a step on some clients, and return their states and answers."""
-    moved = [step(rows, state, message) for rows, state in zip(held, states, strict=True)]
+    moved = [step(rows, state, *message) for rows, state in zip(held, states, strict=True)]
     return [state for state, _ in moved], [answer for _, answer in moved]
 
 
@@ -96,7 +93,7 @@ def read_all(
     question: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
 ) -> list[Any]:
     """Return the answers of some clients."""
-    return [question(rows, state, message) for rows, state in zip(held, states, strict=True)]
+    return [question(rows, state, *message) for rows, state in zip(held, states, strict=True)]
 
 
 @dataclass(eq=False)
@@ -112,7 +109,7 @@ class ClientHulls:
     preparation: Preparation
     passes_made: int = 0
     totals: Totals = field(init=False)
-    _last: Known | None = field(init=False, default=None)
+    _last: Array = field(init=False, default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         self.totals = self.preparation.totals(self.by_passes.totals)
@@ -147,35 +144,34 @@ class ClientHulls:
 
     @property
     def memory(self) -> Array:
-        """The results of the last look, if any, and the costs, as a vector for the checkpoint."""
-        numbers = np.array([self.clients.rounds, self.clients.floats], dtype=np.float64)
-        return numbers if self._last is None else np.concatenate([self._last.vector(), numbers])
+        """The costs and the results of the last look, by which a resumed run goes on to the same bits and figures."""
+        return np.concatenate([[self.clients.rounds, self.clients.floats], self._last])
 
-    def recall(self, memory: Array) -> None:
-        """Restore the `memory` of another run, so that this one goes on to the same bits and figures."""
-        self.clients.rounds, self.clients.floats = (int(number) for number in memory[-2:])
-        self._last = None if len(memory) == 2 else Known.of_vector(memory[:-2])
+    @memory.setter
+    def memory(self, memory: Array) -> None:
+        self.clients.rounds, self.clients.floats = (int(number) for number in memory[:2])
+        self._last = memory[2:]
 
     def vertex(self, w: Array, *, exact: bool = True) -> Vertex:
         """Return the points of the hulls that minimise ``w·(a − b)``, w (D,), always without slack."""
         if self.alpha is None:
-            return self._best(self.read(best_points, Along(w, points=True)))
+            return self._best(self.read(best_points, w, True))
         positive, negative = self._quantiles(w, 0.0)
-        points = np.sum(self.read(sum_below, Below(w, (positive.cut, negative.cut))), axis=0)
+        points = np.sum(self.read(sum_below, w, (positive.cut, negative.cut)), axis=0)
         return Vertex(points, (positive.threshold, -negative.threshold))
 
     def least(self, w: Array) -> float:
         """Return the least ``w·(a − b)`` of the hulls, w (D,), or less by up to the problem's slack."""
         if self.alpha is None:
-            answers = self.read(best_points, Along(w, points=False))
+            answers = self.read(best_points, w, False)
             return float(np.min([each.scores for each in answers], axis=0).sum())
         positive, negative = self._quantiles(w, self.by_passes.slack * float(w @ w))
         return float(positive.point[0] - negative.point[0]) - positive.slack - negative.slack
 
-    def read(self, question: Callable[..., Any], message: Any) -> list[Any]:
+    def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
         """Ask all clients a question for which they pass over their rows."""
         self.passes_made += 1
-        return self.clients.read(question, message)
+        return self.clients.read(question, *message)
 
     def _quantiles(self, w: Array, allowed: float) -> tuple[Found, Found]:
         """Find the thresholds of both classes; the ``point`` of each is Σ e s of its unsigned scores."""
@@ -183,14 +179,13 @@ class ClientHulls:
         first = Look.first(w, self.scale, bins, self._last, share=0.5)
 
         def ask(look: Look) -> Looked:
-            positive, *others = self.read(look_along, LookAlong(w, look))
+            positive, *others = self.read(look_along, w, look)
             return sum(others, positive)
 
         found = find_quantiles(ask, first, self.by_passes.mass, allowed)
-        thresholds = np.array([each.threshold for each in found])
-        square = float(w @ w)
         # of the mean rows at the thresholds, which would be vectors to send, the part along w is known
-        self._last = Known(w, thresholds, np.outer(thresholds, w) / square if square > 0 else np.zeros((2, len(w))))
+        thresholds = [each.threshold for each in found]
+        self._last = memory_of(w, thresholds, np.outer(thresholds, w) / (float(w @ w) or 1.0))
         return found
 
     def _best(self, answers: Sequence[BestPoints]) -> Vertex:

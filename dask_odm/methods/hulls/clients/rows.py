@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.methods.hulls.problem.query import CLASSES
-from dask_odm.methods.hulls.problem.weighted_quantile import Cut, Look, Looked, Tally
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Cut, Look, Looked, Tally
 from dask_odm.typing import Array
 
 
@@ -98,7 +97,7 @@ def begin(rows: ClientRows) -> ClientState:
     return ClientState(np.zeros(rows.n), np.zeros(rows.n))
 
 
-def tell_facts(rows: ClientRows, state: Any, message: None) -> Array:
+def tell_facts(rows: ClientRows, state: Any) -> Array:
     """Return the facts that the server needs before it begins: rows of either class, and the largest absolute entry."""
     values = rows.S.data if issparse(rows.S) else rows.S
     largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
@@ -106,26 +105,6 @@ def tell_facts(rows: ClientRows, state: Any, message: None) -> Array:
 
 
 # Steps of the weights ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Move:
-    """The message of a step: normalise the last e, move w in a block, and update e.
-
-    ``shift`` (2,) are summands of log e that make either class of the last e sum to one. ``change`` (B,) is Δ of the
-    block from coordinate ``first`` on, for unscaled coordinates; ``following`` is the first of the next block. ``keep``
-    and ``rate`` are a and b, ``blocks`` is n_b. ``guess`` (2,) is a guess of the next shift for reduced hulls, else
-    empty.
-    """
-
-    shift: Array
-    first: int
-    change: Array
-    following: int
-    keep: float
-    rate: float
-    blocks: int
-    guess: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,20 +122,28 @@ class Moved:
     guessed: Weighed | None
 
 
-def move(rows: ClientRows, state: ClientState, message: Move) -> tuple[ClientState, Moved]:
-    """Make a step of Saddle-DSVC."""
-    size = len(message.change)
-    coming = message.following, message.following + size
-    logs = settled(rows, state, message.shift)
+def move(
+    rows: ClientRows, state: ClientState, shift: Array, first: int, change: Array, following: int, keep: float,
+    rate: float, blocks: int, guess: Array,
+) -> tuple[ClientState, Moved]:  # fmt: skip
+    """Make a step of Saddle-DSVC: normalise the last e, move w in a block, and update e.
+
+    ``shift`` (2,) are summands of log e that make either class of the last e sum to one. ``change`` (B,) is Δ of the
+    block from coordinate ``first`` on, for unscaled coordinates; ``following`` is the first of the next block. ``keep``
+    and ``rate`` are a and b, ``blocks`` is n_b. ``guess`` (2,) is a guess of the next shift for reduced hulls, else
+    empty.
+    """
+    size = len(change)
+    coming = following, following + size
+    logs = settled(rows, state, shift)
     before = rows.sums(coming, np.exp(logs + rows.log_weight)) if size < rows.size else np.empty(0)
-    moved = rows.per_class(CLASSES) * (message.change @ rows.part(message.first, message.first + size))
-    logs = message.keep * logs - message.rate * (state.p + message.blocks * moved)
-    following = ClientState(logs, state.p + moved)
+    moved = rows.per_class(CLASSES) * (change @ rows.part(first, first + size))
+    logs = keep * logs - rate * (state.p + blocks * moved)
+    state = ClientState(logs, state.p + moved)
     if np.isfinite(rows.log_cap):
-        guessed = weigh(rows, following, Weigh(message.guess, 0, 0))
-        return following, Moved(np.empty(0), np.empty(0), before, guessed)
+        return state, Moved(np.empty(0), np.empty(0), before, weigh(rows, state, guess, 0, 0))
     sums, e = rows.normalised(logs)
-    return following, Moved(sums, rows.sums(coming, e), before, None)
+    return state, Moved(sums, rows.sums(coming, e), before, None)
 
 
 def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
@@ -165,17 +152,8 @@ def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Weigh:
-    """The question for the sums of e, shifted by ``shift`` (2,) in logarithms and capped, and of e x in a block."""
-
-    shift: Array
-    first: int
-    stop: int
-
-
-@dataclass(frozen=True, eq=False)
 class Weighed:
-    """The answer to `Weigh`, for both classes, each (2,).
+    """Sums of e for either class, each (2,), that the projection onto the capped simplex needs.
 
     ``counts`` are rows at their caps, and ``capped`` is their Σ e. ``free`` is log Σ e of the other rows. ``sums``
     (2, B) is Σ e x over the block.
@@ -187,83 +165,49 @@ class Weighed:
     sums: Array
 
 
-def weigh(rows: ClientRows, state: ClientState, message: Weigh) -> Weighed:
-    """Return a client's part of the sums that the projection onto the capped simplex needs."""
-    logs = state.logs + rows.per_class(message.shift)
+def weigh(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Weighed:
+    """Return a client's part of the sums of e, shifted by ``shift`` (2,) in logarithms, with Σ e x over a block."""
+    logs = state.logs + rows.per_class(shift)
     at_cap = logs >= rows.log_cap
     counts = np.array([at_cap[own].sum() for own in rows.classes], dtype=np.float64)
     weights = np.array([rows.weight[own] @ at_cap[own] for own in rows.classes])
     capped = np.exp(rows.log_cap) * weights if counts.any() else np.zeros(2)
     free, _ = rows.normalised(np.where(at_cap, -np.inf, logs))
-    sums = sum_block(rows, state, message) if message.stop > message.first else np.empty(0)
-    return Weighed(counts, capped, free, sums)
+    return Weighed(counts, capped, free, sum_block(rows, state, shift, first, stop) if stop > first else np.empty(0))
 
 
-def sum_block(rows: ClientRows, state: ClientState, message: Weigh) -> Array:
-    """Return a client's part of Σ e x of both classes over a block, (2, B)."""
-    e = np.exp(settled(rows, state, message.shift) + rows.log_weight)
-    return rows.sums((message.first, message.stop), e)
+def sum_block(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Array:
+    """Return a client's part of Σ e x of both classes over a block, (2, B), with e normalised by ``shift`` (2,)."""
+    return rows.sums((first, stop), np.exp(settled(rows, state, shift) + rows.log_weight))
 
 
-def sum_uncapped(rows: ClientRows, state: ClientState, message: None) -> Array:
+def sum_uncapped(rows: ClientRows, state: ClientState) -> Array:
     """Return a client's part of log Σ e of both classes without caps, (2,)."""
     return rows.normalised(state.logs)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """The question for Σ e x (x·v) over the rows of both classes, with e normalised by ``shift`` (2,), and v (D,)."""
-
-    shift: Array
-    v: Array
+def spread(rows: ClientRows, state: ClientState, shift: Array, v: Array) -> Array:
+    """Return a client's part of Σ e x (x·v), (D,), over the rows of both classes, e being normalised by ``shift``."""
+    e = np.exp(settled(rows, state, shift) + rows.log_weight)
+    return np.asarray(rows.S @ (e * (v @ rows.S)))
 
 
-def spread(rows: ClientRows, state: ClientState, message: Spread) -> Array:
-    """Return a client's part of the rows' second moments by e, times v, (D,)."""
-    e = np.exp(settled(rows, state, message.shift) + rows.log_weight)
-    return np.asarray(rows.S @ (e * (message.v @ rows.S)))
+# Scores of a direction w (D,) --------------------------------------------------------------------------------------
 
 
-# Scores of a direction ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class LookAlong:
-    """The question for the weights and the scores of the rows along ``w`` (D,), near guessed thresholds."""
-
-    w: Array
-    look: Look
-
-
-def look_along(rows: ClientRows, state: Any, message: LookAlong) -> Looked:
+def look_along(rows: ClientRows, state: Any, w: Array, look: Look) -> Looked:
     """Answer a look, the score being the only feature: the sums have scores and weights, and no vectors."""
-    tally = Tally(message.look, np.ones(1), np.zeros(1), np.ones(1))
+    tally = Tally(look, np.ones(1), np.zeros(1), np.ones(1))
     codes = rows.per_class((1.0, 0.0)).astype(np.int8)
-    tally.add((message.w @ rows.S)[:, None], codes, rows.weight, 1, (1.0, 1.0))
+    tally.add((w @ rows.S)[:, None], codes, rows.weight, 1, (1.0, 1.0))
     return tally.total()
 
 
-@dataclass(frozen=True, eq=False)
-class Below:
-    """The question for Σ e x of the rows that the classes' ``cuts`` take of the signed scores along ``w`` (D,)."""
-
-    w: Array
-    cuts: tuple[Cut, Cut]
-
-
-def sum_below(rows: ClientRows, state: Any, message: Below) -> Array:
-    """Return a client's part of the points of both hulls, (2, D)."""
-    scores = rows.per_class(CLASSES) * (message.w @ rows.S)
-    e = [cut.entries(scores[own], rows.weight[own]) for cut, own in zip(message.cuts, rows.classes, strict=True)]
+def sum_below(rows: ClientRows, state: Any, w: Array, cuts: tuple[Cut, Cut]) -> Array:
+    """Return a client's part of the points of both hulls, (2, D), for the ``cuts`` of either class's signed scores."""
+    scores = rows.per_class(CLASSES) * (w @ rows.S)
+    e = [cut.entries(scores[own], rows.weight[own]) for cut, own in zip(cuts, rows.classes, strict=True)]
     return rows.sums((0, rows.size), np.concatenate(e))
-
-
-@dataclass(frozen=True, eq=False)
-class Along:
-    """The question for the best points along ``w`` (D,); without ``points`` for their scores only."""
-
-    w: Array
-    points: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,11 +219,14 @@ class BestPoints:
     sums: Array
 
 
-def best_points(rows: ClientRows, state: Any, message: Along) -> BestPoints:
-    """Return a client's best points, which are all that Gilbert's algorithm needs for whole hulls."""
-    scores = rows.per_class(CLASSES) * (message.w @ rows.S)
+def best_points(rows: ClientRows, state: Any, w: Array, points: bool) -> BestPoints:
+    """Return a client's best points, which are all that Gilbert's algorithm needs for whole hulls.
+
+    Without ``points`` there are only their scores.
+    """
+    scores = rows.per_class(CLASSES) * (w @ rows.S)
     least = np.array([scores[own].min(initial=np.inf) for own in rows.classes])
-    if not message.points:
+    if not points:
         return BestPoints(least, np.empty(0), np.empty(0))
     taken = np.where(scores == rows.per_class(least), rows.weight, 0.0)
     return BestPoints(least, np.array([taken[own].sum() for own in rows.classes]), rows.sums((0, rows.size), taken))

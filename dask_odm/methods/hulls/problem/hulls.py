@@ -20,8 +20,16 @@ import numpy as np
 
 from dask_odm.learning.problem.linear import BLOCK_BYTES
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock
-from dask_odm.methods.hulls.problem.query import CLASSES, HullQuery, Totals
-from dask_odm.methods.hulls.problem.weighted_quantile import Cut, Known, Look, bin_count, cut_scores, find_quantiles
+from dask_odm.methods.hulls.problem.query import HullQuery, Totals
+from dask_odm.methods.hulls.problem.weighted_quantile import (
+    CLASSES,
+    Cut,
+    Look,
+    bin_count,
+    cut_scores,
+    find_quantiles,
+    memory_of,
+)
 from dask_odm.typing import Array
 
 TOUCHING = 1e-10  # distance relative to the rows' scale below which float64 cannot tell two hulls from touching ones
@@ -87,7 +95,8 @@ class HullProblem:
 
     The caps are ``c_i / (alpha · min(C₊, C₋))``, C being the weight of a class; None means the whole hulls.
     ``passes_made`` counts passes over the rows. The score of a vertex of streamed rows may exceed the least by the
-    share ``slack`` of ‖w‖², which saves passes.
+    share ``slack`` of ‖w‖², which saves passes. ``memory`` has the results of the last look at streamed rows, by which
+    a resumed run goes on to the same bits; it is empty at the start.
     """
 
     query: HullQuery
@@ -95,7 +104,7 @@ class HullProblem:
     alpha: float | None
     passes_made: int = 0
     slack: float = 0.0
-    _last: Known | None = field(init=False, default=None)
+    memory: Array = field(init=False, default_factory=lambda: np.empty(0))
     totals: Totals = field(init=False)
     _held: HeldRows | None = field(init=False, default=None)
 
@@ -146,7 +155,7 @@ class HullProblem:
         """Return the problem of the same rows for another alpha."""
         other = copy(self)
         other.alpha = alpha
-        other._last = None
+        other.memory = np.empty(0)
         return other
 
     def vertex(self, w: Array, mass: float | None = None, *, exact: bool = False) -> Vertex:
@@ -172,7 +181,7 @@ class HullProblem:
         return high / 100
 
     def _apart(self, w: Array, mass: float) -> bool:
-        self._last = None  # it belongs to another mass
+        self.memory = np.empty(0)  # it belongs to another mass
         return self.vertex(w, mass).least(w) > TOUCHING * self.scale * float(np.linalg.norm(w))
 
     def run(self, method: Any, *arguments: Any, query: Any = None, counted: bool = True) -> Any:
@@ -228,19 +237,9 @@ class HullProblem:
     # Streamed rows ---------------------------------------------------------------------------------------------
 
     def _looked_up(self, w: Array, mass: float, allowed: float) -> Vertex:
-        first = Look.first(w, self.scale, bin_count(LOOK_BYTES, self.d), self._last)
+        first = Look.first(w, self.scale, bin_count(LOOK_BYTES, self.d), self.memory)
         found = find_quantiles(lambda look: self.run(HullQuery.look, w, look), first, mass, allowed)
-        thresholds = np.array([each.threshold for each in found])
-        self._last = Known(w, thresholds, np.array([each.mean for each in found]))
+        self.memory = memory_of(w, [each.threshold for each in found], [each.mean for each in found])
         points = np.array([each.point for each in found])
         slack = found[0].slack + found[1].slack
         return Vertex(points, (found[0].threshold, -found[1].threshold), slack=slack)
-
-    @property
-    def memory(self) -> Array:
-        """The results of the last look at streamed rows, as a vector for the checkpoint; empty at the start."""
-        return np.empty(0) if self._last is None else self._last.vector()
-
-    def recall(self, memory: Array) -> None:
-        """Restore the `memory` of another run, so that this one goes on to the same bits."""
-        self._last = Known.of_vector(memory) if memory.size else None

@@ -16,10 +16,8 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import block_rows
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.problem.weighted_quantile import Look, Looked, Tally
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Look, Looked, Tally
 from dask_odm.typing import Array
-
-CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +55,11 @@ class HullQuery:
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
         """Sum the weights and the rows of both classes."""
         found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
-        for block in blocks:
-            for X, rows in self._dense_pieces(block) if not issparse(block.X) else ():
-                sums = np.zeros((2, self.features.d + 1))
-                numbers = self.positive, np.array(self.class_weights, dtype=np.float64), *self._affine
-                square = add_totals(frozen(X), block.y[rows], block.weight[rows], *numbers, sums)
-                found += Totals(sums[:, -1], sums[:, :-1], square)
-            for X, sign, weight in self.pieces([block]) if issparse(block.X) else ():
-                of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
-                sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
-                square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
-                found += Totals(np.array([each.sum() for each in of_class]), sums, square)
+        for X, sign, weight in self.pieces(blocks):
+            of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
+            sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
+            square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
+            found += Totals(np.array([each.sum() for each in of_class]), sums, square)
         return found
 
     def held(self, blocks: Iterable[RowBlock]) -> list[tuple[RowBlock, Array, Array]]:
@@ -156,7 +148,9 @@ class HullQuery:
                 yield self._features_of(block.X[rows]), sign[rows], weight[rows]
 
     def _squares(self, X: Any) -> Array:
-        """Return the squared norms of sparse rows."""
+        """Return the squared norms of rows, (n,)."""
+        if not issparse(X):
+            return np.einsum("ij,ij->i", X, X)
         scaling = self.features.scaling
         squared = X.multiply(X).tocsr()
         if scaling is None:
@@ -164,37 +158,6 @@ class HullQuery:
         factor = scaling.factor**2
         mixed = X @ (factor * scaling.shift)
         return np.maximum(squared @ factor - 2.0 * mixed + factor @ scaling.shift**2, 0.0)
-
-
-@compiled
-def add_totals(
-    X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, shift: Array, factor: Array, sums: Array
-) -> float:
-    """Add scaled rows to the weighted sums (2, d + 1) of the positive and the negative class.
-
-    The last column has their weights. Returns the largest squared norm of a row that takes part.
-    """
-    d = X.shape[1]
-    largest = 0.0
-    for i in range(X.shape[0]):
-        if codes[i] < 0:
-            continue
-        k = 0 if codes[i] == positive else 1
-        c = class_weights[1 - k]
-        if weight.size > 0:
-            c *= weight[i]
-        if c == 0.0:
-            continue
-        row = X[i]
-        total = sums[k]
-        square = 0.0
-        for j in range(d):
-            x = (row[j] - shift[j]) * factor[j]
-            total[j] += c * x
-            square += x * x
-        total[d] += c
-        largest = max(largest, square)
-    return largest
 
 
 @compiled

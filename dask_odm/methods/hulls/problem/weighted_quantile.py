@@ -28,7 +28,8 @@ import numpy as np
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
 
-FAR = float(np.finfo(float).max)  # ends of an empty bin; the compiled loops know no infinity
+CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
+ONE_SCORE = 1e-100  # difference up to which scores are the same, and least width of a window
 
 
 @dataclass(frozen=True)
@@ -76,24 +77,6 @@ def cut_scores(scores: Array, weight: Array | None, mass: float) -> Cut:
 # Rows spread over workers ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
-    """Results of the last look for the next: w (d,), thresholds of signed scores, and mean signed rows there (2, d)."""
-
-    w: Array
-    thresholds: Array
-    means: Array
-
-    def vector(self) -> Array:
-        """Return all numbers as one vector, (3 d + 2,)."""
-        return np.concatenate([self.w, self.thresholds, *self.means])
-
-    @classmethod
-    def of_vector(cls, numbers: Array) -> Known:
-        d = (len(numbers) - 2) // 3
-        return cls(numbers[:d], numbers[d : d + 2], numbers[d + 2 :].reshape(2, d))
-
-
 @dataclass(frozen=True)
 class Guess:
     """The range of a threshold: certainly from ``start`` to ``stop``, probably in the window ``low`` to ``high``."""
@@ -102,6 +85,10 @@ class Guess:
     stop: float
     low: float
     high: float
+
+    def within(self, low: float, high: float) -> Guess:
+        """Return the guess with the window from score ``low`` to ``high``, both included."""
+        return replace(self, low=low, high=max(float(np.nextafter(high, np.inf)), low + ONE_SCORE))
 
 
 @dataclass(frozen=True)
@@ -112,26 +99,33 @@ class Look:
     bins: int
 
     @classmethod
-    def first(cls, w: Array, scale: float, bins: int, known: Known | None, share: float = 0.1) -> Look:
-        """Return the first look at ``w`` (d,), using the results of the last w if there are any.
+    def first(cls, w: Array, scale: float, bins: int, memory: Array, share: float = 0.1) -> Look:
+        """Return the first look at ``w`` (d,), using the `memory_of` the last w; it is empty if there is none.
 
         ``scale`` is the largest norm of a row. The window about the expected threshold covers a ``share`` of the range.
         """
-        reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), 1e-100)  # bins have a width though w is zero
-        if known is None:
+        reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), ONE_SCORE)
+        if not memory.size:
             return cls((Guess(-reach, reach, -reach, reach),) * 2, bins)
-        moved = scale * float(np.linalg.norm(w - known.w)) + 1e-6 * reach
+        last, *means = memory[2:].reshape(3, -1)
+        moved = scale * float(np.linalg.norm(w - last)) + 1e-6 * reach
         guesses = []
-        for threshold, expected in zip(known.thresholds.tolist(), (known.means @ w).tolist(), strict=True):
+        for threshold, mean in zip(memory[:2].tolist(), means, strict=True):
             start = max(-reach, threshold - moved)
             stop = min(reach, threshold + moved)
             if not start < stop:
                 start = -reach
                 stop = reach
+            expected = float(mean @ w)
             low = max(start, expected - share * moved)
             high = min(stop, expected + share * moved)
             guesses.append(Guess(start, stop, low, high) if low < high else Guess(start, stop, start, stop))
         return cls((guesses[0], guesses[1]), bins)
+
+
+def memory_of(w: Array, thresholds: Sequence[float], means: Sequence[Array] | Array) -> Array:
+    """Return what the next look needs, (3 d + 2,): thresholds of scores along w (d,), and mean signed rows there."""
+    return np.concatenate([thresholds, w, *means])
 
 
 @dataclass(frozen=True)
@@ -150,60 +144,48 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassLook:
-    """The result of a look for one class, in bins + 2 groups: below the window, in its bins, and above it.
+class Looked:
+    """The result of a look for either class, in bins + 2 groups: below the window, in its bins, and above it.
 
-    ``sums`` (bins + 2, d + 1) are the weighted sums of the unsigned rows, with the weights in the last column; ``ends``
-    (2, bins + 2) are the least and the largest score of each group.
+    ``sums`` (2, bins + 2, d + 1) are the weighted sums of the unsigned rows, with the weights in the last column;
+    ``ends`` (2, 2, bins + 2) are the least scores of the groups of each class, and the largest ones.
     """
 
     sums: Array
     ends: Array
 
-    def __add__(self, other: ClassLook) -> ClassLook:
+    def __add__(self, other: Looked) -> Looked:
         ends = np.stack([np.minimum(self.ends[0], other.ends[0]), np.maximum(self.ends[1], other.ends[1])])
-        return ClassLook(self.sums + other.sums, ends)
+        return Looked(self.sums + other.sums, ends)
 
-    def found(self, mass: float, sign: float) -> Found | None:
-        """Return the vertex if the threshold is in the window, else None."""
-        weights = self.sums[:, -1]
-        sums = self.sums[:, :-1]
+    def found(self, k: int, mass: float) -> Found | None:
+        """Return the vertex of class ``k`` if the threshold is in the window, else None."""
+        weights = self.sums[k, :, -1]
+        sums = self.sums[k, :, :-1]
         until = np.cumsum(weights)
         at = int(np.searchsorted(until, mass, side="right"))
         if weights[-1] == 0 and at >= len(until) - 1:
             at = int(np.flatnonzero(weights)[-1])  # all weight is used up, up to rounding
         if not 0 < at < len(until) - 1:
             return None
-        (low, high), own = self.ends[:, at].tolist(), float(weights[at])
+        (low, high), own = self.ends[:, k, at].tolist(), float(weights[at])
         cut = cut_at(low, high, float(until[at - 1]), own, mass)
         left = min(1.0, cut.tied * own)  # the sum of e over the bin's rows
         used = 0.0 if mass == 0 else min(1.0, left * mass / own)
         point = cut.full * sums[:at].sum(axis=0) + cut.tied * sums[at]
         slack = left * (1.0 - used) * (high - low)
-        return Found(cut, low + used * (high - low), point, sign * sums[at] / own, slack)
+        return Found(cut, low + used * (high - low), point, CLASSES[k] * sums[at] / own, slack)
 
-    def elsewhere(self, guess: Guess, mass: float) -> Guess:
-        """Return the window of all scores on the threshold's side of the last one, as far as they are in the range.
+    def elsewhere(self, k: int, guess: Guess, mass: float) -> Guess:
+        """Return the window of all scores of class ``k`` on the threshold's side of the last one, within the range.
 
-        If none of them is, rounding put the threshold outside the range.
+        If none of them is in the range, rounding put the threshold outside.
         """
-        group = 0 if self.sums[0, -1] > mass or self.sums[-1, -1] == 0 else -1
-        least, largest = self.ends[:, group].tolist()
-        end = float(np.nextafter(largest, np.inf))
+        group = 0 if self.sums[k, 0, -1] > mass or self.sums[k, -1, -1] == 0 else -1
+        least, largest = self.ends[:, k, group].tolist()
         low = max(least, guess.start)
-        high = min(end, guess.stop)
-        return replace(guess, low=low, high=high) if low < high else replace(guess, low=least, high=end)
-
-
-@dataclass(frozen=True, eq=False)
-class Looked:
-    """The result of a look for the positive and the negative class."""
-
-    classes: tuple[ClassLook, ClassLook]
-
-    def __add__(self, other: Looked) -> Looked:
-        positive, negative = (mine + its for mine, its in zip(self.classes, other.classes, strict=True))
-        return Looked((positive, negative))
+        high = min(largest, guess.stop)
+        return guess.within(low, high) if low < high else guess.within(least, largest)
 
 
 def find_quantiles(
@@ -216,19 +198,19 @@ def find_quantiles(
     look = first
     while True:
         looked = ask(look)
-        found = [each.found(mass, sign) for each, sign in zip(looked.classes, (1.0, -1.0), strict=True)]
+        found = []
         following = []
-        for each, guess, known in zip(looked.classes, look.guesses, found, strict=True):
+        for k, guess in enumerate(look.guesses):
+            known = looked.found(k, mass)
             if known is None:
-                following.append(each.elsewhere(guess, mass))
-            elif 2 * known.slack > max(allowed, rounded * abs(known.threshold)):
-                end = float(np.nextafter(known.cut.high, np.inf))
-                following.append(replace(guess, low=known.cut.low, high=end))
+                following.append(looked.elsewhere(k, guess, mass))
+            elif 2 * known.slack > max(allowed, rounded * abs(known.threshold), ONE_SCORE):
+                following.append(guess.within(known.cut.low, known.cut.high))
             else:
                 following.append(guess)
-        positive, negative = found
-        if tuple(following) == look.guesses and positive is not None and negative is not None:
-            return positive, negative
+                found.append(known)
+        if len(found) == 2:
+            return found[0], found[1]
         look = Look((following[0], following[1]), look.bins)
 
 
@@ -250,10 +232,11 @@ class Tally:
     factor: Array
 
     def __post_init__(self) -> None:
-        groups = 2 * (self.look.bins + 2)
+        groups = self.look.bins + 2
+        far = np.finfo(float).max  # ends of an empty bin; the compiled loops know no infinity
         self._edges = np.array([[each.low, each.high] for each in self.look.guesses])
-        self._sums = np.zeros((groups, len(self.u) + 1))
-        self._ends = np.repeat([[FAR], [-FAR]], groups, axis=1)
+        self._sums = np.zeros((2 * groups, len(self.u) + 1))
+        self._ends = np.repeat([[far], [-far]], 2 * groups, axis=1)
 
     def add(self, X: Array, codes: Array, weight: Array, positive: int, class_weights: Sequence[float]) -> None:
         """Add rows ``X`` (n, d) with codes (n,) and weights (n,); empty weights stand for 1.
@@ -266,8 +249,7 @@ class Tally:
     def total(self) -> Looked:
         """Return all sums, in scaled features."""
         self._sums[:, :-1] *= self.factor
-        positive, negative = zip(np.split(self._sums, 2), np.split(self._ends, 2, axis=1), strict=True)
-        return Looked((ClassLook(*positive), ClassLook(*negative)))
+        return Looked(np.stack(np.split(self._sums, 2)), np.stack(np.split(self._ends, 2, axis=1), axis=1))
 
 
 @compiled

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls.clients.preparation import Preparation, hadamard
-from dask_odm.methods.hulls.clients.rows import LookAlong, look_along
+from dask_odm.methods.hulls.clients.rows import look_along
 from dask_odm.methods.hulls.problem.weighted_quantile import Look
 from hull_problems import hulls
 from small_problems import blobs
@@ -38,11 +38,11 @@ def test_the_memory_of_a_client_is_projected(block_size, form):
     X, y = blobs(20_000, 40, seed=0)
     X = form(np.where(np.abs(X) < 1.0, np.float32(0.0), X.astype(np.float32)))
     preparation, codes = Preparation.of(hulls(X, y, 0.8), block_size, seed=1), (y > 0).astype(np.int8)
-    look = Look.first(np.ones(preparation.size), 1.0, 16, None)
-    look_along(preparation([RowBlock(X[:9], codes[:9], np.empty(0))]), None, LookAlong(np.ones(preparation.size), look))
+    look = Look.first(np.ones(preparation.size), 1.0, 16, np.empty(0))
+    look_along(preparation([RowBlock(X[:9], codes[:9], np.empty(0))]), None, np.ones(preparation.size), look)
     tracemalloc.start()
     rows = preparation([RowBlock(X, codes, np.empty(0))])
-    look_along(rows, None, LookAlong(np.ones(rows.size), look))
+    look_along(rows, None, np.ones(rows.size), look)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     projected = preparation.nbytes(X if preparation.keeps_sparse(X) else None, 20_000)

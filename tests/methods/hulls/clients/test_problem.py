@@ -45,6 +45,14 @@ def test_more_than_thousands_of_rows_of_one_score_are_settled():
         np.testing.assert_allclose(found.points, expected.points, rtol=1e-12)
 
 
+@pytest.mark.parametrize("small", [0.0, 1e-310, 1e-120])
+def test_scores_of_zero_and_nearly_so_are_one(small):
+    X, y = np.repeat([[0.0], [small], [-1.0], [3.0]], 20, axis=0), np.tile([1.0, -1.0], 40)
+    for alpha in (0.3, 0.5, 0.9):
+        expected, found = hulls(X, y, alpha).vertex(np.ones(1)), by_clients(X, y, alpha, count=5).vertex(np.ones(1))
+        np.testing.assert_allclose(found.points, expected.points, rtol=1e-12, atol=1e-100)
+
+
 def test_nothing_longer_than_a_vector_travels_and_all_is_counted():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((4000, 50)), np.where(np.arange(4000) % 2, 1.0, -1.0)
@@ -52,8 +60,8 @@ def test_nothing_longer_than_a_vector_travels_and_all_is_counted():
     told: list[int] = []
     read = parts.clients.read
 
-    def listened(question, message):
-        answers = read(question, message)
+    def listened(question, *message):
+        answers = read(question, *message)
         told.extend([floats_of(message), *map(floats_of, answers)])
         return answers
 
@@ -72,10 +80,10 @@ def test_memory_brings_back_the_search_and_the_costs():
     one, other = (by_clients(X, y, 0.5) for _ in range(2))
     w = rng.standard_normal(3)
     one.vertex(w)
-    other.recall(one.memory)
+    other.memory = one.memory
     for parts in (one, other):
         parts.vertex(1.001 * w)
     assert one.costs == other.costs
     fresh = by_clients(X, y, 0.5)
-    fresh.recall(fresh.memory)
+    fresh.memory = fresh.memory
     assert fresh.costs["rounds"] == 0

@@ -48,7 +48,7 @@ def test_answers_come_client_by_client_whoever_shares_a_task():
     found = []
     for threads in (1, 2, 4, 9):
         clients = WorkerClients(Cluster(None, 1, threads, 1 << 30, 1 << 30), preparation, sources)
-        counts = [facts[:2].tolist() for facts in clients.read(tell_facts, None)]
+        counts = [facts[:2].tolist() for facts in clients.read(tell_facts)]
         assert [sum(each) for each in counts] == [12] * 5
         found.append((counts, clients.rounds, clients.floats))
     assert all(each == found[0] for each in found)

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.methods.hulls.problem import hulls as hulls_module
-from dask_odm.methods.hulls.problem.weighted_quantile import Known
+from dask_odm.methods.hulls.problem.weighted_quantile import memory_of
 from hull_problems import hulls
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
@@ -103,7 +103,7 @@ def test_a_far_guess_is_mended(rows):
     X, y, _ = rows
     held, streamed = hulls(X, y, 0.5), hulls(X, y, 0.5, streamed=True)
     w = np.array([1.0, 2.0, 3.0])
-    streamed._last = Known(w, np.array([1e3, -1e3]), np.zeros((2, 3)))
+    streamed.memory = memory_of(w, [1e3, -1e3], np.zeros((2, 3)))
     np.testing.assert_allclose(held.vertex(w).points, streamed.vertex(w).points, atol=1e-12)
 
 
