@@ -170,6 +170,7 @@ def approach(
         log.take_up(resume.history)
         problem.memory = resume.memory
         problem.passes_made = resume.passes
+    reached = sum(record["gap"] <= tol for record in log.history)
     while True:
         z = place.nearest
         upper = 0.5 * float(z @ z)
@@ -185,9 +186,9 @@ def approach(
         if len(log.history) == hopeless and lower == 0 and not overlap:
             verdict, lower = settle_overlap(problem.by_passes)
             overlap = bool(verdict.overlap)
-        enough = gap <= tol**2 or sum(record["gap"] <= tol for record in log.history) > more
-        done = overlap or (gap <= tol and enough) or len(log.history) >= max_iter
-        if done or not place.join(z, vertex):
+        reached += gap <= tol
+        enough = gap <= tol and (reached > more or gap <= tol**2)
+        if overlap or enough or len(log.history) >= max_iter or not place.join(z, vertex):
             break
     if vertex.slack > 0:
         vertex = problem.vertex(z, exact=True)  # since the model's offset comes from its thresholds

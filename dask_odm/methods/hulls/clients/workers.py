@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -24,16 +24,9 @@ from dask_odm.methods.hulls.clients.rows import ClientRows, ClientState
 from dask_odm.typing import Array
 
 
-class ClientSource(Protocol):
-    """The source of a client's rows; a task carries it."""
-
-    def blocks(self) -> list[RowBlock]:
-        """Return copies of the raw rows."""
-
-
 @dataclass(frozen=True, eq=False)
 class StoreRange:
-    """The rows ``start:stop`` of a store."""
+    """The rows ``start:stop`` of a store, as a task of a client carries them."""
 
     store: Store
     columns: Columns
@@ -41,6 +34,7 @@ class StoreRange:
     stop: int
 
     def blocks(self) -> list[RowBlock]:
+        """Return copies of the raw rows."""
         store = self.store
         found = []
         buffer = store.buffer()
@@ -63,6 +57,9 @@ class ArrayRange:
 
     def blocks(self) -> list[RowBlock]:
         return [RowBlock(self.X, self.y, self.weight)]
+
+
+ClientSource = StoreRange | ArrayRange
 
 
 def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:
