@@ -219,10 +219,12 @@ def _by_clients(
     cluster = data.cluster
     held = preparation.nbytes(largest, -(-data.rows // count)) * -(-count // cluster.workers)
     advice = "Use more workers or more memory, or solver='mnp', which holds no rows."
-    cluster.require(held, 1, f"Holding {data.rows} rows as {count} clients on {cluster.workers} workers", advice)
-    if fit.n_clients is None and data.in_memory:
-        here = Clients([preparation(source.blocks()) for source in sources], states, counted=False)
-        yield ClientHulls(here, problem, preparation)
+    here = fit.n_clients is None and data.in_memory
+    where = "in this process" if here else f"as {count} clients on {cluster.workers} workers"
+    cluster.require(held, 1, f"Holding {data.rows} rows {where}", advice)
+    if here:
+        held_here = [preparation(source.blocks()) for source in sources]
+        yield ClientHulls(Clients(held_here, states, counted=False), problem, preparation)
     elif cluster.client is None:
         yield ClientHulls(WorkerClients(cluster, preparation, sources, states), problem, preparation)
     else:
