@@ -20,7 +20,7 @@ from dask import config
 from scipy.sparse import csr_array
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.rows.scaling import FEW, Scaling
+from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
 from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge
 from dask_odm.estimators.mdd_ridge import MDDRidge
 from dask_odm.estimators.mixing_classifier import MixingClassifier
@@ -61,7 +61,7 @@ def _fits() -> list[Fit]:
         found += [_fit(ODMClassifier(), dtype, rows=rows) for rows in (SOME, MANY)]
         found += [_fit(ODMClassifier(solver=SODM(4)), dtype, rows=MANY)]
         found += [_fit(ODMClassifier(solver=Landmark(20, certify=True)), dtype, rows=MANY)]
-        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((FEW + 1, 1), dtype))]
+        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         found += [
             _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
         ]
