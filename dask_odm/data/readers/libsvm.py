@@ -79,6 +79,7 @@ class LibsvmSource(Source):
                 labels = y[start : start + step] if self._label else None
                 place = partial(_place, text, start)
                 yield SourceBlock(rows[start : start + step].toarray(), labels, None, place, text.position)
+            del rows, y  # before the next text is parsed
 
     def feature(self, i: int) -> str:
         """Return the name of a feature in messages."""
