@@ -18,6 +18,8 @@ import threading
 import time
 from typing import Any
 
+import dask
+
 import dask_odm as odm
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.engine.workers import local_workers, peak_bytes
@@ -55,8 +57,9 @@ def measure(
     make = odm.datasets.make_shells
     train: Any = make(rows, features, store=os.path.join(folder, "train.zarr"))
     test: Any = make(1000, features, start=TEST_START, store=os.path.join(folder, "test.zarr"))
-    model = odm.ODMClassifier(scratch=folder, random_state=0, **parameters)
-    with local_workers(workers, 1, worker_memory) as client:
+    model = odm.ODMClassifier(random_state=0, **parameters)
+    temporary = dask.config.set({"temporary-directory": folder})
+    with temporary, local_workers(workers, 1, worker_memory) as client:
         limit = min(w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values())
         before = client.run(os.getpid)
         began = time.perf_counter()

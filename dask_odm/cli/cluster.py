@@ -7,8 +7,8 @@ as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -81,12 +81,14 @@ class Place:
     """Where a command's work runs: workers of this machine, those of a scheduler, or this process.
 
     ``workers`` is the number of workers of this machine, and ``threads`` and ``worker_memory`` are those of each.
+    ``scratch`` is a folder for temporary data.
     """
 
     joining: Joining = Joining()
     workers: int | None = None
     threads: int | None = None
     worker_memory: str | None = None
+    scratch: str | None = None
 
     def opened(self) -> AbstractContextManager[Any]:
         """Return a context in which work runs at this place; raise UsageError if options exclude each other."""
@@ -94,15 +96,24 @@ class Place:
             raise click.UsageError("--scheduler and --workers exclude each other.")
         if self.workers is None and (self.threads is not None or self.worker_memory is not None):
             raise click.UsageError("--threads and --worker-memory go with --workers.")
-        if self.joining.scheduler is not None:
-            return self.joining.joined()
-        if self.joining != Joining():
+        if self.joining.scheduler is None and self.joining != Joining():
             raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
-        if self.workers is None:
-            return nullcontext()
+        return self._opened()
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        import dask
+
         from dask_odm.engine.workers import local_workers
 
-        return local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
+        if self.joining.scheduler is not None:
+            where: AbstractContextManager[Any] = self.joining.joined()
+        elif self.workers is not None:
+            where = local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
+        else:
+            where = nullcontext()
+        with where, dask.config.set({} if self.scratch is None else {"temporary-directory": self.scratch}):
+            yield
 
 
 _PLACE_OPTIONS = (
@@ -114,6 +125,12 @@ _PLACE_OPTIONS = (
     ),
     click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]"),
     click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced."),
+    click.option(
+        "--scratch",
+        type=click.Path(),
+        help="Folder for temporary data, which workers must see.  "
+        "[default: Dask's temporary-directory, else the system's]",
+    ),
 )
 
 
@@ -122,7 +139,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, joining: Joining, **given: Any) -> Any:
-        place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory")))
+        place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory", "scratch")))
         return command(*args, runs_on=place, **given)
 
     found: Any = run

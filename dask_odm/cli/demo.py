@@ -119,7 +119,7 @@ def _larger(root: str, say: Say, size: Size) -> dict[str, Any]:
     )
     say(f"training on {train.rows} rows of {train.features} features, with {size.workers} workers …")
     started = time.perf_counter()
-    classifier = odm.ODMClassifier(scratch=root, **size.parameters)
+    classifier = odm.ODMClassifier(**size.parameters)
     with local_workers(size.workers, 1, size.worker_memory) as client:
         limit = min(worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
         before = client.run(os.getpid)

@@ -38,7 +38,6 @@ _OPTIONS = (
     ),
     click.option("--weight", metavar="COLUMN", help="Column of row weights of files, or array of an archive."),
     click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told."),
-    click.option("--scratch", type=click.Path(), help="Folder for the rows of files meanwhile; workers must see it."),
 )
 
 
@@ -47,9 +46,7 @@ def row_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> Any:
-        options = {
-            name: given.pop(name) for name in ("format", "label", "no_label", "drop", "weight", "header", "scratch")
-        }
+        options = {name: given.pop(name) for name in ("format", "label", "no_label", "drop", "weight", "header")}
         if options["no_label"] and options["label"] is not None:
             raise click.UsageError("--label and --no-label exclude each other.")
         return command(*args, rows=RowOptions(**options), **given)
@@ -70,7 +67,6 @@ class RowOptions:
     drop: tuple[str, ...] = ()
     weight: str | None = None
     header: bool | None = None
-    scratch: str | None = None
 
     @contextmanager
     def store_of(self, source: str, model: Any, *, labels: bool) -> Iterator[Any]:
@@ -82,7 +78,7 @@ class RowOptions:
         from dask_odm.data.store.store import Store
 
         if not is_files(source):
-            if self != RowOptions(scratch=self.scratch):
+            if self != RowOptions():
                 raise click.UsageError(
                     "--format, --label, --no-label, --drop, --weight and --header are for files, not stores."
                 )
@@ -93,7 +89,7 @@ class RowOptions:
         from dask_odm.data.readers.missing import MissingValuesError
         from dask_odm.learning.training.scratch import scratch_folder
 
-        with scratch_folder(self.scratch) as folder:
+        with scratch_folder() as folder:
             try:
                 store = self._ingested(source, os.path.join(folder, "rows.zarr"), model, labels)
             except MissingValuesError as error:  # the commands lack --drop-missing

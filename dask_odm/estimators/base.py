@@ -70,7 +70,6 @@ RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of parameters about how a fit runs,
     "dtype": [StrOptions({"float32", "float64"}), None],
     "random_state": ["random_state"],
     "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
-    "scratch": [str, os.PathLike, None],
     "checkpoint": [str, os.PathLike, None],
     "resume": ["boolean"],
     "callbacks": [list, tuple, None],
@@ -96,7 +95,9 @@ class StoreEstimator(BaseEstimator):
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
     _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
-    _instead: ClassVar[dict[str, str]] = {}  # hints for parameters that only other packages have
+    _instead: ClassVar[dict[str, str]] = {  # hints for parameters of other packages or of the last version
+        "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch)."
+    }
 
     def __new__(cls, *_: Any, **parameters: Any) -> Self:
         """Refuse a parameter that only other packages have, with a hint, before Python calls it unknown."""
@@ -240,7 +241,7 @@ class StoreEstimator(BaseEstimator):
         return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
 
     def _learn_lazy(self, arrays: LazyArrays, fit: Any) -> tuple[Trained, Schema]:
-        with scratch_folder(fit.run.scratch) as folder:
+        with scratch_folder() as folder:
             path = os.path.join(folder, "spooled.zarr")
             return self._learn_store(spool(arrays, path, self._target), fit)
 
@@ -365,7 +366,7 @@ class StoreEstimator(BaseEstimator):
             return self._model
         if self._file is None or not self._file.is_current():
             # tasks that were submitted may outlive this estimator and every lazy array
-            path = os.path.join(lasting_folder(getattr(self, "scratch", None)), "model.zarr")
+            path = os.path.join(lasting_folder(), "model.zarr")
             self.save(path)
             self._file = ModelFile.of(read_record(path, "model"))
         return self._file

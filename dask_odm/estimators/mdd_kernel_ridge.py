@@ -68,12 +68,8 @@ class MDDKernelRidge(StoreRegressor):
         Seed by which rows are dealt to shards and landmarks drawn.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
-    scratch : str or None, default=None
-        Folder for copies of the rows in the order of their shards; all workers must see it. None: Dask's temporary
-        directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every round. It replaces a checkpoint of the same fit; one of other data or parameters is
-        an error.
+        Folder written after every round, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model.
     callbacks : list of callables or None, default=None
@@ -81,9 +77,8 @@ class MDDKernelRidge(StoreRegressor):
 
     Attributes
     ----------
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where the training rows had names.
+    n_features_in_, feature_names_in_
+        As scikit-learn has them; the names where the training rows had any.
     dual_coef_ : ndarray of shape (n_support,), or (n_support, n_targets)
         Coefficients of the support rows, that of the mean of all shards' functions.
     support_ : ndarray of shape (n_support,)
@@ -162,7 +157,6 @@ class MDDKernelRidge(StoreRegressor):
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
-        scratch: str | None = None,
         checkpoint: str | None = None,
         resume: bool = False,
         callbacks: list[Callable[[Any], object]] | None = None,
@@ -183,7 +177,6 @@ class MDDKernelRidge(StoreRegressor):
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
-        self.scratch = scratch
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks

@@ -66,12 +66,8 @@ class MDDRidge(StoreRegressor):
         Seed by which rows are dealt to shards.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
-    scratch : str or None, default=None
-        Folder for what shards and lazy arrays are written to; all workers must see it. None: Dask's temporary
-        directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every round. It replaces a checkpoint of the same fit; one of other data or parameters is
-        an error.
+        Folder written after every round, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model.
     callbacks : list of callables or None, default=None
@@ -79,9 +75,8 @@ class MDDRidge(StoreRegressor):
 
     Attributes
     ----------
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where the training rows had names.
+    n_features_in_, feature_names_in_
+        As scikit-learn has them; the names where the training rows had any.
     coef_ : ndarray of shape (n_features_in_,), or (n_targets, n_features_in_)
         Weights of raw features.
     intercept_ : float, or ndarray of shape (n_targets,)
@@ -155,7 +150,6 @@ class MDDRidge(StoreRegressor):
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
-        scratch: str | None = None,
         checkpoint: str | None = None,
         resume: bool = False,
         callbacks: list[Callable[[Any], object]] | None = None,
@@ -172,7 +166,6 @@ class MDDRidge(StoreRegressor):
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
-        self.scratch = scratch
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks

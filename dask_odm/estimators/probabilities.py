@@ -27,7 +27,8 @@ class ProbabilisticClassifier(StoreClassifier):
     """A classifier with `predict_proba` if it has a ``probability_link_``, which ``loo`` asks for."""
 
     _instead: ClassVar[dict[str, str]] = {
-        "probability": "loo=True (--loo) makes a model that has probabilities, without refits."
+        **StoreClassifier._instead,
+        "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
 
     @property

@@ -42,7 +42,7 @@ def products_in_memory(
         for start in range(0, len(scaled), WRITTEN_ROWS):
             out[start : start + WRITTEN_ROWS] = scaled[start : start + WRITTEN_ROWS]
 
-    with scratch_folder(run.scratch) as folder:
+    with scratch_folder() as folder:
         write_rows(folder, scaled.shape, scaled.dtype, fill)
         with products_of_file(kernel, folder, Cluster.current(run.memory_limit), run, purpose) as products:
             yield products

@@ -1,4 +1,4 @@
-"""Settings of how a fit runs, whatever it learns: seed, dtype, scaling, memory, scratch folder, checkpoint."""
+"""Settings of how a fit runs, whatever it learns: seed, dtype, scaling, memory, checkpoint."""
 
 from __future__ import annotations
 
@@ -44,8 +44,6 @@ class FitRun:
         How features are scaled.
     memory_limit : int, str or None
         Bytes that a worker may use.
-    scratch : str or None
-        Folder for temporary data that all workers see.
     checkpoint : str or None
     resume : bool
     """
@@ -54,7 +52,6 @@ class FitRun:
     dtype: str | None = None
     scale: str | None = None
     memory_limit: int | str | None = None
-    scratch: str | None = None
     checkpoint: str | None = None
     resume: bool = False
 
@@ -65,10 +62,8 @@ class FitRun:
         Raises InputError if the checkpoint cannot be written, or for ``resume`` without a checkpoint.
         """
         given = {name: getattr(estimator, name, None) for name in ("dtype", "scale", "memory_limit")}
-        scratch, checkpoint = (
-            None if path is None else os.fspath(path)
-            for path in (getattr(estimator, name, None) for name in ("scratch", "checkpoint"))
-        )
+        path = getattr(estimator, "checkpoint", None)
+        checkpoint = None if path is None else os.fspath(path)
         resume = bool(getattr(estimator, "resume", False))
         random_state = getattr(estimator, "random_state", None)
         check_checkpoint(checkpoint, resume=resume)
@@ -78,4 +73,4 @@ class FitRun:
             seed = getattr(estimator, "_drawn", None) if found is None else found
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
-        return cls(seed, **given, scratch=scratch, checkpoint=checkpoint, resume=resume)
+        return cls(seed, **given, checkpoint=checkpoint, resume=resume)

@@ -126,7 +126,7 @@ def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Mix]:
 def _asked(shards: KernelShards, data: TrainingData, fit: MDDFit, states: Any, mix: Mix) -> Iterator[ShardExchange]:
     """Open the exchange between the shards, on the workers or in this process."""
     asks = data.cluster.client is not None
-    with scratch_folder(fit.run.scratch) if asks else nullcontext(None) as folder, single_threaded_blas:
+    with scratch_folder() if asks else nullcontext(None) as folder, single_threaded_blas:
         yield ShardExchange(kernel_rounds(data.cluster, shards, states, folder), mix)
 
 

@@ -216,7 +216,7 @@ def _exchange(
     # without an exchange tasks would only cost time; the result is the same
     cluster = data.cluster if fit.exchanges else Cluster.local(fit.run.memory_limit)
     asks = cluster.client is not None
-    with scratch_folder(fit.run.scratch) if asks else nullcontext(None) as folder, single_threaded_blas:
+    with scratch_folder() if asks else nullcontext(None) as folder, single_threaded_blas:
         exchange = ShardExchange(linear_rounds(cluster, parts, states, folder), linear_mix(parts))
 
         def spread(v: Array) -> Array:

@@ -141,7 +141,7 @@ def _clients(
     if cluster.client is None:
         yield RowClients(cluster, preparation, sources, states)
         return
-    with scratch_folder(fit.run.scratch) as folder:
+    with scratch_folder() as folder:
         yield RowClients(cluster, preparation, sources, states, folder)
 
 
