@@ -37,8 +37,6 @@ _STEP_COLUMNS = (
     ("seconds", "seconds", 8, ".2f"),
 )
 _MACHINE = ("machine", "machine", 7, "d")
-MACHINES = 10  # machines that a table shows
-MANY = 100_000  # totals from which a bar shows numbers as 120k
 Columns = tuple[tuple[str, str, int, str], ...]
 
 
@@ -78,18 +76,18 @@ def format_levels(levels: Iterable[LevelFinished | Mapping[str, Any]]) -> str:
     return "\n".join([level_header(), *map(level_row, levels)])
 
 
-def format_history(history: Sequence[Mapping[str, Any]]) -> str:
+def format_history(history: Sequence[Mapping[str, Any]], most: int = 10) -> str:
     """Return the table of a fitted model's ``history_``, of levels or of steps, without a final newline.
 
-    For several machines it has one line for the end of each of the first few, since there may be hundreds.
+    For several machines it has one line for the end of each of the first ``most``, since there may be hundreds.
     """
     columns = _STEP_COLUMNS if history and "iteration" in history[0] else _COLUMNS
     last = {record["machine"]: record for record in history if "machine" in record}
     if len(last) < 2:
         return "\n".join([_header(columns), *(_row(columns, record) for record in history)])
     columns = (_MACHINE, *columns)
-    rows = [_row(columns, record) for record in list(last.values())[:MACHINES]]
-    more = [f"… and {len(last) - MACHINES} more machines"] if len(last) > MACHINES else []
+    rows = [_row(columns, record) for record in list(last.values())[:most]]
+    more = [f"… and {len(last) - most} more machines"] if len(last) > most else []
     return "\n".join([_header(columns), *rows, *more])
 
 
@@ -188,7 +186,7 @@ class ProgressBars:
             unit = f" {event.unit}"
             bar = _tqdm()(
                 desc=event.phase, total=event.total, unit=unit, initial=event.done, leave=not event.passing,
-                file=sys.stderr, dynamic_ncols=True, unit_scale=(event.total or 0) >= MANY,
+                file=sys.stderr, dynamic_ncols=True, unit_scale=(event.total or 0) >= 100_000,
             )  # fmt: skip
             self._bars[event.phase] = bar
         bar.total = event.total

@@ -9,15 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from dask_odm.cli.output import emit, json_option
+from dask_odm.cli.output import emit, gathered, json_option
+from dask_odm.diagnostics.summaries import size_text
 
-WAIT = "15s"
 _OPTIONS = (
     click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster there, such as tcp://host:8786."),
     click.option("--tls-ca", metavar="FILE", help="Certificate authority of an encrypted scheduler, tls://host:8786."),
@@ -25,7 +24,7 @@ _OPTIONS = (
     click.option("--tls-key", metavar="FILE", help="Key of the certificate."),
     click.option("--min-workers", type=click.IntRange(0), help="Begin once the scheduler has so many workers."),
     click.option(
-        "--wait", metavar="TIME", help=f"How long scheduler and workers may take to be there, as 5m.  [default: {WAIT}]"
+        "--wait", metavar="TIME", help="How long scheduler and workers may take to be there, as 5m.  [default: 15s]"
     ),
 )
 
@@ -50,7 +49,7 @@ class Joining:
         from dask_odm.engine.workers import joined, security_of
 
         security = security_of(self.tls_ca, self.tls_cert, self.tls_key)
-        return joined(self.scheduler or "", security=security, wait=self.wait or WAIT, workers=self.min_workers or 0)
+        return joined(self.scheduler or "", security=security, wait=self.wait or "15s", workers=self.min_workers or 0)
 
     def or_configured(self) -> Joining:
         """Return these options, with the scheduler of Dask's configuration if none is named."""
@@ -59,21 +58,10 @@ class Joining:
         address = self.scheduler or dask.config.get("scheduler-address", None)
         if not address:
             raise click.UsageError("Name the --scheduler, or set DASK_SCHEDULER_ADDRESS.")
-        return Joining(**{**vars(self), "scheduler": address})
+        return replace(self, scheduler=address)
 
 
-def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a scheduler to a command, which gets them as one argument, ``joining``."""
-
-    @wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
-        joining = Joining(**{name: given.pop(name) for name in vars(Joining())})
-        return command(*args, joining=joining, **given)
-
-    found: Any = run
-    for option in reversed(_OPTIONS):
-        found = option(found)
-    return found
+join_options = gathered("joining", Joining, _OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -136,16 +124,7 @@ _PLACE_OPTIONS = (
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where a command works, which gets them as one argument, ``runs_on``."""
-
-    @wraps(command)
-    def run(*args: Any, joining: Joining, **given: Any) -> Any:
-        place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory", "scratch")))
-        return command(*args, runs_on=place, **given)
-
-    found: Any = run
-    for option in reversed(_PLACE_OPTIONS):
-        found = option(found)
-    return join_options(found)
+    return join_options(gathered("runs_on", Place, _PLACE_OPTIONS)(command))
 
 
 @click.command()
@@ -153,7 +132,6 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 def cluster(joining: Joining, as_json: bool) -> None:
     """Say which workers a Dask cluster has, once it has --min-workers."""
-    from dask_odm.diagnostics.summaries import size_text
     from dask_odm.engine.workers import members
 
     with joining.or_configured().joined() as client:

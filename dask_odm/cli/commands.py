@@ -20,12 +20,26 @@ from click.core import ParameterSource
 
 from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.group import Commands
-from dask_odm.cli.options import SEARCHER, EstimatorCommand, SearchCommand, parameters_of
+from dask_odm.cli.options import SEARCHER, EstimatorCommand, parameters_of
 from dask_odm.cli.output import emit as _emit
 from dask_odm.cli.output import json_option
 from dask_odm.cli.resume import FinishedError, Target, refuse_to_replace, resumable
 from dask_odm.cli.rows import RowOptions, row_options
+from dask_odm.data.storage.locations import location_of
+from dask_odm.data.store.records import read_kind, read_record
+from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.summaries import (
+    checkpoint_facts,
+    listing,
+    model_facts,
+    search_facts,
+    search_text,
+    size_text,
+    store_facts,
+)
 from dask_odm.estimators.registry import by_word
+from dask_odm.events import Ingested, listen
+from dask_odm.progress import ProgressBars, format_history
 
 _IN_TABLE = ("classes", "confusion", "other_labels")  # results of an evaluation that its table shows
 
@@ -82,8 +96,6 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
     standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather).
     """
     from dask_odm.data import ingest as ingestion
-    from dask_odm.diagnostics.summaries import listing, store_facts
-    from dask_odm.events import Ingested, listen
 
     if no_label and label is not None:
         raise click.UsageError("--label and --no-label exclude each other.")
@@ -106,10 +118,6 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
 @json_option
 def info(path: str, as_json: bool) -> None:
     """Say what a store, a model or a checkpoint holds."""
-    from dask_odm.data.store.records import read_kind, read_record
-    from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.summaries import checkpoint_facts, listing, model_facts, search_facts, store_facts
-
     kind = read_kind(path)
     if kind == "model":
         model = _load(path)
@@ -125,10 +133,6 @@ def info(path: str, as_json: bool) -> None:
 @json_option
 def verify(path: str, as_json: bool) -> None:
     """Check every file of a store, model, checkpoint or prediction against its checksum."""
-    from dask_odm.data.store.records import read_kind, read_record
-    from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.summaries import size_text
-
     started = time.perf_counter()
     with _progress():
         kind = read_kind(path)
@@ -156,7 +160,7 @@ def fit(store: str, model: str, estimator: str, runs_on: Place, overwrite: bool,
     _learn(store, model, estimator, runs_on, overwrite, as_json, given)
 
 
-@main.command(cls=SearchCommand)
+@main.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
 @place_options
@@ -175,10 +179,6 @@ def _learn(
     store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
 ) -> None:
     """Fit an estimator to a store and save the model, for the commands `fit` and `search`."""
-    from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
-    from dask_odm.events import listen
-
     where = runs_on.opened()
     target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     if not _is_given("resume"):
@@ -223,7 +223,6 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
     in it are left out.
     """
-    from dask_odm.data.storage.locations import location_of
     from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions
 
     if proba and scores:
@@ -264,7 +263,6 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
     """
     from dask_odm.diagnostics.evaluation import compare
     from dask_odm.diagnostics.plotting import draw
-    from dask_odm.diagnostics.summaries import listing
 
     started = time.perf_counter()
     with _progress():
@@ -323,9 +321,6 @@ def _load(path: str) -> Any:
 @contextmanager
 def _progress() -> Iterator[None]:
     """Draw progress bars on stderr if it is a terminal."""
-    from dask_odm.events import listen
-    from dask_odm.progress import ProgressBars
-
     bars = ProgressBars()
     try:
         with listen(bars):
@@ -335,7 +330,6 @@ def _progress() -> Iterator[None]:
 
 
 def _levels(levels: Any) -> str:
-    from dask_odm.progress import format_history
 
     return format_history(levels)
 

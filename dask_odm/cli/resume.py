@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dask_odm.data.store.records import check_target, read_kind, read_record
 from dask_odm.errors import InputError
+from dask_odm.events import CheckpointOpened
 
 
 class FinishedError(Exception):
@@ -53,7 +55,6 @@ class Target:
             self._check()
 
     def _check(self) -> None:
-        from dask_odm.data.store.records import check_target
 
         check_target(self.path, "model", overwrite=self.overwrite)
 
@@ -64,7 +65,6 @@ class Target:
 
     def __call__(self, event: Any) -> None:
         """Listen to the fit; raise `FinishedError` if it made the model, and InputError if another one did."""
-        from dask_odm.events import CheckpointOpened
 
         if self._made is not None and isinstance(event, CheckpointOpened):
             if event.fit == self._made[0]:
@@ -74,7 +74,6 @@ class Target:
 
 def _made_by(path: str) -> tuple[str, int] | None:
     """Return digest and seed of the fit that made the model at ``path``; None if nothing there says so."""
-    from dask_odm.data.store.records import read_kind, read_record
 
     if read_kind(path) != "model":
         return None

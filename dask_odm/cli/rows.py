@@ -6,23 +6,28 @@ If file and model have names, the model tells the label column of a file: it is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
 from glob import has_magic
 from typing import Any
 
 import click
 
+from dask_odm.cli.output import gathered
+from dask_odm.data.readers.columns import LABEL_NAMES
 from dask_odm.data.storage.locations import is_address
+from dask_odm.data.store.records import read_kind
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 
-FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
-_SHOWN = 5  # columns in a message
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
 _OPTIONS = (
-    click.option("--format", type=click.Choice(FORMATS), help="Format of files; by default told by the file."),
+    click.option(
+        "--format",
+        type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
+        help="Format of files; by default told by the file.",
+    ),
     click.option(
         "--label",
         metavar="COLUMN",
@@ -41,22 +46,6 @@ _OPTIONS = (
 )
 
 
-def row_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how files are read to a command, which gets them as one argument, ``rows``."""
-
-    @wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
-        options = {name: given.pop(name) for name in ("format", "label", "no_label", "drop", "weight", "header")}
-        if options["no_label"] and options["label"] is not None:
-            raise click.UsageError("--label and --no-label exclude each other.")
-        return command(*args, rows=RowOptions(**options), **given)
-
-    found: Any = run
-    for option in reversed(_OPTIONS):
-        found = option(found)
-    return found
-
-
 @dataclass(frozen=True)
 class RowOptions:
     """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
@@ -68,6 +57,10 @@ class RowOptions:
     weight: str | None = None
     header: bool | None = None
 
+    def __post_init__(self) -> None:
+        if self.no_label and self.label is not None:
+            raise click.UsageError("--label and --no-label exclude each other.")
+
     @contextmanager
     def store_of(self, source: str, model: Any, *, labels: bool) -> Iterator[Any]:
         """Yield the rows of a source as a store, which lasts as long as the context.
@@ -75,7 +68,6 @@ class RowOptions:
         ``labels`` says whether labels are read or left out. Raises the errors of `dask_odm.data.ingest.ingest` and
         `dask_odm.data.store.store.Store.open`.
         """
-        from dask_odm.data.store.store import Store
 
         if not is_files(source):
             if self != RowOptions():
@@ -136,9 +128,11 @@ class RowOptions:
         return named or False, [*self.drop, *others]
 
 
+row_options = gathered("rows", RowOptions, _OPTIONS)
+
+
 def _label_among(columns: list[str], where: str) -> str:
     """Return the column with the labels among those that are no features: one with a usual name, else the only one."""
-    from dask_odm.data.readers.columns import LABEL_NAMES
 
     found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)
     if found is None and len(columns) > 1:
@@ -155,7 +149,6 @@ def _label_among(columns: list[str], where: str) -> str:
 
 
 def _say_what_is_left_out(where: str, columns: list[str]) -> None:
-    from dask_odm.data.readers.columns import LABEL_NAMES
 
     told = [name for name in columns if name.lower() not in LABEL_NAMES]
     if told:
@@ -167,15 +160,13 @@ def _say(where: str, what: str) -> None:
     click.echo(f"dask-odm: {where}: {what}.", err=True)
 
 
-def _some(columns: list[str]) -> str:
-    return ", ".join(map(repr, columns[:_SHOWN])) + (" …" if len(columns) > _SHOWN else "")
+def _some(columns: list[str], most: int = 5) -> str:
+    return ", ".join(map(repr, columns[:most])) + (" …" if len(columns) > most else "")
 
 
 def is_files(source: str) -> bool:
     """Return whether a source is files to ingest: standard input, a file, a folder of files, or a pattern."""
     if is_address(source):
-        from dask_odm.data.store.records import read_kind
-
         return not source.rstrip("/").endswith(".zarr") and read_kind(source) is None
     if source == "-" or os.path.isfile(source):
         return True

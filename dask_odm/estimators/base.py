@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -36,13 +37,12 @@ from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
     check_callbacks,
+    check_features,
     check_rows,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.expected import ExpectedFeatures
 from dask_odm.estimators.inputs.input_types import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
-from dask_odm.estimators.inputs.sklearn_hints import refuse_rows_picked_by_number, refuse_strangers
 from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
@@ -85,6 +85,7 @@ class StoreEstimator(BaseEstimator):
     `_settings`, `_choose`, and the names of its fitted attributes in ``_saved``.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _target: ClassVar[str] = "classes"  # kind of y: "classes" or "real"
@@ -101,9 +102,14 @@ class StoreEstimator(BaseEstimator):
 
     def __new__(cls, *_: Any, **parameters: Any) -> Self:
         """Refuse a parameter that only other packages have, with a hint, before Python calls it unknown."""
-        estimator: Any = cls
-        refuse_strangers(cls, parameters, _defaults(estimator), cls._instead)
+        cls._refuse_strangers(parameters)
         return super().__new__(cls)
+
+    @classmethod
+    def _refuse_strangers(cls, names: Iterable[str]) -> None:
+        """Raise InputError if one of ``names`` is no parameter, but a hint tells what to use instead."""
+        for name in sorted(set(names) & set(cls._instead) - set(cls._get_param_names())):
+            raise InputError(f"{cls.__name__} has no parameter {name!r}: {cls._instead[name]}")
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
@@ -123,15 +129,9 @@ class StoreEstimator(BaseEstimator):
             solver.check()
 
     def set_params(self, **params: Any) -> Self:
-        estimator: Any = type(self)
-        refuse_strangers(estimator, params, _defaults(estimator), self._instead)
+        self._refuse_strangers(params)
         super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))
         return self
-
-    def __sklearn_clone__(self) -> Self:
-        refuse_rows_picked_by_number()
-        found: Self = super().__sklearn_clone__()
-        return found
 
     # Implemented by families of methods and mixins --------------------------------------------------------------
 
@@ -347,18 +347,11 @@ class StoreEstimator(BaseEstimator):
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
     def _check_features(self, source: Store | LazyArrays) -> None:
-        fitted = getattr(self, "feature_names_in_", None)
-        names = source.feature_names
-        expected = ExpectedFeatures(
-            type(self).__name__, self.n_features_in_, None if fitted is None else list(map(str, fitted))
-        )
         if isinstance(source, Store):
-            count = source.features
             hint = " Ingest LIBSVM text with n_features (--n-features)."
+            check_features(self, source.features, source.feature_names, hint)
         else:
-            count = source.X.shape[1]
-            hint = ""
-        expected.check(count, None if names is None else list(map(str, names)), hint)
+            check_features(self, source.X.shape[1], source.feature_names, "")
 
     def _for_tasks(self) -> Model | ModelFile:
         """Return the model for tasks: itself if it is small or stays in this process, else the path of its file."""

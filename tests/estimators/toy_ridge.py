@@ -46,6 +46,9 @@ def train_ridge(data: TrainingData, fit: RidgeFit) -> Trained:
 class ToyRidge(StoreRegressor):
     """Ridge of penalty 1."""
 
+    def __init__(self) -> None:
+        """It has no parameters."""
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
