@@ -23,7 +23,7 @@ import dask
 import dask_odm as odm
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.engine.workers import local_workers, peak_bytes
-from dask_odm.progress import format_levels
+from dask_odm.progress import format_history
 from dask_odm.solvers import SODM
 
 TEST_START = 209_715_200  # the first test row of the endless sequence, far behind the training rows
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    print(format_levels(found["history"]))
+    print(format_history(found["history"]))
     print(f"\ndata {found['data_bytes'] / 1e9:.2f} GB, {found['times_the_limit']:.1f} times the workers' total limit")
     for peak in found["peaks"]:
         print(f"worker peak {peak / 1e6:.0f} MB of {found['limit_bytes'] / 1e6:.0f} MB")

@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from dask_odm.cli.output import emit, gathered, json_option
-from dask_odm.diagnostics.summaries import size_text
 
 _OPTIONS = (
     click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster there, such as tcp://host:8786."),
@@ -132,6 +131,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 def cluster(joining: Joining, as_json: bool) -> None:
     """Say which workers a Dask cluster has, once it has --min-workers."""
+    from dask_odm.diagnostics.summaries import size_text
     from dask_odm.engine.workers import members
 
     with joining.or_configured().joined() as client:

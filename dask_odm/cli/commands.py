@@ -26,20 +26,8 @@ from dask_odm.cli.output import json_option
 from dask_odm.cli.resume import FinishedError, Target, refuse_to_replace, resumable
 from dask_odm.cli.rows import RowOptions, row_options
 from dask_odm.data.storage.locations import location_of
-from dask_odm.data.store.records import read_kind, read_record
-from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.summaries import (
-    checkpoint_facts,
-    listing,
-    model_facts,
-    search_facts,
-    search_text,
-    size_text,
-    store_facts,
-)
 from dask_odm.estimators.registry import by_word
 from dask_odm.events import Ingested, listen
-from dask_odm.progress import ProgressBars, format_history
 
 _IN_TABLE = ("classes", "confusion", "other_labels")  # results of an evaluation that its table shows
 
@@ -60,15 +48,8 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 @main.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("store")
-@click.option(
-    "--format",
-    type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
-    help="Format; by default told by the file.",
-)
+@row_options
 @click.option("--n-features", type=int, help="Number of features of LIBSVM text; spares a first pass.")
-@click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive.")
-@click.option("--no-label", is_flag=True, help="The data have no labels.")
-@click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive.")
 @click.option(
     "--target",
     type=click.Choice(["auto", "classes", "real"]),
@@ -76,8 +57,6 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
     show_default=True,
     help="Labels are classes, or real values to regress on.",
 )
-@click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told by it.")
-@click.option("--drop", multiple=True, metavar="COLUMN", help="Column to leave out, such as an identifier; repeatable.")
 @click.option("--drop-missing", is_flag=True, help="Leave out rows with a missing value, and say how many.")
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
 @click.option("--test-size", type=float, metavar="SHARE", help="Share of the rows, drawn into a second store.")
@@ -88,22 +67,21 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 @click.option("--yes", "allow_large", is_flag=True, help="Write a store far larger than the text it is made of.")
 @overwrite_option
 @json_option
-def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, store: str, as_json: bool,
-           **options: Any) -> None:  # fmt: skip
+def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool, **options: Any) -> None:
     """Read data files once and write them as a STORE.
 
     SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
     standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather).
     """
     from dask_odm.data import ingest as ingestion
+    from dask_odm.diagnostics.summaries import listing, store_facts
 
-    if no_label and label is not None:
-        raise click.UsageError("--label and --no-label exclude each other.")
-    columns = {"label": False if no_label else label, "weight": weight}
+    reading = {name: value for name, value in vars(rows).items() if name != "no_label"}
+    reading["label"] = False if rows.no_label else rows.label
     started = time.perf_counter()
     heard: list[Any] = []
     with _progress(), listen(heard.append):
-        done: Any = ingestion.ingest(sources[0] if len(sources) == 1 else list(sources), store, **columns, **options)
+        done: Any = ingestion.ingest(sources[0] if len(sources) == 1 else list(sources), store, **reading, **options)
     found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
     source = {"labels_from": found.label, "target": found.target, "dropped": found.dropped}
@@ -118,6 +96,10 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
 @json_option
 def info(path: str, as_json: bool) -> None:
     """Say what a store, a model or a checkpoint holds."""
+    from dask_odm.data.store.records import read_kind, read_record
+    from dask_odm.data.store.store import Store
+    from dask_odm.diagnostics.summaries import checkpoint_facts, listing, model_facts, search_facts, store_facts
+
     kind = read_kind(path)
     if kind == "model":
         model = _load(path)
@@ -133,6 +115,10 @@ def info(path: str, as_json: bool) -> None:
 @json_option
 def verify(path: str, as_json: bool) -> None:
     """Check every file of a store, model, checkpoint or prediction against its checksum."""
+    from dask_odm.data.store.records import read_kind, read_record
+    from dask_odm.data.store.store import Store
+    from dask_odm.diagnostics.summaries import size_text
+
     started = time.perf_counter()
     with _progress():
         kind = read_kind(path)
@@ -179,6 +165,9 @@ def _learn(
     store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
 ) -> None:
     """Fit an estimator to a store and save the model, for the commands `fit` and `search`."""
+    from dask_odm.data.store.store import Store
+    from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
+
     where = runs_on.opened()
     target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     if not _is_given("resume"):
@@ -221,7 +210,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
-    in it are left out.
+    in it, and other columns that are no features of the model, are left out.
     """
     from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions
 
@@ -259,10 +248,12 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
     Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
     Brier score and calibration error.
 
-    SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input.
+    SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. By default
+    its labels are the column that is no feature of the model, and other columns that are none are left out.
     """
     from dask_odm.diagnostics.evaluation import compare
     from dask_odm.diagnostics.plotting import draw
+    from dask_odm.diagnostics.summaries import listing
 
     started = time.perf_counter()
     with _progress():
@@ -321,6 +312,8 @@ def _load(path: str) -> Any:
 @contextmanager
 def _progress() -> Iterator[None]:
     """Draw progress bars on stderr if it is a terminal."""
+    from dask_odm.progress import ProgressBars
+
     bars = ProgressBars()
     try:
         with listen(bars):
@@ -330,6 +323,7 @@ def _progress() -> Iterator[None]:
 
 
 def _levels(levels: Any) -> str:
+    from dask_odm.progress import format_history
 
     return format_history(levels)
 

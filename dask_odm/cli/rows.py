@@ -15,10 +15,7 @@ from typing import Any
 import click
 
 from dask_odm.cli.output import gathered
-from dask_odm.data.readers.columns import LABEL_NAMES
 from dask_odm.data.storage.locations import is_address
-from dask_odm.data.store.records import read_kind
-from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
@@ -28,21 +25,13 @@ _OPTIONS = (
         type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
         help="Format of files; by default told by the file.",
     ),
-    click.option(
-        "--label",
-        metavar="COLUMN",
-        help="Label column of files, by name or number, or array of an archive.  [default: the one that is no feature "
-        "of the model]",
-    ),
-    click.option("--no-label", is_flag=True, help="Files have no labels."),
-    click.option(
-        "--drop",
-        multiple=True,
-        metavar="COLUMN",
-        help="Column of files to leave out; those that are no features are, where files and model name theirs.",
-    ),
-    click.option("--weight", metavar="COLUMN", help="Column of row weights of files, or array of an archive."),
+    click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive."),
+    click.option("--no-label", is_flag=True, help="The data have no labels."),
+    click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive."),
     click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told."),
+    click.option(
+        "--drop", multiple=True, metavar="COLUMN", help="Column to leave out, such as an identifier; repeatable."
+    ),
 )
 
 
@@ -53,9 +42,9 @@ class RowOptions:
     format: str | None = None
     label: str | None = None
     no_label: bool = False
-    drop: tuple[str, ...] = ()
     weight: str | None = None
     header: bool | None = None
+    drop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.no_label and self.label is not None:
@@ -68,6 +57,7 @@ class RowOptions:
         ``labels`` says whether labels are read or left out. Raises the errors of `dask_odm.data.ingest.ingest` and
         `dask_odm.data.store.store.Store.open`.
         """
+        from dask_odm.data.store.store import Store
 
         if not is_files(source):
             if self != RowOptions():
@@ -133,6 +123,7 @@ row_options = gathered("rows", RowOptions, _OPTIONS)
 
 def _label_among(columns: list[str], where: str) -> str:
     """Return the column with the labels among those that are no features: one with a usual name, else the only one."""
+    from dask_odm.data.readers.columns import LABEL_NAMES
 
     found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)
     if found is None and len(columns) > 1:
@@ -149,6 +140,7 @@ def _label_among(columns: list[str], where: str) -> str:
 
 
 def _say_what_is_left_out(where: str, columns: list[str]) -> None:
+    from dask_odm.data.readers.columns import LABEL_NAMES
 
     told = [name for name in columns if name.lower() not in LABEL_NAMES]
     if told:
@@ -167,6 +159,8 @@ def _some(columns: list[str], most: int = 5) -> str:
 def is_files(source: str) -> bool:
     """Return whether a source is files to ingest: standard input, a file, a folder of files, or a pattern."""
     if is_address(source):
+        from dask_odm.data.store.records import read_kind
+
         return not source.rstrip("/").endswith(".zarr") and read_kind(source) is None
     if source == "-" or os.path.isfile(source):
         return True

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
@@ -29,6 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.records import read_record
+from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.engine.predict import finite_values
@@ -73,6 +74,11 @@ RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of parameters about how a fit runs,
     "checkpoint": [str, os.PathLike, None],
     "resume": ["boolean"],
     "callbacks": [list, tuple, None],
+}
+KERNEL_CONSTRAINTS: dict[str, list[Any]] = {  # of the parameters of named kernels
+    "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
+    "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
+    "coef0": [Interval(Real, 0.0, None, closed="left")],
 }
 PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that are parts of the model
@@ -216,6 +222,16 @@ class StoreEstimator(BaseEstimator):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
 
+    def _path(self, X: Any, y: Any, sample_weight: Any, name: str, values: Sequence[Any]) -> list[Self]:
+        """Fit a model for every value of the parameter ``name``, all in one run; this one stays as it was."""
+        models = [clone(self).set_params(**{name: value}) for value in values]
+        for model in models:
+            as_input_error(model._validate_params)
+        trained, schema = models[0]._train(X, y, sample_weight, **{f"{name}s": tuple(values)})
+        for model, found in zip(models, trained.path, strict=True):
+            model._publish(found, schema)
+        return models
+
     def _heed(self, event: Event) -> None:
         if isinstance(event, CheckpointOpened) and self._checkpointed is None:  # of several machines, the first one's
             self._checkpointed = event
@@ -324,12 +340,14 @@ class StoreEstimator(BaseEstimator):
         dimension = getattr(self, "_feature_dimension", None)
         return Features(self.n_features_in_, names, dimension)
 
-    def _like(self, X: Any, values: Any, name: str) -> Any:
+    def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
+        """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
         if not is_xarray(X):
             return values
         from dask_odm.estimators.inputs.xarray_inputs import like
 
-        return like(X, values, name, self._features())
+        found = like(X, values, name, self._features())
+        return found if classes is None else found.rename(target="class").assign_coords({"class": classes})
 
     def _values(self, resolved: Resolved) -> Any:
         """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""

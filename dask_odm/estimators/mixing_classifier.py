@@ -39,7 +39,7 @@ class MixingClassifier(StoreClassifier):
     local : {"pa", "perceptron", "pa1", "pa2", "odm"}, default="pa"
         What a shard's pass does for each row. "perceptron" adds a row that is wrong; "pa" (Passive-Aggressive) moves w
         just as far as the row has a margin of 1, "pa1" and "pa2" less far, by ``C``. "odm" takes stochastic steps on
-        ODM's objective, so that all shards learn its margin distribution: a robust ODM.
+        ODM's objective.
     mixing : {"beta", "kl"}, default="beta"
         "beta" weighs shards by ``exp(−beta/2 · squared Mahalanobis distance)`` of their normalised weights from the
         mean; "kl" weighs all alike.
@@ -79,7 +79,7 @@ class MixingClassifier(StoreClassifier):
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to their shards anew.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -112,8 +112,7 @@ class MixingClassifier(StoreClassifier):
 
     Notes
     -----
-    Row weights are shares of a step: of "pa" up to 1, of "perceptron" times the step, of "pa1" and "pa2" times C, of
-    "odm" times the loss. Weight 0 drops a row; weight 2 is not a repeated row.
+    Row weights are shares of a step. Weight 0 drops a row; weight 2 is not a repeated row.
 
     References
     ----------

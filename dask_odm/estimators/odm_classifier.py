@@ -10,13 +10,11 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.base import KERNEL_CONSTRAINTS, RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
 from dask_odm.learning.machines import Scheme
@@ -142,9 +140,7 @@ class ODMClassifier(ProbabilisticClassifier):
     _solvers: ClassVar[SolverClasses] = ODM_SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
-        "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
-        "coef0": [Interval(Real, 0.0, None, closed="left")],
+        **KERNEL_CONSTRAINTS,
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
@@ -247,15 +243,9 @@ class ODMClassifier(ProbabilisticClassifier):
         values: Array = as_input_error(lambda: np.asarray(lams, dtype=np.float64))
         if values.ndim != 1:
             raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.")
-        models = [clone(self).set_params(lam=lam) for lam in values.tolist()]
-        if not models or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "newton"):
+        if not len(values) or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "newton"):
             raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
-        for model in models:
-            as_input_error(model._validate_params)
-        trained, schema = models[0]._train(X, y, sample_weight, lams=tuple(values.tolist()))
-        for model, found in zip(models, trained.path, strict=True):
-            model._publish(found, schema)
-        return models
+        return self._path(X, y, sample_weight, "lam", values.tolist())
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)

@@ -90,7 +90,7 @@ class ODMClassifierCV(ProbabilisticClassifier):
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same ``cv_results_``.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------

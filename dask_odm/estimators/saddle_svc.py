@@ -9,12 +9,10 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.base import KERNEL_CONSTRAINTS, RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.solver_objects import (
@@ -84,7 +82,7 @@ class SaddleSVC(StoreClassifier):
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -140,9 +138,7 @@ class SaddleSVC(StoreClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
         "kernel": [StrOptions({"linear", "rbf", "laplacian", "poly"})],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
-        "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
-        "coef0": [Interval(Real, 0.0, None, closed="left")],
+        **KERNEL_CONSTRAINTS,
         "solver": [SolverOptions(HULL_SOLVERS)],
         "offset": [StrOptions({"kkt", "midpoint"})],
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
@@ -221,17 +217,11 @@ class SaddleSVC(StoreClassifier):
             Another solver than "mnp", or another kernel than "linear"; an invalid alpha; or as `fit`.
         """
         values = as_input_error(lambda: [None if alpha is None else float(alpha) for alpha in alphas])
-        models = [clone(self).set_params(alpha=alpha) for alpha in values]
-        if not models or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
+        if not values or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
             raise InputError(
                 "alpha_path takes one alpha at least, and needs kernel='linear' with solver='mnp' or 'auto'."
             )
-        for model in models:
-            as_input_error(model._validate_params)
-        trained, schema = models[0]._train(X, y, sample_weight, alphas=tuple(values))
-        for model, found in zip(models, trained.path, strict=True):
-            model._publish(found, schema)
-        return models
+        return self._path(X, y, sample_weight, "alpha", values)
 
     def _settings(self, run: FitRun, **more: Any) -> SaddleFit:
         return SaddleFit.of(self, run, more.get("alphas", ()))
