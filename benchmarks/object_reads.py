@@ -60,7 +60,7 @@ def measure(
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, serving() as server:
         if part is not None:
-            objects.PART_BYTES = int(part * (1 << 20))
+            objects.ObjectStorage.part_bytes = int(part * (1 << 20))
         before = {name: os.environ.get(name) for name in server.environment}
         os.environ.update(server.environment)
         try:

@@ -49,6 +49,16 @@ N_FEATURES = {
 Rows = tuple[np.ndarray, np.ndarray]
 
 
+LONG_FOLDERS = {"benchmarks", "faults", "helm"}  # nothing of them is about learning
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is not about learning as slow."""
+    for item in items:
+        if item.path.parent.name in LONG_FOLDERS or item.path.name == "test_examples.py":
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     """Collections of garbage need not look at what lives until the end: modules and thousands of tests."""
     gc.freeze()

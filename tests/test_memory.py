@@ -48,7 +48,8 @@ def status(name):
 with open(sys.argv[1], "rb") as file:
     function, arguments = pickle.load(file)
 from dask_odm.engine.cluster import baseline_bytes
-baseline = baseline_bytes()
+from dask_odm.methods.tree.partition_solver import warm_up
+baseline = baseline_bytes(warm_up)
 before = status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")
 solution = function(*arguments)

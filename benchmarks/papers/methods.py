@@ -24,7 +24,7 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.methods import solver_objects as solvers
-from dask_odm.methods.recipes import tree_recipe
+from dask_odm.methods.recipes import TreeRecipe
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.merge_rule import cold_start, plain_start, scaled_start
 from dask_odm.methods.tree.rules import TreeRule, at_random, by_clusters, by_means, by_strata
@@ -44,7 +44,7 @@ class RuledClassifier(ODMClassifier):
     rule: TreeRule
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-        return Choice(self.rule.name, "asked for", tree_recipe(self.rule))
+        return Choice(self.rule.name, "asked for", TreeRecipe(self.rule))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _tree(
 
 def round_robin(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
     """Strata dealt in the order of their rows, as SODM's published code does."""
-    return StratifiedPartitioner(kernel, fit.n_strata, n_partitions, seed, shuffled=False)
+    return StratifiedPartitioner(kernel, fit.own.n_strata, n_partitions, seed, shuffled=False)
 
 
 AS_PUBLISHED = TreeRule("sodm as published", round_robin, begin=plain_start, newton_root=False)
@@ -182,7 +182,7 @@ INGREDIENTS = {
     f"{dealt}, {start}": Method(
         partial(
             _tree,
-            solver=solvers.SODM(fan_in=4),
+            solver=solvers.DiP(fan_in=4) if dealt == "k-means" else solvers.SODM(fan_in=4),
             rule=TreeRule(f"sodm: {dealt}, {start}", deal, begin=STARTS[start], newton_root=False),
         ),
         levels=True,

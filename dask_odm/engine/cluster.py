@@ -30,7 +30,6 @@ import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs 
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.methods.tree.partition_solver import warm_up
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,7 +50,6 @@ CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory.low",
 )
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
-LOCAL_SHARE = 0.5  # share of this machine's free memory that is used if no limit is given
 
 
 def active_client() -> Client | None:
@@ -77,11 +75,7 @@ def computed(*lazy: Any) -> tuple[Any, ...]:
         return found
     # not Dask's own wait, which never ends if the client is closed meanwhile
     with cluster_errors(client):
-        futures = client.compute(list(lazy))
-        watch = _watch(client)
-        for _ in watch.completed(futures):
-            pass
-        return tuple(watch.wait(client.gather, futures))
+        return tuple(_watch(client).results(client.compute(list(lazy))))
 
 
 def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
@@ -98,8 +92,8 @@ def cluster_errors(client: Client) -> AbstractContextManager[None]:
     return watch.cluster_errors(client)
 
 
-def baseline_bytes() -> int:
-    """Return this process's resident bytes once everything that solves is imported and compiled."""
+def baseline_bytes(warm_up: Callable[[], object]) -> int:
+    """Return this process's resident bytes after ``warm_up``, which imports and compiles what tasks need."""
     warm_up()
     return_free_memory()
     return int(psutil.Process().memory_info().rss)
@@ -107,50 +101,39 @@ def baseline_bytes() -> int:
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """Threads and memory that tasks may use.
+    """Threads and memory that tasks may use."""
 
-    Parameters
-    ----------
-    client : Client or None
-        None runs tasks on threads of this process.
-    workers, threads : int
-        Number of workers, and threads of each.
-    memory : int
-        Bytes that all tasks of one worker may take together, without its baseline.
-    limit : int
-        The worker's memory limit in bytes, for messages.
-    """
-
-    client: Client | None
+    client: Client | None  # None runs tasks on threads of this process
     workers: int
-    threads: int
-    memory: int
-    limit: int
+    threads: int  # of each worker
+    memory: int  # bytes that all tasks of one worker may take together, without its baseline
+    limit: int  # the worker's memory limit in bytes, for messages
 
     def __str__(self) -> str:
         where = f"{self.workers} workers of {self.threads} threads" if self.client else f"{self.threads} threads here"
         return f"{where}, {format_bytes(self.memory)} for tasks"
 
     @classmethod
-    def current(cls, memory_limit: int | str | None = None) -> Cluster:
+    def current(cls, memory_limit: int | str | None = None, warm_up: Callable[[], object] = lambda: None) -> Cluster:
         """Return the active client's workers, or this process; ``memory_limit`` is a further bound for each.
 
+        Workers call ``warm_up`` before their memory is measured, so that it counts what tasks import and compile.
         Raises ClusterError if there are no workers, or if client, scheduler and workers differ in versions.
         """
         client = active_client()
         if client is None:
             return cls.local(memory_limit)
-        return cls._of_client(client, None if memory_limit is None else parse_limit(memory_limit))
+        return cls._of_client(client, None if memory_limit is None else parse_limit(memory_limit), warm_up)
 
     @classmethod
     def local(cls, memory_limit: int | str | None = None) -> Cluster:
         """Return threads of this process, with ``memory_limit`` or half of the free memory."""
-        free = int(min(psutil.virtual_memory().available, memory_limit_of_system()) * LOCAL_SHARE)
-        memory = free if memory_limit is None else parse_limit(memory_limit)
+        free = min(psutil.virtual_memory().available, memory_limit_of_system())
+        memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
         return cls(None, 1, CPU_COUNT, memory, memory)
 
     @classmethod
-    def _of_client(cls, client: Client, limit: int | None) -> Cluster:
+    def _of_client(cls, client: Client, limit: int | None, warm_up: Callable[[], object]) -> Cluster:
         from dask_odm.engine.watch import warn_of_settings
 
         watch = _watch(client)
@@ -167,7 +150,7 @@ class Cluster:
                 raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
             warn_of_settings(watch)
             warm_up()  # workers on this machine then load loops from disk: compiling would take memory for good
-            baseline = max(watch.ask_workers(baseline_bytes))
+            baseline = max(watch.ask_workers(baseline_bytes, warm_up))
             if any(watch.ask_workers(os.environ.get, TRIM_THRESHOLD)):
                 logger.info(
                     "%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM_THRESHOLD
@@ -206,7 +189,7 @@ class Cluster:
             keys = {task.key for task in tasks}
             with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
                 return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
-        with cluster_errors(self.client), self._sending([task.key for task in tasks]):
+        with self._sending([task.key for task in tasks]):
             return list(self.client.persist(list(tasks)))
 
     @contextmanager
@@ -220,21 +203,20 @@ class Cluster:
 
     @contextmanager
     def _sending(self, keys: Sequence[str]) -> Iterator[None]:
-        """Cancel the tasks of these ``keys`` if an error or Ctrl-C ends the block.
+        """Raise errors of the cluster as ClusterError, and cancel the tasks of these ``keys`` if anything is raised.
 
         An interrupt within Dask leaves tasks that were sent, with futures that only the traceback holds. A notebook
         keeps that.
         """
-        try:
-            yield
-        except BaseException:
-            self._cancel_keys(keys)
-            raise
+        assert self.client is not None
+        with cluster_errors(self.client):
+            try:
+                yield
+            except BaseException:
+                from distributed import Future
 
-    def _cancel_keys(self, keys: Sequence[str]) -> None:
-        from distributed import Future
-
-        self._cancel([Future(key, self.client) for key in keys])
+                self._cancel([Future(key, self.client) for key in keys])
+                raise
 
     def _cancel(self, tasks: Sequence[Any]) -> None:
         if self.client is not None:
@@ -251,7 +233,7 @@ class Cluster:
             yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
         # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
-        with cluster_errors(self.client), self._sending([task.key for task in tasks]):
+        with self._sending([task.key for task in tasks]):
             futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
             watch = _watch(self.client)
@@ -314,7 +296,7 @@ class Cluster:
         worker is gone.
         """
         assert self.client is not None
-        with cluster_errors(self.client), self._sending([key]):
+        with self._sending([key]):
             workers = None if place is None else [place]
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 
@@ -329,15 +311,11 @@ class Cluster:
         assert self.client is not None
         with cluster_errors(self.client), self.cancelled_on_error(futures):
             watch = _watch(self.client, keys)
-            while True:
-                for _ in watch.completed(futures):
-                    pass
-                try:
-                    return list(watch.wait(self.client.gather, list(futures)))
-                except NoValidWorkerError:
-                    # the scheduler gave up because the preferred worker is gone, though any other would do
-                    if not watch.free_all():
-                        raise
+            try:
+                return watch.results(futures)
+            except NoValidWorkerError:  # the preferred worker is gone, though any other would do
+                watch.free_all()
+                return watch.results(futures)
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
         """Return ``[function(*a) for a in arguments]`` in order, by tasks of a few items each; reports `Progress`."""

@@ -27,16 +27,9 @@ def current_turn() -> Turn[Any] | None:
 def take_turns(works: Iterable[Callable[[], T]], answer: Callable[[list[Any]], list[Any]], most: int) -> list[T]:
     """Return ``[work() for work in works]``; what the works `Turn.ask` for is answered together.
 
-    Parameters
-    ----------
-    works : iterable of callables
-        Called in order, in the context of the caller, as soon as fewer than ``most`` are unfinished. The first error
-        ends all of them.
-    answer : callable
-        Takes the requests of all unfinished works, in their order, and returns the answers. It is called in this
-        thread.
-    most : int
-        The most unfinished works at a time.
+    Works are called in order, in the context of the caller, as soon as fewer than ``most`` are unfinished. The first
+    error ends all of them. ``answer`` takes the requests of all unfinished works, in their order, and returns the
+    answers; it is called in this thread.
     """
     turns: list[Turn[T]] = []
 

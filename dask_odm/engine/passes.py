@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -28,7 +29,6 @@ from dask_odm.typing import Array
 
 MOST_GROUPS = 64  # the most groups of chunks
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
-HELD_SUMS = 10  # sums that a task holds: one per level of the tree of groups, and those of blocks
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
@@ -63,13 +63,8 @@ def codes_and_weights(block: StoreBlock) -> tuple[Array, Array]:
 class StorePasses:
     """`Passes` over the chunks of a store.
 
-    Parameters
-    ----------
-    store : Store
-    cluster : Cluster
-    columns : callable
-        Takes a `StoreBlock` and returns its rows' targets and weights, each (rows,); empty weights mean that all are 1.
-        Tasks carry it. By default, it returns the store's label codes and weights.
+    ``columns`` takes a `StoreBlock` and returns its rows' targets and weights, each (rows,); empty weights mean that
+    all are 1. Tasks carry it. By default, it returns the store's label codes and weights.
     """
 
     store: Store
@@ -88,7 +83,8 @@ class StorePasses:
 
     def task_bytes(self, needed: PassBytes) -> int:
         """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
-        return self.store.chunk_nbytes + HELD_SUMS * needed.sums + needed.row * self.store.chunk_rows + needed.work
+        sums = 10 * needed.sums  # one per level of the tree of groups, and those of blocks
+        return self.store.chunk_nbytes + sums + needed.row * self.store.chunk_rows + needed.work
 
     def fits(self, needed: PassBytes) -> bool:
         """Return whether the tasks of such a pass fit the workers' memory."""
@@ -115,52 +111,23 @@ class StorePasses:
         if turn is not None:
             return turn.ask(AskedPass(self, query, method, arguments, of_groups, nbytes))
         groups = chunk_groups(self.store.n_chunks)
-        count = task_count(len(groups), self.cluster.slots)
-        each = len(groups) // count
-        if self.cluster.client is None:
-            return self._here(groups, query, method, arguments, of_groups)
-        run = delayed(sum_groups, pure=False)
-        name = f"{type(query).__name__.lower()}-{method.__name__}"
-        serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
-        tasks = [
-            run(
-                self.store,
-                groups[i : i + each],
-                query,
-                method,
-                arguments,
-                of_groups[i : i + each],
-                self.columns,
-                dask_key_name=f"{name}-{serial}-{i}",
-            )
-            for i in range(0, len(groups), each)
+        each = len(groups) // task_count(len(groups), self.cluster.slots)
+        runs = [slice(i, i + each) for i in range(0, len(groups), each)]
+        told: list[tuple[Any, ...]] = [
+            (self.store, groups[run], query, method, arguments, of_groups[run], self.columns) for run in runs
         ]
-        if count * nbytes > CLIENT_BYTES:
-            tasks = [tree_sum(tasks)]
         with Meter(PASS, self.rows, "rows") as meter:
+            if self.cluster.client is None:  # threads report progress
+                here: Callable[..., Any] = partial(sum_groups, meter=meter)
+                return tree_sum(run_threads(lambda a: here(*a), told, self.cluster.threads))
+            task = delayed(sum_groups, pure=False)
+            serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
+            name = f"{type(query).__name__.lower()}-{method.__name__}-{serial}"
+            tasks = [task(*a, dask_key_name=f"{name}-{run.start}") for run, a in zip(runs, told, strict=True)]
+            if len(tasks) * nbytes > CLIENT_BYTES:
+                tasks = [tree_sum(tasks)]
             parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
-        return tree_sum([parts[i] for i in range(len(tasks))])
-
-    def _here(
-        self,
-        groups: Sequence[range],
-        query: Any,
-        method: Callable[..., Any],
-        arguments: Sequence[Any],
-        of_groups: Sequence[Any],
-    ) -> Any:
-        """Run the pass by threads of this process, which report progress: the same sums by the same tree."""
-        count = task_count(len(groups), self.cluster.slots)
-        each = len(groups) // count
-        with Meter(PASS, self.rows, "rows") as meter:
-
-            def work(i: int) -> Any:
-                some = slice(i, i + each)
-                return sum_groups(
-                    self.store, groups[some], query, method, arguments, of_groups[some], self.columns, meter
-                )
-
-            return tree_sum(run_threads(work, range(0, len(groups), each), self.cluster.threads))
+            return tree_sum([parts[i] for i in range(len(tasks))])
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,15 +38,7 @@ def task_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
 class StorePivots:
     """The rows of a store that ``labelling`` keeps, as a `dask_odm.kernels.pivots.PivotRows`.
 
-    Parameters
-    ----------
-    store : Store
-    labelling : Targets
-    scaling : Scaling
-        From raw rows to what the kernel sees.
-    cluster : Cluster
-    type_name : str
-        Dtype that rows are cast to before they are scaled.
+    Rows are cast to the dtype ``type_name``, then scaled.
     """
 
     store: Store

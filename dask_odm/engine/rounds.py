@@ -12,7 +12,6 @@ ones. So a task that runs twice gives the same bits, and so do threads and worke
 from __future__ import annotations
 
 import copy
-import operator
 import os
 import pickle
 from collections import Counter
@@ -31,38 +30,25 @@ from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.errors import ClusterError
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 
-EMBEDDED_BYTES = 10_000  # the most bytes of a message within each task; a larger one is the result of its own task
-CHECKPOINT_EVERY = 16  # questions between two checkpoints, by default
-
 Begin = Callable[[Any], Any]
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 Question = Callable[[Any, Any, Any], Any]
-Add = Callable[[Any, Any], Any]
 
 
 class Rounds:
     """Shards that are asked again and again.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Its workers, or threads of this process; both give the same bits.
-    shards : sequence
-        What each shard is told: paths, numbers. Never big arrays, since they are sent with tasks.
-    begin : callable
-        ``begin(held) -> state`` returns the first state of a shard: an array, or a dict or a frozen dataclass of arrays
-        and plain values.
-    name : str
-        Part of the tasks' names on a dashboard.
-    hold : callable, optional
-        ``hold(shard) -> held`` returns what a shard keeps and no step changes; by default the shard itself.
-    states : sequence, optional
-        States of a `snapshot` to go on from, instead of `begin`.
-    checkpoint_every : int
-        Calls of `ask` between two checkpoints: at most so many steps are repeated when a worker dies.
-    scratch : str, optional
-        Folder that all workers reach, in which the last checkpoint is kept, one file per shard. Without it, the
-        checkpoint goes through the client into the scheduler's memory, which suits states of up to some megabytes.
+    The workers of ``cluster`` and threads of this process give the same bits. ``shards`` has what each shard is told:
+    paths, numbers. Never big arrays, since they are sent with tasks. ``name`` is part of the tasks' names on a
+    dashboard.
+
+    ``hold(shard)`` returns what a shard keeps and no step changes; by default it keeps the shard itself.
+    ``begin(held)`` returns the first state of a shard: an array, or a dict or a frozen dataclass of arrays and plain
+    values. ``states`` are those of a `snapshot` to go on from instead.
+
+    A checkpoint is made after every ``checkpoint_every`` calls of `ask`: at most so many steps are repeated when a
+    worker dies. ``scratch`` is a folder that all workers reach, in which the last checkpoint is kept, one file per
+    shard. Without workers there is none.
 
     Notes
     -----
@@ -81,10 +67,13 @@ class Rounds:
         name: str,
         hold: Callable[[Any], Any] | None = None,
         states: Sequence[Any] | None = None,
-        checkpoint_every: int = CHECKPOINT_EVERY,
+        checkpoint_every: int = 16,
         scratch: str | None = None,
     ) -> None:
-        self._cluster, self._name, self._serial = cluster, name, uuid4().hex
+        assert cluster.client is None or scratch is not None
+        self._cluster = cluster
+        self._name = name
+        self._serial = uuid4().hex
         self._every = checkpoint_every
         self._scratch = scratch
         self._asked = 0
@@ -105,18 +94,17 @@ class Rounds:
     def ask(self, step: Step, message: Any = None) -> list[Any]:
         """Take ``step(held, state, message) -> (state, answer)`` on every shard; return the answers in order.
 
-        ``message`` consists of arrays, numbers and records of them. A large one is sent once per worker, not once per
-        shard.
+        ``message`` consists of arrays, numbers and records of them.
         """
         with self._question():
             answers = self._results(self._moved(step, message))
             self._settle()
         return answers
 
-    def ask_sum(self, step: Step, message: Any = None, add: Add = operator.add) -> Any:
+    def ask_sum(self, step: Step, message: Any = None) -> Any:
         """Return the sum of all answers of `ask`, added on the workers pair by pair in the order of the shards."""
         with self._question():
-            (total,) = self._results(self._summed(self._moved(step, message), add))
+            (total,) = self._results(self._summed(self._moved(step, message)))
             self._settle()
         return total
 
@@ -125,10 +113,10 @@ class Rounds:
         with self._question():
             return self._results(self._looked(question, message))
 
-    def read_sum(self, question: Question, message: Any = None, add: Add = operator.add) -> Any:
+    def read_sum(self, question: Question, message: Any = None) -> Any:
         """Return the sum of all answers of `read`, added as by `ask_sum`."""
         with self._question():
-            (total,) = self._results(self._summed(self._looked(question, message), add))
+            (total,) = self._results(self._summed(self._looked(question, message)))
         return total
 
     def snapshot(self) -> list[Any]:
@@ -149,20 +137,24 @@ class Rounds:
         pairs = zip(self._held, self._states, strict=True)
         return self._each(_look, [(question, held, state, said) for held, state in pairs])
 
-    def _summed(self, parts: list[Any], add: Add) -> list[Any]:
+    def _summed(self, parts: list[Any]) -> list[Any]:
         """Add the parts by the tree of `dask_odm.linalg.sums.tree_sum`; an odd one goes up a level as it is."""
         while len(parts) > 1:
             pairs = list(zip(parts[::2], parts[1::2], strict=False))
             odd = parts[len(parts) // 2 * 2 :]
             stride = len(self._places) // len(pairs)  # sums are made about where their left part is
-            parts = self._each(_add, [(add, *pair) for pair in pairs], stride) + odd
+            parts = self._each(_add, pairs, stride) + odd
         return parts
 
     def _say(self, message: Any) -> Any:
-        """Return the message as tasks are given it; the caller may then change its arrays again."""
+        """Return the message as tasks are given it; the caller may then change its arrays again.
+
+        A message of more than 10 kB is the result of a task of its own. So it is sent once per worker, not once per
+        shard.
+        """
         if self._cluster.client is None:
             return read_only(copy.deepcopy(message))
-        if len(self._places) == 1 or sizeof(message) <= EMBEDDED_BYTES:
+        if len(self._places) == 1 or sizeof(message) <= 10_000:
             return message
         return self._submit(None, _same, message)
 
@@ -213,37 +205,32 @@ class Rounds:
         self._asked += 1
         if self._cluster.client is None or self._asked % self._every:
             return
-        if self._scratch is None:
-            self._cut(_restore, self._results(self._each(_state_of, [(state,) for state in self._states])))
-        else:
-            files = self._next_files(self._scratch)
-            self._results(self._each(_save, list(zip(self._states, files, strict=True))))
-            self._cut_to(files)
+        files = self._next_files()
+        self._results(self._each(_save, list(zip(self._states, files, strict=True))))
+        self._cut(files)
 
     def _resume(self, states: Sequence[Any]) -> None:
         """Go on from a caller's states; the caller may then change their arrays again."""
-        if self._cluster.client is None or self._scratch is None:
-            self._cut(_restore, copy.deepcopy(list(states)))
-        else:
-            files = self._next_files(self._scratch)
-            for state, file in zip(states, files, strict=True):
-                _save(_Shard(state), file)
-            self._cut_to(files)
+        if self._cluster.client is None:
+            self._states = [_Shard(read_only(state)) for state in copy.deepcopy(list(states))]
+            return
+        files = self._next_files()
+        for state, file in zip(states, files, strict=True):
+            _save(_Shard(state), file)
+        self._cut(files)
 
-    def _next_files(self, folder: str) -> list[str]:
-        return [f"{folder}/{self._name}-{self._serial}-{self._asked}-{j}.state" for j in range(len(self._places))]
+    def _next_files(self) -> list[str]:
+        names = (f"{self._name}-{self._serial}-{self._asked}-{j}.state" for j in range(len(self._places)))
+        return [f"{self._scratch}/{name}" for name in names]
 
-    def _cut_to(self, files: list[str]) -> None:
-        self._cut(_load, files)
+    def _cut(self, files: list[str]) -> None:
+        """Go on from a checkpoint in ``files``, and forget the tasks and the files before it."""
+        del self._keys[len(self._places) :]  # keep the keys of what shards hold
+        self._states = self._each(_load, [(file,) for file in files])
         for file in self._files:
             with suppress(FileNotFoundError):
                 os.remove(file)
         self._files = files
-
-    def _cut(self, function: Callable[[Any], Any], sources: Sequence[Any]) -> None:
-        """Go on from a checkpoint, and forget the tasks before it."""
-        del self._keys[len(self._places) :]  # keep the keys of what shards hold
-        self._states = self._each(function, [(source,) for source in sources])
 
 
 def places(before: Sequence[str | None], workers: Sequence[str]) -> list[str | None]:
@@ -325,9 +312,9 @@ def _look(question: Question, held: Any, shard: _Shard, message: Any) -> Any:
 _OF_CALLERS = (_hold, _begin, _move, _look)  # tasks that run callers' functions
 
 
-def _add(add: Add, left: Any, right: Any) -> Any:
+def _add(left: Any, right: Any) -> Any:
     with single_threaded_blas:
-        return add(left, right)
+        return left + right
 
 
 def _answer_of(shard: _Shard) -> Any:
@@ -342,10 +329,6 @@ def _same(message: Any) -> Any:
     return message
 
 
-def _restore(state: Any) -> _Shard:
-    return _Shard(read_only(state))
-
-
 def _save(shard: _Shard, file: str) -> None:
     """Write a state to a temporary file and rename it, since the task may run twice, or its worker die."""
     aside = Path(f"{file}-{uuid4().hex}")
@@ -358,4 +341,4 @@ def _save(shard: _Shard, file: str) -> None:
 
 def _load(file: str) -> _Shard:
     with open_whole(file) as stream:
-        return _restore(pickle.load(stream))
+        return _Shard(read_only(pickle.load(stream)))

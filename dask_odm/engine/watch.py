@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import wait as wait_for_one
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -29,12 +30,6 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerErro
 from dask_odm.errors import ClusterError, DaskODMError
 
 logger = logging.getLogger("dask_odm")
-SILENCE_SECONDS = 60.0  # for which a worker or the scheduler may be silent
-WORKERLESS_SECONDS = 300.0  # for which a cluster may have no workers: some take minutes to start one
-IDLE_SECONDS = 300.0  # for which workers may do nothing at all, though tasks are waited for
-RESTART_SECONDS = 30.0  # within which a nanny must end a silent worker; it takes five, but Dask copes badly with less
-POLL_SECONDS = 5.0  # between two checks of the cluster
-WANTED_FAILURES = 3  # the least `allowed-failures` that is not complained about
 WANTED_SETTINGS = "distributed: {scheduler: {allowed-failures: 3, worker-ttl: 60s, no-workers-timeout: 60s}}"
 RUNNING = {"executing", "long-running", "cancelled", "resumed"}  # states of a worker's tasks
 ABOUT_TO_RUN = {"ready", "constrained", "fetch", "flight", "waiting"}
@@ -45,30 +40,40 @@ RESTARTED = "The Dask cluster was restarted (client.restart), which ends all tas
 CANCELLED = "Tasks, or what they need, were cancelled (client.cancel); try again."
 
 
+@dataclass(frozen=True)
+class Patience:
+    """Seconds that a `Watch` waits before it acts."""
+
+    silence: float = 60.0  # for which a worker or the scheduler may be silent
+    workerless: float = 300.0  # for which a cluster may have no workers: some take minutes to start one
+    idle: float = 300.0  # for which workers may do nothing at all, though tasks are waited for
+    restart: float = (
+        30.0  # within which a nanny must end a silent worker; it takes five, but Dask copes badly with less
+    )
+    poll: float = 5.0  # between two checks of the cluster
+
+
+PATIENCE = Patience()
+
+
 class Watch:
     """Supervision of a cluster while something is waited for; it makes sure that the wait ends.
 
-    A worker is silent if it gives no sign of life for `SILENCE_SECONDS`, or is paused for so long although it runs
+    A worker is silent if it gives no sign of life for `Patience.silence`, or is paused for so long although it runs
     nothing. Its nanny restarts it; without a nanny, the scheduler removes it. Its tasks run again elsewhere. Times are
     of this process, since clocks of machines differ.
 
     Dask lets a task run anywhere if the worker it prefers is gone, but only while other workers are there. A task that
     became ready when there was none waits for ever for that very address, which no worker will have again. Such tasks
-    are told to run anywhere.
-
-    Parameters
-    ----------
-    client : Client
-    preferring : sequence of str
-        Keys of the tasks that prefer a worker, and that the result may depend on.
+    are told to run anywhere. ``preferring`` are the keys of the tasks that prefer a worker, and that the result may
+    depend on.
     """
 
     def __init__(self, client: Client, preferring: Sequence[str] = ()) -> None:
         now = time.monotonic()
         self.client = client
         self._preferring = list(preferring)
-        self._freed = False
-        self._due = now + POLL_SECONDS
+        self._due = now + PATIENCE.poll
         self._answered = now
         self._inhabited = now
         self._busy = now
@@ -87,6 +92,12 @@ class Watch:
                     waiting.thread_condition.wait(0.1)
                 self.check(tasks=True)
 
+    def results(self, futures: Sequence[Any]) -> list[Any]:
+        """Return the results of futures, in order."""
+        for _ in self.completed(futures):
+            pass
+        return list(self.wait(self.client.gather, list(futures)))
+
     def wait(self, method: Callable[..., Any], *arguments: Any, checked: bool = True, **options: Any) -> Any:
         """Return the result of a client's method, which is called in the client's loop and returns an awaitable there.
 
@@ -100,7 +111,7 @@ class Watch:
         self._require_open()
         future = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
         try:
-            while not wait_for_one([future], POLL_SECONDS).done:
+            while not wait_for_one([future], PATIENCE.poll).done:
                 self._require_open()  # its loop may have stopped
                 if checked:
                     self.check()
@@ -132,24 +143,20 @@ class Watch:
             return
         workers = self.identity()["workers"]
         now = time.monotonic()
-        self._due = now + POLL_SECONDS
+        self._due = now + PATIENCE.poll
         if workers:
             self._inhabited = now
-        elif now - self._inhabited > WORKERLESS_SECONDS:
-            raise ClusterError(f"No worker was there for {WORKERLESS_SECONDS:g} s; start some and fit again.")
+        elif now - self._inhabited > PATIENCE.workerless:
+            raise ClusterError(f"No worker was there for {PATIENCE.workerless:g} s; start some and fit again.")
         self._restart(self._silent(workers, now))
         if workers:
             self._again("no-worker")
         if tasks:
             self._notice_idleness(workers, now)
 
-    def free_all(self) -> bool:
-        """Let all tasks that prefer a worker run anywhere, and rerun those given up; return False if done before."""
-        freed = self._freed
-        self._freed = True
-        if not freed:
-            self._again("no-worker", "erred", others=True)
-        return not freed
+    def free_all(self) -> None:
+        """Let all tasks that prefer a worker run anywhere, and rerun those given up."""
+        self._again("no-worker", "erred", others=True)
 
     def _again(self, *states: str, others: bool = False) -> None:
         """Rerun the tasks in one of ``states``, on any worker. With ``others``, tasks yet to run are freed as well."""
@@ -172,12 +179,12 @@ class Watch:
                     future.retry()
 
     def _notice_idleness(self, workers: dict[str, dict[str, Any]], now: float) -> None:
-        """Raise ClusterError if there are workers but none did anything for `IDLE_SECONDS`."""
+        """Raise ClusterError if there are workers but none did anything for `Patience.idle`."""
         if not workers or any(_tasks_in(worker, RUNNING | ABOUT_TO_RUN) for worker in workers.values()):
             self._busy = now
-        elif now - self._busy > IDLE_SECONDS:
+        elif now - self._busy > PATIENCE.idle:
             raise ClusterError(
-                f"No progress: none of {len(workers)} workers had anything to do for {IDLE_SECONDS:g} s, although "
+                f"No progress: none of {len(workers)} workers had anything to do for {PATIENCE.idle:g} s, although "
                 "tasks are waited for. Restart the cluster and fit again."
             )
 
@@ -186,16 +193,16 @@ class Watch:
 
         async def ask() -> Any:
             scheduler: Any = self.client.scheduler
-            return await asyncio.wait_for(scheduler.identity(n_workers=-1), SILENCE_SECONDS)
+            return await asyncio.wait_for(scheduler.identity(n_workers=-1), PATIENCE.silence)
 
         while True:
             with suppress(OSError):  # includes TimeoutError; for example while the client reconnects
                 found: dict[str, Any] = self.wait(ask, checked=False)
                 self._answered = time.monotonic()
                 return found
-            if time.monotonic() - self._answered > SILENCE_SECONDS:
+            if time.monotonic() - self._answered > PATIENCE.silence:
                 raise ClusterError(
-                    f"The Dask scheduler at {_address(self.client)} has not answered for {SILENCE_SECONDS:g} s. "
+                    f"The Dask scheduler at {_address(self.client)} has not answered for {PATIENCE.silence:g} s. "
                     "See whether it runs and can be reached, and fit again."
                 )
             time.sleep(0.1)
@@ -213,26 +220,26 @@ class Watch:
             sign = "paused" if stuck else worker["last_seen"]
             last = before.get(address)
             self._signs[address] = last if last is not None and last[0] == sign else (sign, now)
-        return [address for address, (_, since) in self._signs.items() if now - since > SILENCE_SECONDS]
+        return [address for address, (_, since) in self._signs.items() if now - since > PATIENCE.silence]
 
     def _restart(self, workers: list[str]) -> None:
         if not workers:
             return
         names = ", ".join(workers)
-        logger.warning("no sign of life of %s for %g s: restarted, and tasks run again.", names, SILENCE_SECONDS)
+        logger.warning("no sign of life of %s for %g s: restarted, and tasks run again.", names, PATIENCE.silence)
         scheduler: Any = self.client.scheduler
-        options = {"timeout": RESTART_SECONDS, "wait_for_workers": False, "on_error": "return"}
+        options = {"timeout": PATIENCE.restart, "wait_for_workers": False, "on_error": "return"}
         try:
             self.client.sync(
                 scheduler.restart_workers,
                 workers=workers,
                 stimulus_id=f"dask-odm-silence-{time.time()}",
-                callback_timeout=2 * RESTART_SECONDS,
+                callback_timeout=2 * PATIENCE.restart,
                 **options,
             )
         except Exception as error:
             raise ClusterError(
-                f"No sign of life of {names} for {SILENCE_SECONDS:g} s, and the scheduler could not restart it "
+                f"No sign of life of {names} for {PATIENCE.silence:g} s, and the scheduler could not restart it "
                 f"({error}); restart it yourself and fit again."
             ) from error
 
@@ -297,15 +304,15 @@ def warn_of_settings(watch: Watch) -> None:
         )
 
 
-def complaints_about(settings: dict[str, Any]) -> list[str]:
+def complaints_about(settings: dict[str, Any], wanted_failures: int = 3) -> list[str]:
     """Return what is wrong with a scheduler's settings, `distributed.scheduler` of Dask's configuration."""
     found = []
     prefix = "distributed.scheduler."
-    failures = settings.get("allowed-failures", WANTED_FAILURES)
+    failures = settings.get("allowed-failures", wanted_failures)
     ttl = settings.get("worker-ttl")
-    if failures < WANTED_FAILURES:
+    if failures < wanted_failures:
         found.append(f"{prefix}allowed-failures={failures} gives a task up after {failures + 1} lost workers")
-    if ttl is None or parse_timedelta(ttl) > SILENCE_SECONDS:
+    if ttl is None or parse_timedelta(ttl) > PATIENCE.silence:
         waits = "for ever" if ttl is None else f"for {ttl}"
         found.append(f"{prefix}worker-ttl={ttl} lets a prediction wait {waits} for a worker that stopped")
     if settings.get("no-workers-timeout") is None:

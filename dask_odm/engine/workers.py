@@ -23,17 +23,10 @@ import dask
 from dask.utils import parse_timedelta
 
 from dask_odm.engine.cluster import active_client, parse_limit
-from dask_odm.engine.watch import Client, Security, Watch, cluster_errors, runs_tasks
+from dask_odm.engine.watch import PATIENCE, Client, Security, Watch, cluster_errors, runs_tasks
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
-SILENCE = "60s"  # after which workers that were started here are given up
-START_SECONDS = 60.0  # that workers of this machine may take to start
-# Loops and libraries of a worker take 202 MB, and it may fill the share USABLE of its limit. So a limit of 400 MB
-# leaves 58 MB for tasks, and 310 MB would leave none.
-LEAST_BYTES = 400_000_000
 NEEDED = "a worker takes some 200 MB before it has any data, and may fill two thirds of its limit"
-CONNECT = "15s"  # that a scheduler may take to answer, by default
-HEARTBEAT_SECONDS = 1.0  # seconds after which the scheduler knows what a worker runs
 
 
 def security_of(ca: str | None, certificate: str | None, key: str | None) -> Security | None:
@@ -56,25 +49,12 @@ def security_of(ca: str | None, certificate: str | None, key: str | None) -> Sec
 
 
 @contextmanager
-def joined(address: str, *, security: Security | None = None, wait: str = CONNECT, workers: int = 0) -> Iterator[Any]:
+def joined(address: str, *, security: Security | None = None, wait: str = "15s", workers: int = 0) -> Iterator[Any]:
     """Make the scheduler at ``address`` (such as ``tcp://host:8786``) the active one, and yield the client.
 
-    Parameters
-    ----------
-    address : str
-    security : Security, optional
-        See `security_of`; by default that of Dask's configuration.
-    wait : str
-        How long to wait for the scheduler's answer and for ``workers``, such as ``"5m"``.
-    workers : int
-        Number of workers to wait for.
-
-    Raises
-    ------
-    ClusterError
-        Nothing answers there, encryption fails, or too few workers are there in time.
-    InputError
-        ``wait`` is not a time.
+    ``security`` comes from `security_of`; by default it is that of Dask's configuration. ``wait``, such as ``"5m"``, is
+    how long to wait for the scheduler's answer and for so many ``workers``. Raises ClusterError if nothing answers
+    there, encryption fails, or too few workers are there in time, and InputError if ``wait`` is not a time.
     """
     deadline = time.monotonic() + seconds_of(wait)
     before = active_client()
@@ -87,7 +67,8 @@ def joined(address: str, *, security: Security | None = None, wait: str = CONNEC
         reason = str(error) or type(error).__name__
         raise ClusterError(f"cannot join the scheduler at '{address}': {reason}") from error
     with client:
-        _wait_to_be(client, workers, deadline, wait)
+        if workers > 0:
+            _wait_to_be(client, workers, deadline, wait)
         yield client
 
 
@@ -104,8 +85,6 @@ def seconds_of(wait: str) -> float:
 
 def _wait_to_be(client: Any, count: int, deadline: float, wait: str) -> None:
     """Wait until ``count`` workers joined the scheduler; raise ClusterError if they do not in time."""
-    if count < 1:
-        return
     try:
         with cluster_errors(client):
             client.wait_for_workers(count, timeout=max(0.1, deadline - time.monotonic()))
@@ -120,30 +99,15 @@ def _wait_to_be(client: Any, count: int, deadline: float, wait: str) -> None:
 def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
     """Have workers hand over what they hold and finish what they run; they get no more tasks, and may then be stopped.
 
-    Their processes stay. A name that no worker has is left out.
-
-    Parameters
-    ----------
-    client : Client
-    names : sequence of str
-        Names that workers were started with (``--name``).
-    wait : str
-        How long running tasks may take to end; those that take longer will run again elsewhere.
-
-    Returns
-    -------
-    list of str
-        Names of the workers that were there.
-
-    Raises
-    ------
-    ClusterError
-        There is no other worker that could take what one of them holds.
+    Their processes stay. ``names`` are those that workers were started with (``--name``); the names of the workers that
+    were there are returned. Running tasks may take the time ``wait`` to end; those that take longer will run again
+    elsewhere. Raises ClusterError if there is no other worker that could take what one of them holds.
     """
+    heartbeat = 1.0  # seconds after which the scheduler knows what a worker runs
     deadline = time.monotonic() + seconds_of(wait)
     watch = Watch(client)
     with cluster_errors(client):
-        held = _addresses(client, names)
+        held = {member.address: member.name for member in members(client) if member.name in names}
         if not held:
             return []
         # not removed, since that would end a worker with what it runs; it leaves the scheduler when it is stopped
@@ -151,9 +115,9 @@ def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
         kept = [name for address, name in held.items() if address not in done]
         if kept:
             raise ClusterError(f"no other worker can take what {', '.join(kept)} holds; start one, and try again.")
-        time.sleep(HEARTBEAT_SECONDS)
+        time.sleep(heartbeat)
         while _run_tasks(watch, held) and time.monotonic() < deadline:
-            time.sleep(HEARTBEAT_SECONDS)
+            time.sleep(heartbeat)
     return list(held.values())
 
 
@@ -180,44 +144,31 @@ def members(client: Any) -> list[Member]:
     return sorted(listed, key=lambda member: member.name)
 
 
-def _addresses(client: Any, names: Sequence[str]) -> dict[str, str]:
-    """Return the names of the workers that have one of ``names``, by address."""
-    return {member.address: member.name for member in members(client) if member.name in names}
-
-
 @contextmanager
-def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto") -> Iterator[Any]:
+def local_workers(
+    count: int, threads: int = 1, memory_limit: int | str = "auto", start_seconds: float = 60.0
+) -> Iterator[Any]:
     """Start ``count`` worker processes on this machine, make them the active ones, and yield the client.
 
-    Parameters
-    ----------
-    count, threads : int
-        Number of worker processes, and threads of each.
-    memory_limit : int or str
-        Limit of each worker, in bytes or as "2GB"; the nanny ends a worker that exceeds it.
-
-    Raises
-    ------
-    InputError
-        A number is not positive, or the limit is not one.
-    MemoryLimitError
-        No worker can start under the limit.
-    ClusterError
-        Workers did not start within a minute.
+    Each has ``threads``, and a ``memory_limit`` in bytes or as "2GB"; the nanny ends a worker that exceeds it. Raises
+    InputError if a number is not positive or the limit is not one, MemoryLimitError if no worker can start under the
+    limit, and ClusterError if workers did not start within ``start_seconds``.
     """
     if count < 1 or threads < 1:
         raise InputError(f"workers and threads must be positive. Got {count} and {threads} instead.")
     limit = memory_limit if memory_limit == "auto" else parse_limit(memory_limit)
-    if isinstance(limit, int) and limit < LEAST_BYTES:
+    # Loops and libraries of a worker take 202 MB, and it may fill the share USABLE of its limit. So a limit of 400 MB
+    # leaves 58 MB for tasks, and 310 MB would leave none.
+    if isinstance(limit, int) and limit < 400_000_000:
         raise MemoryLimitError(
-            f"a worker memory of {memory_limit} is too little: {NEEDED}; give at least {LEAST_BYTES // 10**6}MB "
-            "(--worker-memory)."
+            f"a worker memory of {memory_limit} is too little: {NEEDED}; give at least 400MB (--worker-memory)."
         )
+    silence = f"{PATIENCE.silence:g}s"
     settings = {
         "scheduler-address": None,  # ignore a cluster in the user's configuration
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
-        "distributed.scheduler.worker-ttl": SILENCE,
-        "distributed.scheduler.no-workers-timeout": SILENCE,
+        "distributed.scheduler.worker-ttl": silence,
+        "distributed.scheduler.no-workers-timeout": silence,
         # long, since a worker that is gone for this time, perhaps because it died twice, is not started again
         "distributed.deploy.lost-worker-timeout": "1 day",
     }
@@ -232,18 +183,18 @@ def local_workers(count: int, threads: int = 1, memory_limit: int | str = "auto"
                 silence_logs=logging.ERROR,  # hide warnings of memory in use, and of workers that Ctrl-C ends
             )
         with client:
-            _wait_for(client, count)
+            _wait_for(client, count, start_seconds)
             yield client
 
 
-def _wait_for(client: Any, count: int) -> None:
+def _wait_for(client: Any, count: int, seconds: float) -> None:
     """Wait until ``count`` workers are there; raise ClusterError if they are not in time."""
     try:
-        client.wait_for_workers(count, timeout=START_SECONDS)
+        client.wait_for_workers(count, timeout=seconds)
     except TimeoutError as error:
         raise ClusterError(
-            f"{count} worker{'s' * (count > 1)} did not start within {START_SECONDS:g} s, most likely for lack of "
-            f"memory: {NEEDED}. Use fewer, or give them more (--worker-memory)."
+            f"{count} worker{'s' * (count > 1)} did not start within {seconds:g} s, most likely for lack of memory: "
+            f"{NEEDED}. Use fewer, or give them more (--worker-memory)."
         ) from error
 
 

@@ -43,21 +43,23 @@ from dask_odm.estimators.inputs.checks import (
     require_finite_values,
 )
 from dask_odm.estimators.inputs.input_types import Features, Given, LazyArrays, Resolved, is_xarray
-from dask_odm.estimators.inputs.resolving import as_dask, dimension_of_features, resolve, spool, to_memory
+from dask_odm.estimators.inputs.resolving import resolve, resolve_training
+from dask_odm.estimators.inputs.spooling import spooled
 from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, with_object
-from dask_odm.learning.training.checkpoints import sole_writer
+from dask_odm.learning.training.checkpoint_files import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, StoreShape
-from dask_odm.learning.training.run import FitRun, read_limit
+from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.schema import Schema
-from dask_odm.learning.training.scratch import lasting_folder, scratch_folder
+from dask_odm.learning.training.scratch import lasting_folder
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
+from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
@@ -208,19 +210,20 @@ class StoreEstimator(BaseEstimator):
             A damaged store.
         """
         with interrupts_kept():
-            self._publish(*self._train(X, y, sample_weight))
+            trained, schema = self._train(X, y, sample_weight)
+            self._publish(trained, schema)
         return self
 
     def _train(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> tuple[Trained, Schema]:
         as_input_error(self._validate_params)
         callbacks = getattr(self, "callbacks", None)
         check_callbacks(callbacks)
-        resolved = resolve(X, y, sample_weight)
+        resolved, dimension = resolve_training(X, y, sample_weight)
         self._checkpointed = None
         shown = shown_if_long() if callbacks is None else nullcontext()
         with shown, listen(self._heed, *(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
             trained, schema = self._learn(resolved, more)
-        return trained, replace(schema, feature_dimension=dimension_of_features(X, y, sample_weight))
+        return trained, replace(schema, feature_dimension=dimension)
 
     def _path(self, X: Any, y: Any, sample_weight: Any, name: str, values: Sequence[Any]) -> list[Self]:
         """Fit a model for every value of the parameter ``name``, all in one run; this one stays as it was."""
@@ -238,35 +241,25 @@ class StoreEstimator(BaseEstimator):
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         """Decide where the fit runs: in this process for rows in memory, over a store for all others."""
-        if isinstance(resolved, LazyArrays):
-            if resolved.y is None:
-                raise InputError("fit needs labels, but y is None.")
-            if resolved.nbytes <= read_limit():
-                resolved = to_memory(resolved)
-        fit = self._settings(FitRun.of(self), **more)
+        fit = self._settings(FitRun.of(self, warm_up), **more)
+        source: Store | LazyArrays | CheckedRows
+        given_schema = None
         if isinstance(resolved, Given):
-            return self._learn_given(resolved, fit)
-        return self._learn_store(resolved, fit) if isinstance(resolved, Store) else self._learn_lazy(resolved, fit)
-
-    def _learn_given(self, given: Given, fit: Any) -> tuple[Trained, Schema]:
-        rows, schema = self._check_targets(given)
-        choice = self._choose(fit, *rows.X.shape)
-        if active_client() is not None and choice.recipe.spreads(fit) and not issparse(rows.X):
-            lazy = LazyArrays(*as_dask(rows.X, rows.y, rows.weight), rows.names)
-            return self._learn_lazy(lazy, fit)[0], schema  # the schema keeps the dtype of the given labels
-        return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
-
-    def _learn_lazy(self, arrays: LazyArrays, fit: Any) -> tuple[Trained, Schema]:
-        with scratch_folder() as folder:
-            path = os.path.join(folder, "spooled.zarr")
-            return self._learn_store(spool(arrays, path, self._target), fit)
+            source, given_schema = self._check_targets(resolved)
+            choice = self._choose(fit, *source.X.shape)
+            if active_client() is None or issparse(source.X) or not choice.recipe.spreads(fit):
+                return self._trained(choice, self._memory_data(fit.run, source), fit), given_schema
+        else:
+            source = resolved
+        with spooled(source, self._target) as store:
+            trained, schema = self._learn_store(store, fit)
+        return trained, given_schema or schema  # that of given rows keeps the dtype of their labels
 
     def _learn_store(self, store: Store, fit: Any) -> tuple[Trained, Schema]:
         data, schema = self._stored_data(fit.run, store)
         self._refuse_store(fit, store)
         choice = self._choose(fit, store.rows, store.features)
-        shape = StoreShape(store.rows, store.features, store.dtype.itemsize)
-        read = choice.recipe.reads(shape, fit)
+        read = choice.recipe.reads(data, fit)
         return self._trained(choice, data.in_this_process() if read else data, fit), schema
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:

@@ -14,7 +14,7 @@ from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
-from dask_odm.methods.ridge.kernel_recipe import choose_kernel_ridge
+from dask_odm.methods.ridge.recipe import choose_kernel_ridge
 from dask_odm.methods.ridge.settings import DISCREPANCY, MDDFit
 from dask_odm.typing import Array
 

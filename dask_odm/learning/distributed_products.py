@@ -31,33 +31,19 @@ from dask_odm.typing import Array
 
 ROWS = "rows.npy"
 ADVICE = "Use fewer threads a worker or more memory."
-CROSS_TASKS = 4  # tasks per slot: blocks cost the same, but workers may differ in speed
 
 
 @dataclass(frozen=True)
 class Face:
-    """Description of the kernel matrix of the active rows, as it is sent to tasks.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    folder, name : str
-        Folder of the rows, and the file in it that holds the numbers of the active rows.
-    double_precision : bool
-        Compute entries in float64 and keep none of them.
-    of : int
-        Number of parts that the matrix is cut into, a power of two.
-    budget, threads : int
-        Bytes of tiles that a part may keep, and threads that it runs on.
-    """
+    """Description of the kernel matrix of the active rows, as it is sent to tasks."""
 
     kernel: Kernel
-    folder: str
-    name: str
-    double_precision: bool | None
-    of: int
-    budget: int
-    threads: int
+    folder: str  # of the rows
+    name: str  # of the file in it with the numbers of the active rows
+    double_precision: bool | None  # compute entries in float64 and keep none of them
+    of: int  # number of parts that the matrix is cut into, a power of two
+    budget: int  # bytes of tiles that a part may keep
+    threads: int  # that a part runs on
 
     def gram(self, part: int, room: Room | None = None) -> Gram:
         """Return one part of the matrix. Tiles that fit the budget are computed now and kept in ``room``."""
@@ -213,7 +199,7 @@ class ClusterProducts:
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         blocks = cross_blocks(len(targets))
-        count = min(blocks, CROSS_TASKS * self.cluster.slots)
+        count = min(blocks, 4 * self.cluster.slots)  # blocks cost the same, but workers may differ in speed
         bounds = [blocks * i // count for i in range(count + 1)] if count else [0]
         arguments = [
             (self.kernel, self.folder, targets, sources, v, range(a, b), double_precision) for a, b in pairwise(bounds)
@@ -234,6 +220,17 @@ def cluster_products(kernel: Kernel, folder: str, cluster: Cluster, spare: int =
         yield ClusterProducts(kernel, folder, cluster, spare)
     finally:
         cluster.tell_workers(forget, folder)
+
+
+def copied(read: Callable[[int, int], Any]) -> Callable[[Array], None]:
+    """Return what fills an array with the rows that ``read(start, stop)`` returns, some thousand at a time."""
+
+    def fill(out: Array) -> None:
+        step = 8192
+        for start in range(0, len(out), step):
+            out[start : start + step] = read(start, min(len(out), start + step))
+
+    return fill
 
 
 def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: Callable[[Array], None]) -> None:

@@ -10,19 +10,17 @@ from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.typing import Array
 
 FRACTIONS = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False), np.arange(1, 17) / 16])
-REFINEMENTS = 3
-HALVINGS = 40
 
 
-def least_step(slopes: Callable[[Array], Array], first: float) -> float:
+def least_step(slopes: Callable[[Array], Array], first: float, refinements: int = 3) -> float:
     """Return the step in [0, 1] of least P, exact but for rounding.
 
     ``slopes`` returns the derivatives of P by the step at given steps (m,), by one pass over the rows. It is called up
-    to `REFINEMENTS` times. ``first`` is the derivative at step 0, negative.
+    to ``refinements`` times. ``first`` is the derivative at step 0, negative.
     """
     low = (0.0, first)
     high = (1.0, np.inf)
-    for _ in range(REFINEMENTS):
+    for _ in range(refinements):
         steps = low[0] + (high[0] - low[0]) * FRACTIONS
         found = slopes(steps)
         above = int(np.argmax(found >= 0)) if found[-1] >= 0 else len(steps)
@@ -32,16 +30,6 @@ def least_step(slopes: Callable[[Array], Array], first: float) -> float:
             return low[0]
         high = float(steps[above]), float(found[above])
     return low[0] - low[1] * (high[0] - low[0]) / max(high[1] - low[1], np.finfo(float).tiny)
-
-
-def bracket(goes_on: Callable[[float], bool], halvings: int) -> tuple[float, float]:
-    """Bisect [0, 1] for the step at which ``goes_on`` turns false, and return the two ends of the last interval."""
-    low = 0.0
-    high = 1.0
-    for _ in range(halvings):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if goes_on(middle) else (low, middle)
-    return low, high
 
 
 def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
@@ -54,7 +42,14 @@ def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float
         dual = losses.y * losses.dual_candidate(losses.y * (scores + step * change))
         return inner + step * norm - float(dual @ change)
 
-    return 0.5 * sum(bracket(lambda step: slope(step) < 0, HALVINGS)) if slope(1.0) > 0 else 1.0
+    if slope(1.0) <= 0:
+        return 1.0
+    low = 0.0
+    high = 1.0
+    for _ in range(40):  # halvings of [0, 1]
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return 0.5 * (low + high)
 
 
 def few_rows_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:

@@ -1,15 +1,15 @@
 """Many classes by two-class machines: one against the rest, or one against one.
 
 Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
-learn all machines in shared passes says so in its recipe (`Recipe.together`). Either way the machines' models become
+learn all machines at once does so in its recipe (`Recipe.train_machines`). Either way the machines' models become
 one model with a row of coefficients per machine. `dask_odm.models.pairs` combines the votes of one-against-one
 machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.shared_pass import run_jointly
-from dask_odm.learning.training.checkpoints import forget_checkpoint
+from dask_odm.learning.training.checkpoint_files import forget_checkpoint
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained
@@ -30,7 +30,6 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
-from dask_odm.models.pairs import pair_count
 from dask_odm.typing import Array
 
 Scheme = Literal["ovr", "ovo"]
@@ -47,11 +46,6 @@ def machines_of(class_weights: Sequence[float], scheme: Scheme) -> list[OneOfMan
     return [OneOfMany(max(pair), tuple(weights[code] if code in pair else 0.0 for code in codes)) for pair in pairs]
 
 
-def machine_count(classes: int, scheme: Scheme) -> int:
-    """Return how many machines so many classes need."""
-    return classes if scheme == "ovr" else pair_count(classes)
-
-
 def train_machines(
     choice: Choice[Any],
     data: TrainingData,
@@ -66,9 +60,11 @@ def train_machines(
     the support.
     """
     machines = machines_of(data.class_weights, scheme)
-    if choice.recipe.together is not None and choice.recipe.together.suits(data, fit, scheme):
-        return choice.together(data, fit, machines, len(data.class_weights) if scheme == "ovo" else 0)
-    join = Joined(len(data.class_weights) if scheme == "ovo" else 0, joined)
+    pairs = len(data.class_weights) if scheme == "ovo" else 0
+    together = choice.train_machines(data, fit, machines, pairs)
+    if together is not None:
+        return together
+    join = Joined(pairs, joined)
     for trained in trained_machines(choice.train, data, fit, machines, choice.recipe.at_once(data, fit)):
         join.add(trained)
     return join.trained()
@@ -101,16 +97,6 @@ def runs_of(run: FitRun, count: int) -> list[FitRun]:
     return [replace(run, checkpoint=path) for path in paths]
 
 
-@dataclass(frozen=True, eq=False)
-class _MachinePart:
-    """The parts of a trained machine that the joined model needs: coefficients or weights, intercept and attributes."""
-
-    coefficients: Array
-    intercept: Array
-    attributes: Attributes
-    warning: str | None
-
-
 class Joined:
     """Collects trained machines in order and joins them into one model. Rows that support several are kept once.
 
@@ -119,8 +105,14 @@ class Joined:
     """
 
     def __init__(self, pairs: int, joined: Callable[[Sequence[Attributes]], Attributes]) -> None:
-        self._pairs, self._joined, self._support = pairs, joined, _Support()
-        self._parts: list[_MachinePart] = []
+        self._pairs = pairs
+        self._joined = joined
+        self._coefficients: list[Array] = []
+        self._intercepts: list[Array] = []
+        self._attributes: list[Attributes] = []
+        self._warnings: list[str | None] = []
+        self._numbers = np.empty(0, np.int64)  # numbers of the joint support, in the order in which machines came
+        self._rows: list[Any] = []
         self._seen: tuple[Kernel, Scaling] | None = None
         self._double_precision = False
         self._paths: list[Joined] = []
@@ -132,80 +124,52 @@ class Joined:
         for joined, each in zip(self._paths, trained.path, strict=True):
             joined.add(replace(each, path=()))
         model = trained.model
-        attributes = trained.attributes
+        numbers = trained.attributes.get("support_", np.empty(0, np.int64))
+        new = np.flatnonzero(~np.isin(numbers, self._numbers))
+        self._numbers = np.concatenate([self._numbers, numbers[new]])
         if isinstance(model, KernelModel):
-            self._support.add(attributes["support_"], model.support)
+            rows: Any = model.support
+            self._rows.append(rows.take(new) if isinstance(rows, SparseRows) else rows[new])
             self._seen = model.kernel, model.scaling
             self._double_precision |= model.double_precision
-            coefficients: Array = model.coefficients
+            self._coefficients.append(model.coefficients)
         else:
             assert isinstance(model, LinearModel)
-            coefficients = model.weights
-            if "support_" in attributes:
-                self._support.add(attributes["support_"], None)
-        self._parts.append(_MachinePart(coefficients, model.intercept, attributes, trained.warning))
+            self._coefficients.append(model.weights)
+        self._intercepts.append(model.intercept)
+        self._attributes.append(trained.attributes)
+        self._warnings.append(trained.warning)
 
     def trained(self) -> Trained:
         """Return all machines as one trained model."""
         if self._paths:
             path = tuple(joined.trained() for joined in self._paths)
             return replace(path[-1], path=path)
-        attributes = self._joined([part.attributes for part in self._parts])
-        intercept = np.concatenate([part.intercept for part in self._parts])
-        if self._support.numbers is not None:
-            attributes["support_"] = self._support.sorted_numbers
-        if "dual_coef_" in self._parts[0].attributes:
-            attributes["dual_coef_"] = self._spread(part.attributes["dual_coef_"] for part in self._parts)
-        if self._seen is not None:
-            coefficients = self._spread(part.coefficients for part in self._parts)
-            rows = self._support.sorted_rows
-            kernel, scaling = self._seen
-            model: Model = KernelModel(
-                kernel, scaling, rows, coefficients, intercept, self._pairs, self._double_precision
-            )
+        attributes = self._joined(self._attributes)
+        intercept = np.concatenate(self._intercepts)
+        order = np.argsort(self._numbers)
+        if "support_" in self._attributes[0]:
+            attributes["support_"] = self._numbers[order]
+        if "dual_coef_" in self._attributes[0]:
+            attributes["dual_coef_"] = self._spread([each["dual_coef_"] for each in self._attributes])
+        if self._seen is None:
+            model: Model = LinearModel(np.concatenate(self._coefficients), intercept, self._pairs)
         else:
-            weights = np.concatenate([part.coefficients for part in self._parts])
-            model = LinearModel(weights, intercept, self._pairs)
-        return Trained(model, attributes, joined_warning([part.warning for part in self._parts]))
+            if isinstance(self._rows[0], SparseRows):
+                rows: Any = SparseRows(vstack([rows.X for rows in self._rows], format="csr")[order])
+            else:
+                rows = np.concatenate(self._rows)[order]
+            coefficients = self._spread(self._coefficients)
+            model = KernelModel(*self._seen, rows, coefficients, intercept, self._pairs, self._double_precision)
+        return Trained(model, attributes, joined_warning(self._warnings))
 
-    def _spread(self, coefficients: Iterable[Any]) -> Array:
+    def _spread(self, coefficients: Sequence[Array]) -> Array:
         """Return coefficients (machines, n_support) over the joint support, from each machine's own (1, ·)."""
-        numbers = self._support.sorted_numbers
-        out = np.zeros((len(self._parts), len(numbers)))
-        for i, (part, own) in enumerate(zip(self._parts, coefficients, strict=True)):
-            out[i, np.searchsorted(numbers, part.attributes["support_"])] = own[0]
+        numbers = np.sort(self._numbers)
+        out = np.zeros((len(coefficients), len(numbers)))
+        for i, (attributes, own) in enumerate(zip(self._attributes, coefficients, strict=True)):
+            out[i, np.searchsorted(numbers, attributes["support_"])] = own[0]
         return out
-
-
-class _Support:
-    """Support rows of all machines, without repetition, by their numbers."""
-
-    def __init__(self) -> None:
-        self.numbers: Array | None = None
-        self._rows: list[Any] = []
-
-    def add(self, numbers: Array, rows: Any) -> None:
-        known = np.empty(0, np.int64) if self.numbers is None else self.numbers
-        new = np.flatnonzero(~np.isin(numbers, known))
-        self.numbers = np.concatenate([known, numbers[new]])
-        if rows is not None:
-            self._rows.append(rows.take(new) if isinstance(rows, SparseRows) else rows[new])
-
-    @property
-    def _order(self) -> Array:
-        assert self.numbers is not None
-        return np.argsort(self.numbers)
-
-    @property
-    def sorted_numbers(self) -> Array:
-        assert self.numbers is not None
-        return np.sort(self.numbers)
-
-    @property
-    def sorted_rows(self) -> Any:
-        if isinstance(self._rows[0], SparseRows):
-            return SparseRows(vstack([rows.X for rows in self._rows], format="csr")[self._order])
-        return np.concatenate(self._rows)[self._order]
 
 
 def joined_attributes(machines: Sequence[Attributes]) -> Attributes:

@@ -25,35 +25,19 @@ from dask_odm.learning.step_log import Record, StepLog, record_after
 from dask_odm.typing import Array
 
 S = TypeVar("S")
-DESCENT = 1e-4  # share of the decrease promised by the slope that a full step must reach (Armijo's condition)
 
 
 @dataclass(frozen=True, eq=False)
 class Iterate(Generic[S]):
-    """A point of the iteration with its primal value, gap, gradient and sums.
+    """A point of the iteration with its primal value, gap, gradient and sums."""
 
-    Attributes
-    ----------
-    x : ndarray of shape (k,)
-        Weights, or coefficients of landmarks.
-    Gx : ndarray of shape (k,)
-        The gradient of ``½ xᵀGx``.
-    primal, gap : float
-        P(x), and ``½ ∇Pᵀ G⁻¹ ∇P / P``.
-    gradient : ndarray of shape (k,)
-    sums : object
-        Sums over the rows at x.
-    number : int
-        Number of the pass, counted like records.
-    """
-
-    x: Array
-    Gx: Array
-    primal: float
-    gap: float
-    gradient: Array
-    sums: S
-    number: int = 0
+    x: Array  # weights, or coefficients of landmarks, (k,)
+    Gx: Array  # gradient of ``½ xᵀGx``, (k,)
+    primal: float  # P(x)
+    gap: float  # ``½ ∇Pᵀ G⁻¹ ∇P / P``
+    gradient: Array  # (k,)
+    sums: S  # over the rows at x
+    number: int = 0  # of the pass, counted like records
 
     @classmethod
     def of(
@@ -141,7 +125,8 @@ class Newton(ABC, Generic[S]):
         direction = self.direction(at)
         after = self.at(at.x + direction)
         slope = float(at.gradient @ direction)
-        if after.primal > at.primal + DESCENT * slope and not self.rounds(at, after, slope):
+        # Armijo's condition: a full step must reach a share of the decrease that the slope promises
+        if after.primal > at.primal + 1e-4 * slope and not self.rounds(at, after, slope):
             after = self.at(at.x + self._length(at, direction, slope) * direction)
         return after
 

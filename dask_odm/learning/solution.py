@@ -24,37 +24,17 @@ class SolverSettings:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Dual variables of one partition: result, warm start of the parent and checkpoint in one record.
+    """Dual variables of one partition: result, warm start of the parent and checkpoint in one record."""
 
-    Attributes
-    ----------
-    dual : ndarray of shape (n_machines, n)
-        Signed dual variables s, float64; one machine for two classes.
-    weight : float
-        Sum of the partition's row weights, the m_k for which s was solved.
-    rows : int
-        Rows of the partition.
-    start : Point
-        Primal, its lower bound and their gap at the warm start, before solving.
-    point : Point
-        Primal of this solution, the best lower bound found by the dual, and their gap.
-    sweeps, steps : int
-        Newton steps to a gap of ``tol``, and Newton steps until rounding stops them.
-    converged : bool
-        Whether ``point.gap`` reached the tolerance.
-    seconds : float
-        Wall time of the solve.
-    """
-
-    dual: Array
-    weight: float
-    rows: int
-    start: Point
-    point: Point
-    sweeps: int = 0
-    steps: int = 0
-    converged: bool = True
-    seconds: float = 0.0
+    dual: Array  # signed dual variables s, float64 (n_machines, n); one machine for two classes
+    weight: float  # sum of the partition's row weights, the m_k for which s was solved
+    rows: int  # of the partition
+    start: Point  # primal, its lower bound and their gap at the warm start, before solving
+    point: Point  # primal of this solution, the best lower bound found by the dual, and their gap
+    sweeps: int = 0  # Newton steps to a gap of ``tol``
+    steps: int = 0  # Newton steps until rounding stops them
+    converged: bool = True  # whether ``point.gap`` reached the tolerance
+    seconds: float = 0.0  # wall time of the solve
 
     def rescaled(self, weight: float) -> Array:
         """Return ``dual`` as a start for a problem of total ``weight``: s ∝ 1/m by the optimality conditions.

@@ -68,16 +68,24 @@ class SolverOptions(StrOptions):
         return f"{super().__str__()} or a solver object of dask_odm.solvers ({names})"
 
 
-def own_parameters(solver: str | SolverObject, classes: SolverClasses) -> dict[str, Any]:
-    """Return the parameters of the solver that is given by its word or as an object; none of "auto".
+def solver_object(solver: str | SolverObject, classes: SolverClasses) -> SolverObject | None:
+    """Return the solver that is given by its word or as an object, with plain values as parameters; None for "auto".
 
     Values of NumPy's types become Python's, which JSON takes.
     """
     if solver == AUTO:
-        return {}
+        return None
     found = solver if isinstance(solver, SolverObject) else by_word(classes)[solver]()
     values = found.get_params(deep=False)
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    return type(found)(
+        **{name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    )
+
+
+def own_parameters(solver: str | SolverObject, classes: SolverClasses) -> dict[str, Any]:
+    """Return the parameters of the solver that is given by its word or as an object; none of "auto"."""
+    found = solver_object(solver, classes)
+    return {} if found is None else found.get_params(deep=False)
 
 
 def by_word(classes: SolverClasses) -> dict[str, type[SolverObject]]:

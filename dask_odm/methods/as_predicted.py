@@ -32,6 +32,7 @@ from dask_odm.kernels.radial import RBF, Laplacian
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.predicted_loss import PredictedLoss
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
@@ -39,11 +40,9 @@ from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check
-SMALL = 0.01  # share of the tolerance by which rounding may move P of weights without another pass over a store
 SUM_ERROR = 100.0  # float64 units by which a kernel value, or a sum of them, is off without the effect of features
 FIGURES = ("gap", "objective")
 TOGETHER = 0.2  # share of ε that independent errors add up to, measured on 170 random problems
-SUMS = 4.0  # units by which sums of cancelling coefficients are off
 UNIT = 0.5 * float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -84,13 +83,14 @@ def held_as_predicted(
         return trained
     model = trained.model
     tol = fit.solver.tol
-    rounding = _Rounding.of(model, claim, kernel, data, fit)
-    if rounding.rise + rounding.square <= NEGLIGIBLE * claim.primal and _in_float64(model, data):
+    rise, square = _rounding(model, claim, kernel, data, fit)
+    if rise + square <= NEGLIGIBLE * claim.primal and _in_float64(model, data):
         return trained
     solved = claim
     enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
     half_norm = _half_norm(model, kernel) if claim.half_norm is None else claim.half_norm
-    claim = replace(claim, bound=rounding.sound_bound(claim), half_norm=half_norm)
+    twice = 2.0 * claim.bound  # D, reduced for an sᵀQs that is larger by as much as rounding may hide
+    claim = replace(claim, bound=claim.bound * (twice / max(twice + square, TINY)), half_norm=half_norm)
     found = _predicted(model, claim, data, fit)
     if isinstance(model, KernelModel) and found.gap > enough and not _in_float64(model, data):
         wide = replace(model, double_precision=True)
@@ -109,14 +109,17 @@ def weights_as_predicted(
 ) -> Trained:
     """Return the model of feature weights (k,) with gap and objective as it predicts by weights of raw features.
 
-    Rows of a store are read again only if a bound of the rounding is not small beside ``tol``.
+    Rows of a store are read again only if a bound of the rounding is not small beside ``tol``; rows in memory unless
+    it is negligible. Without a scaling, their statistics would take as long as their predictions.
     """
     claim = Claim(solution.primal, solution.primal * (1.0 - solution.gap), 0.5 * float(solution.x @ solution.x))
     tol = fit.solver.tol
-    if not math.isfinite(claim.primal) or (
-        not data.in_memory and _weights_rise(claim, trained.model, features, data, fit) <= SMALL * tol * claim.primal
-    ):
+    if not math.isfinite(claim.primal):
         return trained
+    if not data.in_memory or features.scaling is not None:
+        most = NEGLIGIBLE if data.in_memory else 0.01 * tol
+        if _weights_rise(claim, trained.model, features, data, fit) <= most * claim.primal:
+            return trained
     enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
     return _settled(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
 
@@ -128,7 +131,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
     shift = np.zeros(data.features) if scaling is None else scaling.shift
     weights = np.abs(model.weights[0])
     unit = 0.5 * float(np.finfo(data.raw_dtype).eps)
-    far = np.maximum(np.abs(statistics.maximum - shift), np.abs(statistics.minimum - shift))
+    far = _farthest(statistics, shift)
     moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
     moved += unit * (0.0 if scaling is None else float(weights @ far))
     stiffness = fit.odm.lam / fit.odm.low**2
@@ -160,7 +163,7 @@ def _settled(
 def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Claim:
     """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
-    primal = claim.half_norm + data.predicted_loss(model, fit.loss(data))
+    primal = claim.half_norm + float(data.passes(0).run(PredictedLoss(model, fit.loss(data)), PredictedLoss.total))
     return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
 
 
@@ -176,36 +179,25 @@ def _warning(gap: float, tol: float) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Rounding:
-    """Bounds of how far float64 rounding may move P (``rise``) and ``sᵀQs`` of the dual variables (``square``)."""
-
-    rise: float
-    square: float
-
-    @classmethod
-    def of(cls, model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> _Rounding:
-        a, own = _coefficients(model, kernel)
-        # the rounding of a user's kernel is unknown
-        error = SUM_ERROR * UNIT
-        largest = math.inf
-        if isinstance(kernel, RBF | Laplacian | Polynomial):
-            error, largest = _error(kernel, _Reach.of(model.scaling, data.statistics()))
-        whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
-        square = TOGETHER * error * whole
-        if claim.dual is None and square > NEGLIGIBLE * claim.primal:  # the values of equal rows are rounded alike
-            merged, once = _merged(a, own, model)
-            square = TOGETHER * error * float(merged**2 @ once) + SUMS * UNIT * whole
-        stiffness = fit.odm.lam / fit.odm.low**2
-        slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
-        slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # losses' slopes may be so far from s
-        moved = error * math.sqrt(largest) * float(np.abs(a) @ np.sqrt(own))
-        return cls(moved * slopes + 0.5 * stiffness * moved**2, square)
-
-    def sound_bound(self, claim: Claim) -> float:
-        """Return a sound lower bound: D reduced for a ``sᵀQs`` that is larger by as much as rounding may hide."""
-        twice = 2.0 * claim.bound
-        return claim.bound * (twice / max(twice + self.square, TINY))
+def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> tuple[float, float]:
+    """Return bounds of how far float64 rounding may move P, and ``sᵀQs`` of the dual variables."""
+    a, own = _coefficients(model, kernel)
+    # the rounding of a user's kernel is unknown
+    error = SUM_ERROR * UNIT
+    largest = math.inf
+    if isinstance(kernel, RBF | Laplacian | Polynomial):
+        error, largest = _error(kernel, model.scaling, data.statistics())
+    whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
+    square = TOGETHER * error * whole
+    if claim.dual is None and square > NEGLIGIBLE * claim.primal:  # the values of equal rows are rounded alike
+        merged, once = _merged(a, own, model)
+        cancelling = 4.0 * UNIT * whole  # of sums of cancelling coefficients
+        square = TOGETHER * error * float(merged**2 @ once) + cancelling
+    stiffness = fit.odm.lam / fit.odm.low**2
+    slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
+    slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # losses' slopes may be so far from s
+    moved = error * math.sqrt(largest) * float(np.abs(a) @ np.sqrt(own))
+    return moved * slopes + 0.5 * stiffness * moved**2, square
 
 
 def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
@@ -234,31 +226,24 @@ def support_of(model: KernelModel) -> Any:
     return support.X if isinstance(support, SparseRows) else support
 
 
-@dataclass(frozen=True)
-class _Reach:
-    """Bounds of the size of scaled rows: sums of absolute values and of squares over their ``d`` features."""
-
-    d: int
-    absolute: float
-    square: float
-
-    @classmethod
-    def of(cls, scaling: Scaling, statistics: Statistics) -> _Reach:
-        far = np.maximum(np.abs(statistics.maximum - scaling.shift), np.abs(statistics.minimum - scaling.shift))
-        far = far * np.abs(scaling.factor)
-        return cls(len(far), float(far.sum()), float(far @ far))
-
-
-def _error(kernel: RBF | Laplacian | Polynomial, reach: _Reach) -> tuple[float, float]:
+def _error(kernel: RBF | Laplacian | Polynomial, scaling: Scaling, statistics: Statistics) -> tuple[float, float]:
     """Return ε of the kernel's values in float64, and the largest value of a row with itself."""
+    far = np.abs(scaling.factor) * _farthest(statistics, scaling.shift)
+    d = len(far)
+    square = float(far @ far)  # no scaled row is longer
     if isinstance(kernel, Polynomial):
-        largest = (kernel.gamma * reach.square + kernel.coef0) ** kernel.degree
-        return (SUM_ERROR + kernel.degree * (reach.d + 4)) * UNIT, largest + kernel.bias
+        largest = (kernel.gamma * square + kernel.coef0) ** kernel.degree
+        return (SUM_ERROR + kernel.degree * (d + 4)) * UNIT, largest + kernel.bias
     if isinstance(kernel, RBF):  # norms and products, which cancel for near rows
-        exponent = 4.0 * (reach.d + 6) * kernel.gamma * reach.square
+        exponent = 4.0 * (d + 6) * kernel.gamma * square
     else:
-        exponent = reach.d + 2.0 * kernel.gamma * reach.absolute
+        exponent = d + 2.0 * kernel.gamma * float(far.sum())
     return (SUM_ERROR + exponent) * UNIT, 1.0 + kernel.bias
+
+
+def _farthest(statistics: Statistics, shift: Array) -> Array:
+    """Return how far any row's features are from ``shift`` (d,)."""
+    return np.maximum(np.abs(statistics.maximum - shift), np.abs(statistics.minimum - shift))
 
 
 def _half_norm(model: Any, kernel: Kernel) -> float:

@@ -19,7 +19,6 @@ from dask_odm.typing import Array
 LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file
 LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
-MOST_SHARE = 0.5  # effective parameters per row above which the closed form is too optimistic
 
 
 def attributes_of(
@@ -30,7 +29,8 @@ def attributes_of(
     ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows.
     """
     y, weight = given.columns()
-    found = found if solved.copies is None else found[:, solved.copies]
+    if solved.held is not None and solved.held.copies is not None:
+        found = found[:, solved.held.copies]
     out = left_out(loss, found[0], found[1], y, weight)
     counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
     taking = counted > 0
@@ -86,8 +86,8 @@ def _spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0)
 
 
 def _warn_of(parameters: float, rows: int) -> None:
-    """Warn if the closed form is too optimistic."""
-    if parameters > MOST_SHARE * rows:
+    """Warn if the closed form is too optimistic, as it is for more than half as many parameters as rows."""
+    if parameters > 0.5 * rows:
         warnings.warn(
             f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for {rows} rows. "
             "Choose a smaller lam or gamma, or validate by other rows.",

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.training.recipe import Choice, Recipe, StoreShape
+from dask_odm.learning.training.recipe import Choice, Recipe, is_small
+from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
 from dask_odm.methods.landmark.recipe import (
-    AT_LANDMARKS,
     WHOLE_VALUES,
     landmark_values,
     machines_at_once,
     train_landmark,
+    train_machines_at_landmarks,
 )
-from dask_odm.methods.linear.many_classes_recipe import SUITED as SPARSE_AT_ONCE
+from dask_odm.methods.linear.many_classes_recipe import suits_sparse, train_sparse
 from dask_odm.methods.linear.recipe import train_newton
-from dask_odm.methods.pairs.recipe import SUITED as PAIRS_AT_ONCE
-from dask_odm.methods.pairs.recipe import are_quick
-from dask_odm.methods.pairs.recipe import suits as pairs_suit
+from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
 from dask_odm.methods.tree.recipe import train_tree
@@ -35,55 +34,102 @@ from dask_odm.methods.tree.rules import CASCADE, DC, DIP, SODM, TreeRule
 logger = logging.getLogger("dask_odm")
 
 
-def _reads_few_values(shape: StoreShape, fit: ODMFit) -> bool:
-    return shape.is_small and landmark_values(shape.rows, fit) <= WHOLE_VALUES
+class ExactRecipe(Recipe[ODMFit]):
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_exact(data, fit)
+
+    def train_machines(
+        self, data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int
+    ) -> Trained | None:
+        return train_pairs(data, fit, machines, pairs) if pairs and suits_pairs(data, fit) else None
 
 
-def _reads_one_partition(rule: TreeRule) -> Callable[[StoreShape, ODMFit], bool]:
-    def reads(shape: StoreShape, fit: ODMFit) -> bool:
-        return shape.is_small and shape.rows <= rule.whole_rows and fit.n_partitions in (None, 1)
+class LandmarkRecipe(Recipe[ODMFit]):
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_landmark(data, fit)
 
-    return reads
+    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
+        return is_small(store) and landmark_values(store.rows, fit) <= WHOLE_VALUES
+
+    def train_machines(
+        self, data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int
+    ) -> Trained | None:
+        """Train all machines over the same landmarks, unless each is certified or left-out rows are wanted."""
+        return None if fit.own.certify or fit.loo else train_machines_at_landmarks(data, fit, machines, pairs)
+
+    def at_once(self, data: TrainingData, fit: ODMFit) -> int:
+        return machines_at_once(data, fit)
 
 
-def _never_read(shape: StoreShape, fit: ODMFit) -> bool:
-    return False
+class NewtonRecipe(Recipe[ODMFit]):
+    linear = True
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_newton(data, fit)
+
+    def train_machines(
+        self, data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int
+    ) -> Trained | None:
+        return train_sparse(data, fit, machines) if not pairs and suits_sparse(data, fit) else None
 
 
-def _spreads_partitions(fit: ODMFit) -> bool:
-    return (fit.n_partitions or 1) > 1 and fit.kernel.is_named
+class TreeRecipe(Recipe[ODMFit]):
+    def __init__(self, rule: TreeRule) -> None:
+        self.rule = rule
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_tree(data, fit, self.rule)
+
+    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
+        return is_small(store) and store.rows <= self.rule.whole_rows and fit.own.n_partitions in (None, 1)
+
+    def spreads(self, fit: ODMFit) -> bool:
+        return has_partitions(fit)
 
 
-def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
-    """Return the recipe of a tree of partitions."""
-    return Recipe(
-        partial(train_tree, rule=rule),
-        reads=_reads_one_partition(rule),
-        spreads=_spreads_partitions,
-    )
+class DSVRGRecipe(Recipe[ODMFit]):
+    linear = True
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_dsvrg(data, fit)
+
+    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
+        return False
+
+    def spreads(self, fit: ODMFit) -> bool:
+        return has_partitions(fit)
+
+
+class SVRGRecipe(Recipe[ODMFit]):
+    linear = True
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_svrg(data, fit)
+
+
+class CSVRGRecipe(Recipe[ODMFit]):
+    linear = True
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_csvrg(data, fit)
+
+
+def has_partitions(fit: ODMFit) -> bool:
+    """Return whether several partitions are asked for, with a kernel that workers can compute."""
+    return (fit.own.n_partitions or 1) > 1 and fit.kernel.is_named
 
 
 RECIPES: dict[str, Recipe[ODMFit]] = {
-    "sodm": tree_recipe(SODM),
-    "cascade": tree_recipe(CASCADE),
-    "dip": tree_recipe(DIP),
-    "dc": tree_recipe(DC),
-    "landmark": Recipe(
-        train_landmark,
-        reads=_reads_few_values,
-        together=AT_LANDMARKS,
-        at_once=machines_at_once,
-    ),
-    "exact": Recipe(train_exact, together=PAIRS_AT_ONCE),
-    "newton": Recipe(train_newton, linear=True, together=SPARSE_AT_ONCE),
-    "dsvrg": Recipe(
-        train_dsvrg,
-        reads=_never_read,
-        spreads=_spreads_partitions,
-        linear=True,
-    ),
-    "svrg": Recipe(train_svrg, linear=True),
-    "csvrg": Recipe(train_csvrg, linear=True),
+    "sodm": TreeRecipe(SODM),
+    "cascade": TreeRecipe(CASCADE),
+    "dip": TreeRecipe(DIP),
+    "dc": TreeRecipe(DC),
+    "landmark": LandmarkRecipe(),
+    "exact": ExactRecipe(),
+    "newton": NewtonRecipe(),
+    "dsvrg": DSVRGRecipe(),
+    "svrg": SVRGRecipe(),
+    "csvrg": CSVRGRecipe(),
 }
 
 LEAVE_OUT = ("newton", "landmark", "exact")  # solvers with leave-one-out in closed form
@@ -123,7 +169,7 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit,
     A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
     """
     together = replace(fit, loo=False)  # machines with leave-one-out are trained one by one, but are as small
-    if choice.solver != "landmark" or not pairs_suit(data, together, scheme) or not are_quick(data, fit):
+    if choice.solver != "landmark" or scheme != "ovo" or not suits_pairs(data, together) or not are_quick(data, fit):
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
     logger.info("solver='exact': %s", why)

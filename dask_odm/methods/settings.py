@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dask_odm.engine.partition.strata import StratifiedPartitioner
@@ -12,40 +11,27 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.solver_objects import own_parameters
+from dask_odm.learning.solver_objects import solver_object
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.solver_objects import ODM_SOLVERS
-from dask_odm.methods.svrg.solver import SVRGSettings
-from dask_odm.methods.tree.workers import TreeSettings
+from dask_odm.methods.solver_objects import ODM_SOLVERS, Landmark
 from dask_odm.typing import Array
-
-# beyond these bounds, squares of losses and of dual variables overflow or underflow float64
-LEAST_LAM = 1e-100
-MOST_LAM = 1e100
 
 
 @dataclass(frozen=True)
 class ODMFit:
-    """Settings of one fit; parameters that its solver lacks keep their defaults.
+    """Settings of one fit.
 
-    ``lams`` are the values of a λ path, ``starts`` raw weights and intercept of every machine to start from. Both are
-    for linear solvers only.
+    ``own`` is the solver object, with the parameters of the solver alone. ``lams`` are the values of a λ path,
+    ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only.
     """
 
     run: FitRun
     kernel: KernelChoice
     odm: ODMSettings
     solver: SolverSettings
-    tree: TreeSettings = field(default_factory=TreeSettings)
-    svrg: SVRGSettings = field(default_factory=SVRGSettings)
-    n_partitions: int | None = None
-    n_strata: int = 64
-    n_clusters: int = 64
-    n_landmarks: int = 1000
-    choice: str = "support"
-    certify: bool = False
+    own: Any
     loo: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
@@ -58,13 +44,13 @@ class ODMFit:
 
         Raises InputError if λ is out of the range of float64.
         """
+        least, most = 1e-100, 1e100  # beyond, squares of losses and of dual variables overflow or underflow float64
         for lam in (float(model.lam), *lams):
-            if not LEAST_LAM <= lam <= MOST_LAM:
+            if not least <= lam <= most:
                 raise InputError(
                     f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
-                    f"{LEAST_LAM:g} and {MOST_LAM:g}."
+                    f"{least:g} and {most:g}."
                 )
-        own = own_parameters(model.solver, ODM_SOLVERS)
         return cls(
             run=run,
             kernel=KernelChoice(
@@ -77,13 +63,15 @@ class ODMFit:
             ),
             odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
-            tree=TreeSettings(**_fields_of(TreeSettings, own)),
-            svrg=SVRGSettings(**_fields_of(SVRGSettings, own)),
-            **_fields_of(cls, own),
+            own=solver_object(model.solver, ODM_SOLVERS) or Landmark(),  # of what "auto" chooses from, only it has any
             loo=bool(model.loo),
             lams=lams,
             starts=starts,
         )
+
+    def with_own(self, **parameters: Any) -> ODMFit:
+        """Return the settings with other parameters of the solver."""
+        return replace(self, own=type(self.own)(**self.own.get_params() | parameters))
 
     @property
     def start(self) -> tuple[Array, float] | None:
@@ -109,21 +97,16 @@ class ODMFit:
         for name in ("run", "loo", "lams", "starts"):
             del plain[name]
         del plain["solver"]["seed"]
-        return plain | {"dtype": self.run.dtype}
+        return plain | {"own": self.own.get_params(), "dtype": self.run.dtype}
 
     def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
         """Return the partitioner that deals rows to partitions, stratified by landmarks of the kernel."""
-        return StratifiedPartitioner(kernel, self.n_strata, n_partitions, self.run.seed)
+        return StratifiedPartitioner(kernel, self.own.n_strata, n_partitions, self.run.seed)
 
     def loss(self, data: TrainingData) -> BandLoss:
         """Return the loss of the rows of ``data``."""
         negative, positive = data.class_weights
-        return BandLoss(self.odm, data.total_weight, data.positive, negative, positive)
-
-
-def _fields_of(kind: type[Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a solver object that are fields of the dataclass ``kind``."""
-    return {each.name: own[each.name] for each in fields(kind) if each.name in own}
+        return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
 
 
 def _word_or_float(value: Any) -> float | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ class Newton(SolverObject):
     word: ClassVar[str] = "newton"
 
 
+@dataclass(eq=False, repr=False)
 class Landmark(SolverObject):
     """Newton's method over the span of some rows, the landmarks: much faster than `Exact`, and near its optimum.
 
@@ -55,12 +57,13 @@ class Landmark(SolverObject):
         "certify": ["boolean"],
     }
 
-    def __init__(self, n_landmarks: int = 1000, *, choice: str = "support", certify: bool = False) -> None:
-        self.n_landmarks = n_landmarks
-        self.choice = choice
-        self.certify = certify
+    n_landmarks: int = 1000
+    _: KW_ONLY
+    choice: str = "support"
+    certify: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class _Tree(SolverObject):
     """What the solvers have in common that merge partitions in a tree."""
 
@@ -71,15 +74,14 @@ class _Tree(SolverObject):
         "early_stop": ["boolean"],
     }
 
-    def __init__(
-        self, n_partitions: int | None = None, *, fan_in: int = 4, stop_at: int = 1, early_stop: bool = False
-    ) -> None:
-        self.n_partitions = n_partitions
-        self.fan_in = fan_in
-        self.stop_at = stop_at
-        self.early_stop = early_stop
+    n_partitions: int | None = None
+    _: KW_ONLY
+    fan_in: int = 4
+    stop_at: int = 1
+    early_stop: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class SODM(_Tree):
     """A tree of partition solves: stratified partitions are solved and merged until one is left.
 
@@ -107,17 +109,8 @@ class SODM(_Tree):
     word: ClassVar[str] = "sodm"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**_Tree._parameter_constraints, "n_strata": _COUNT}
 
-    def __init__(
-        self,
-        n_partitions: int | None = None,
-        *,
-        fan_in: int = 4,
-        stop_at: int = 1,
-        early_stop: bool = False,
-        n_strata: int = 64,
-    ) -> None:
-        super().__init__(n_partitions, fan_in=fan_in, stop_at=stop_at, early_stop=early_stop)
-        self.n_strata = n_strata
+    _: KW_ONLY
+    n_strata: int = 64
 
 
 class Cascade(_Tree):
@@ -132,6 +125,7 @@ class Cascade(_Tree):
     word: ClassVar[str] = "cascade"
 
 
+@dataclass(eq=False, repr=False)
 class DiP(_Tree):
     """The cascade over partitions that have their share of every k-means cluster; it ends near the optimum only.
 
@@ -146,17 +140,8 @@ class DiP(_Tree):
     word: ClassVar[str] = "dip"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**_Tree._parameter_constraints, "n_clusters": _COUNT}
 
-    def __init__(
-        self,
-        n_partitions: int | None = None,
-        *,
-        fan_in: int = 4,
-        stop_at: int = 1,
-        early_stop: bool = False,
-        n_clusters: int = 64,
-    ) -> None:
-        super().__init__(n_partitions, fan_in=fan_in, stop_at=stop_at, early_stop=early_stop)
-        self.n_clusters = n_clusters
+    _: KW_ONLY
+    n_clusters: int = 64
 
 
 class DC(_Tree):
@@ -171,6 +156,7 @@ class DC(_Tree):
     word: ClassVar[str] = "dc"
 
 
+@dataclass(eq=False, repr=False)
 class SVRG(SolverObject):
     """Stochastic variance-reduced gradient steps, for the linear kernel and rows in memory.
 
@@ -184,10 +170,10 @@ class SVRG(SolverObject):
     word: ClassVar[str] = "svrg"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"step_size": _STEP}
 
-    def __init__(self, step_size: float | str = "auto") -> None:
-        self.step_size = step_size
+    step_size: float | str = "auto"
 
 
+@dataclass(eq=False, repr=False)
 class DSVRG(SolverObject):
     """SVRG that hands the weights round the workers, partition by partition, for the linear kernel.
 
@@ -211,20 +197,14 @@ class DSVRG(SolverObject):
         "n_strata": _COUNT,
     }
 
-    def __init__(
-        self,
-        step_size: float | str = "auto",
-        *,
-        n_partitions: int | None = None,
-        stage_steps: int | None = None,
-        n_strata: int = 64,
-    ) -> None:
-        self.step_size = step_size
-        self.n_partitions = n_partitions
-        self.stage_steps = stage_steps
-        self.n_strata = n_strata
+    step_size: float | str = "auto"
+    _: KW_ONLY
+    n_partitions: int | None = None
+    stage_steps: int | None = None
+    n_strata: int = 64
 
 
+@dataclass(eq=False, repr=False)
 class CSVRG(SolverObject):
     """SVRG that takes its snapshots from a coreset, for the linear kernel; it ends near the optimum only.
 
@@ -245,10 +225,10 @@ class CSVRG(SolverObject):
         "n_strata": _COUNT,
     }
 
-    def __init__(self, step_size: float | str = "auto", *, coreset_size: int = 1024, n_strata: int = 64) -> None:
-        self.step_size = step_size
-        self.coreset_size = coreset_size
-        self.n_strata = n_strata
+    step_size: float | str = "auto"
+    _: KW_ONLY
+    coreset_size: int = 1024
+    n_strata: int = 64
 
 
 ODM_SOLVERS: SolverClasses = (Exact, Landmark, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)

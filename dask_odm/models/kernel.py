@@ -20,11 +20,8 @@ from dask_odm.models.base import require_finite_parts
 from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array
 
-TILE_ROWS = 1024  # rows to predict that a thread takes at a time
-SLAB_TILES = 16  # tiles of rows whose scores of all machines are held at a time, one against one
+PREDICTED_ROWS = 1024  # rows to predict that a thread takes at a time
 SUPPORT_BYTES = 16 << 20  # bytes of support rows that are scaled and packed at a time
-SUPPORT_ROWS = 4096  # the most support rows that are scaled and packed at a time
-PAIR_SUPPORT = 256  # support rows of a tile, one against one: mostly of one class, which few machines know
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,22 +48,12 @@ class _SupportTile:
 class KernelModel:
     """The model ``f(x) = Σ_i coefficients_i κ(x_i, x) + intercept`` on raw rows; a `dask_odm.models.base.Model`.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Without bias.
-    scaling : Scaling
-        From raw rows to those that the kernel sees.
-    support : rows of shape (n_support, d)
-        Raw rows, in memory (dense or sparse) or read from a file when they are sliced.
-    coefficients : float64 ndarray of shape (machines, n_support)
-    intercept : float64 ndarray of shape (machines,)
-    pairs : int
-        Number of classes if the machines are one against one; an output is then the score of a class, see
-        `dask_odm.models.pairs`. With 0, an output is the score of a machine.
-    double_precision : bool
-        Compute kernel values and their sums in float64 for rows of any dtype. Large coefficients of both signs would
-        magnify the rounding of float32 too much.
+    The kernel is without bias. ``scaling`` leads from raw rows to those that the kernel sees. ``support`` are raw rows
+    (n_support, d), in memory (dense or sparse) or read from a file when they are sliced; ``coefficients`` (machines,
+    n_support) and ``intercept`` (machines,) are float64. ``pairs`` is as in `dask_odm.models.linear.LinearModel`.
+
+    With ``double_precision``, kernel values and their sums are in float64 for rows of any dtype: large coefficients of
+    both signs would magnify the rounding of float32 too much.
     """
 
     kernel: Kernel
@@ -101,7 +88,7 @@ class KernelModel:
         if not self.pairs:
             return self.machine_scores(X, threads).T.astype(X.dtype)
         out = np.empty((X.shape[0], self.pairs), X.dtype)
-        step = SLAB_TILES * TILE_ROWS  # slab by slab, since machines may be many more than classes
+        step = 16 * PREDICTED_ROWS  # scores of all machines are held for so many, since machines may be many
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
             out[rows] = class_scores(self.machine_scores(X[rows], threads), self.pairs).T
@@ -121,13 +108,13 @@ class KernelModel:
         dtype = np.result_type(X.dtype, self.support.dtype)
         values = np.empty((len(self.coefficients), n))
         values[:] = self.intercept[:, None]
-        starts = range(0, n, TILE_ROWS)
+        starts = range(0, n, PREDICTED_ROWS)
         scaled_rows = self._scaled(X, dtype)
         with single_threaded_blas:
             for tiles, packed in self._support_blocks(dtype):
 
                 def add(start: int, tiles: Tiles = tiles, packed: list[_SupportTile] = packed) -> None:
-                    rows = slice(start, start + TILE_ROWS)
+                    rows = slice(start, start + PREDICTED_ROWS)
                     left = tiles.pack_left(self._widened(scaled_rows(rows)))
                     for some in packed:
                         self._add(tiles, left, some, values[:, rows], by_tiles)
@@ -164,8 +151,8 @@ class KernelModel:
     def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[_SupportTile]]]:
         """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
         n, d = self.support.shape
-        most = max(1, min(SUPPORT_ROWS, SUPPORT_BYTES // (d * dtype.itemsize)))
-        step = min(PAIR_SUPPORT, most) if self.pairs else most
+        most = max(1, min(4096, SUPPORT_BYTES // (d * dtype.itemsize)))
+        step = min(256, most) if self.pairs else most  # rows mostly of one class, which few machines know
         for first in range(0, n, most):
             rows = self._widened(self.scaling(self.support[first : first + most].astype(dtype, copy=False)))
             coefficients = self.coefficients[:, first : first + most]

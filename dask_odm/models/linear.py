@@ -11,20 +11,13 @@ from dask_odm.models.base import require_finite_parts
 from dask_odm.models.pairs import class_scores, require_pairs
 from dask_odm.typing import Array
 
-SLAB_ROWS = 16384  # rows whose scores of all machines are held at a time, one against one
-
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
     """The model ``f(x) = weights x + intercept`` on raw rows; a `dask_odm.models.base.Model`.
 
-    Attributes
-    ----------
-    weights : float64 ndarray of shape (machines, d)
-    intercept : float64 ndarray of shape (machines,)
-    pairs : int
-        Number of classes if the machines are one against one; an output is then the score of a class, see
-        `dask_odm.models.pairs`. With 0, an output is the score of a machine.
+    There are ``weights`` (machines, d) and an ``intercept`` (machines,), float64. With ``pairs`` classes, machines are
+    one against one, and an output is the score of a class, see `dask_odm.models.pairs`; with 0, that of a machine.
     """
 
     weights: Array
@@ -49,7 +42,8 @@ class LinearModel:
         if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix
             return np.asarray(X @ self.weights[0] + self.intercept[0]).astype(X.dtype)[:, None]
         if self.pairs:
-            slabs = (X[start : start + SLAB_ROWS] for start in range(0, max(1, X.shape[0]), SLAB_ROWS))
+            step = 1 << 14  # rows whose scores of all machines are held at a time: machines may be many
+            slabs = (X[start : start + step] for start in range(0, max(1, X.shape[0]), step))
             return np.concatenate([self._of_classes(slab) for slab in slabs])
         return np.asarray(X @ self.weights.T + self.intercept).astype(X.dtype)
 

@@ -17,30 +17,15 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-PIECES = 4  # the most lines on either side of zero
-ROWS_PER_PIECE = 100  # the least weight of rows per line
-MOST_ROWS = 1 << 18  # the most rows that a link is fitted to, taken at even distances
-LEAST_SLOPE = 1e-2  # the least slope of log-odds, for decision values of mean square 1
-LEAST_LENGTH = 1e-6  # the least length of a line, in the same unit
-STEPS = 100  # the most Newton steps
-ENOUGH = 1e-10  # stop once all free entries of the gradient are smaller
-DECREASE = 1e-4  # Armijo's constant: share of the gradient's prediction that a step must gain
-ABOVE_HALF = float(np.nextafter(0.5, 1.0))
-
 
 def fit_link(scores: Array, positive: Array, weight: Array) -> Array:
-    """Fit a link (2, p) to decision values of rows whose class is known.
+    """Fit a link (2, p) to decision values ``scores`` (n,) of rows that the model did not learn from, or left out.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n,)
-        Decision values of rows that the model did not learn from, or by leave-one-out.
-    positive : bool ndarray of shape (n,)
-        Whether each row is of the positive class.
-    weight : ndarray of shape (n,)
-        Positive; weight 2 equals a repeated row. Weights of a mean below 1 are scaled up to mean 1.
+    ``positive`` (n,) tells whether each row is of the positive class. The ``weight`` (n,) is positive, and 2 equals a
+    repeated row; weights of a mean below 1 are scaled up to mean 1. Of more than 262,144 rows, so many at most are
+    taken, at even distances.
     """
-    stride = -(-len(scores) // MOST_ROWS)
+    stride = -(-len(scores) // (1 << 18))
     scores = scores[::stride]
     positive = positive[::stride]
     weight = weight[::stride]
@@ -73,7 +58,7 @@ def probabilities(scores: Array, link: Array) -> Array:
     if scores.ndim == 2:
         return _normalised(scores, link)
     odds = np.exp(-np.abs(log_odds(link, scores)))
-    winning = np.maximum(1.0 / (1.0 + odds), ABOVE_HALF)
+    winning = np.maximum(1.0 / (1.0 + odds), np.nextafter(0.5, 1.0))
     losing = odds / (1.0 + odds)
     return _by_class(scores, winning, losing)
 
@@ -112,16 +97,19 @@ def is_link(points: Array) -> bool:
     return bool((np.diff(points) > 0).all() and len(at) == 1 and points[1, at[0]] == 0)
 
 
-def _knots(scores: Array, weight: Array) -> Array:
-    """Return the bends of the line on the positive side: ascending quantiles of the positive ``scores``."""
+def _knots(scores: Array, weight: Array, most_pieces: int = 4, piece_weight: int = 100) -> Array:
+    """Return the bends of the line on the positive side: ascending quantiles of the positive ``scores``.
+
+    There are at most ``most_pieces`` lines, each with rows of ``piece_weight``, and none is shorter than 1e-6.
+    """
     order = np.argsort(scores, kind="stable")[np.count_nonzero(scores <= 0) :]
     above = scores[order]
     sums = np.cumsum(weight[order])
-    pieces = min(PIECES, round(sums[-1]) // ROWS_PER_PIECE) if len(sums) else 0
+    pieces = min(most_pieces, round(sums[-1]) // piece_weight) if len(sums) else 0
     if pieces < 2:
         return np.empty(0)
     found = above[np.searchsorted(sums, sums[-1] * np.arange(1, pieces) / pieces)]
-    return np.asarray(found[np.diff(found, prepend=0.0) > LEAST_LENGTH])
+    return np.asarray(found[np.diff(found, prepend=0.0) > 1e-6])
 
 
 def _lengths(scores: Array, knots: Array) -> Array:
@@ -141,31 +129,37 @@ def _smoothed(positive: Array, weight: Array) -> Array:
     return np.where(positive, (above + 1.0) / (above + 2.0), 1.0 / (below + 2.0))
 
 
-def _fitted_slopes(lengths: Array, target: Array, weight: Array) -> Array:
-    """Return the slopes (p,) of least cross-entropy, at least `LEAST_SLOPE`, by projected Newton (Bertsekas, 1982)."""
-    shares, slopes = weight / weight.sum(), np.ones(lengths.shape[1])
+def _fitted_slopes(
+    lengths: Array, target: Array, weight: Array, *, least: float = 0.01, tol: float = 1e-10, max_iter: int = 100
+) -> Array:
+    """Return the slopes (p,) of least cross-entropy by projected Newton (Bertsekas, 1982), at least ``least`` each.
+
+    Decision values are of mean square 1. The free entries of the gradient are then smaller than ``tol``.
+    """
+    shares = weight / weight.sum()
+    slopes = np.ones(lengths.shape[1])
 
     def value(at: Array) -> float:
         z = lengths @ at
         return float(shares @ (np.logaddexp(0.0, z) - target * z))
 
     now = value(slopes)
-    for _ in range(STEPS):
+    for _ in range(max_iter):
         p = 1.0 / (1.0 + np.exp(-np.clip(lengths @ slopes, -700.0, 700.0)))
         gradient = lengths.T @ (shares * (p - target))
-        free = (slopes > LEAST_SLOPE) | (gradient < 0)
-        if np.abs(gradient[free]).max(initial=0.0) < ENOUGH:
+        free = (slopes > least) | (gradient < 0)
+        if np.abs(gradient[free]).max(initial=0.0) < tol:
             break
         inner = lengths[:, free]
         hessian = (inner * (shares * p * (1.0 - p))[:, None]).T @ inner
-        hessian.flat[:: len(hessian) + 1] += ENOUGH
+        hessian.flat[:: len(hessian) + 1] += tol
         step = np.zeros(len(slopes))
         length = 1.0
         step[free] = -np.linalg.solve(hessian, gradient[free])
-        while length > ENOUGH:
-            after = np.maximum(slopes + length * step, LEAST_SLOPE)
+        while length > tol:
+            after = np.maximum(slopes + length * step, least)
             then = value(after)
-            if then <= now + DECREASE * float(gradient @ (after - slopes)):
+            if then <= now + 1e-4 * float(gradient @ (after - slopes)):  # Armijo's rule
                 break
             length *= 0.5
         else:

@@ -18,8 +18,6 @@ import numpy as np
 from dask_odm.models.log_odds import log_odds
 from dask_odm.typing import Array
 
-SYSTEM_BYTES = 8 << 20  # bytes of linear systems that are solved at a time
-
 
 def pair_count(classes: int) -> int:
     """Return the number of machines, one for every pair of classes."""
@@ -44,7 +42,7 @@ def coupled(scores: Array, link: Array, classes: int) -> Array:
 
     ``link`` turns any machine's score into the log-odds of its positive class, see `dask_odm.models.log_odds`.
     """
-    step = max(1, SYSTEM_BYTES // (8 * (classes + 1) ** 2))
+    step = max(1, (8 << 20) // (8 * (classes + 1) ** 2))  # rows whose linear systems take 8 MB
     blocks = [scores[start : start + step] for start in range(0, max(1, len(scores)), step)]
     return np.concatenate([_coupled(log_odds(link, block), classes) for block in blocks])
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dask_odm.data.store.records import Record, read_record, replaced
+from dask_odm.data.store.records import Record, read_record
 from dask_odm.errors import StoreError
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel
@@ -73,8 +72,8 @@ def _array(record: Record, name: str) -> Any:
 @lru_cache(maxsize=2)
 def _read_model(path: str, digest: str) -> Model:
     record = read_record(path, "model")
-    if ModelFile.of(record).digest != digest:
-        raise replaced("model", path)
+    if record.digest != digest:
+        raise record.replaced()
     return model_from(record)
 
 
@@ -87,7 +86,7 @@ class ModelFile:
 
     @classmethod
     def of(cls, record: Record) -> ModelFile:
-        return cls(record.path, hashlib.sha256(repr(sorted(record.entries.items())).encode()).hexdigest())
+        return cls(record.path, record.digest)
 
     def is_current(self) -> bool:
         """Return whether the file still exists, with the same content."""

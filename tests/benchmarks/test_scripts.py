@@ -31,6 +31,7 @@ import saddle_rivals
 import saddle_store
 import search_store
 import small_data
+import versions
 from fuzz_cases import make_case
 from sklearn.datasets import load_iris
 
@@ -348,3 +349,10 @@ def test_busy_measures_in_turns(capsys: pytest.CaptureFixture[str], monkeypatch:
     head, _, row = capsys.readouterr().out.splitlines()
     assert head.split(" | ")[2:] == ["quiet, s", "busy, s", "ratio |"]
     assert [row.split(" | ")[1], float(row.split(" | ")[2]) > 0] == ["made up, 500 × 18", True]
+
+
+@pytest.mark.slow
+def test_a_version_is_as_fast_as_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    versions.main([str(Path(versions.__file__).parents[1]), "--rows", "100 × 20, float32", "--turns", "1"])
+    row = capsys.readouterr().out.splitlines()[-1].split(" | ")
+    assert 0.1 < float(row[3].split()[0]) < 10

@@ -356,6 +356,7 @@ print(kib("VmHWM") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
 @pytest.mark.parametrize("kind", ["svm", "csv", "npy", "parquet", "feather", "npz"])
 def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):

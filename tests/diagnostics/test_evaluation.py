@@ -192,7 +192,7 @@ def test_scores_as_csv_keep_their_bits(tmp_path):
 
 
 def test_predictions_as_zarr(tmp_path, monkeypatch):
-    monkeypatch.setattr("dask_odm.data.store.records.CHUNK_BYTES", 40)  # blocks and chunks end at different rows
+    monkeypatch.setattr("dask_odm.data.store.records.STORE_CHUNK_BYTES", 40)  # blocks and chunks end at different rows
     store, model = write(tmp_path / "a.zarr"), FirstFeature("a", "b")
     write_predictions(model, store, tmp_path / "s.zarr", what="scores")
     write_predictions(model, store, tmp_path / "y.zarr")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from dataclasses import replace
 from uuid import uuid4
 
 import dask
@@ -366,7 +367,7 @@ HERE = Cluster(None, 1, 1, 10**9, 10**9)
 def timeout(request, monkeypatch):
     """The scheduler's; without one, waiting tasks are soon looked for, else it gives them up first."""
     if request.param is None:
-        monkeypatch.setattr(watch, "POLL_SECONDS", 0.2)
+        monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, poll=0.2))
     return {"distributed.scheduler.no-workers-timeout": request.param}
 
 
@@ -411,8 +412,7 @@ def test_no_worker_comes_back_in_time(start_workers):
 
 
 def test_workers_that_do_nothing_are_told(client, monkeypatch):
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(watch, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, poll=0.1, idle=0.5))
     never = client.submit(abs, 1, key="never", workers=["tcp://127.0.0.1:9"])
     with pytest.raises(ClusterError, match="No progress: none of 2 workers had anything to do for"):
         Cluster.current().gather([never], [])
@@ -420,7 +420,7 @@ def test_workers_that_do_nothing_are_told(client, monkeypatch):
 
 
 def test_a_paused_worker_that_still_runs_something_is_not_silent(client, monkeypatch):
-    monkeypatch.setattr(watch, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, silence=1.0))
     busy, idle = (
         {"status": "paused", "last_seen": 0, "metrics": {"task_counts": counts}}
         for counts in ({"executing": 1}, {"ready": 3, "memory": 2})
@@ -431,6 +431,5 @@ def test_a_paused_worker_that_still_runs_something_is_not_silent(client, monkeyp
 
 
 def test_tasks_wait_for_busy_workers_in_peace(client, monkeypatch):
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(watch, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, poll=0.1, idle=1.0))
     assert Cluster.current().each(ring_jobs.slowly, [(1, 2.5)], "slowly") == [2]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 import dask
 import numpy as np
@@ -53,8 +54,7 @@ def bits(model: ODMClassifier) -> list[bytes]:
 @pytest.fixture
 def impatient(monkeypatch):
     """Silence is noticed after seconds: more of them than a worker that compiles, or starts, is silent."""
-    monkeypatch.setattr(watch, "SILENCE_SECONDS", SILENCE)
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, silence=SILENCE, poll=0.2))
 
 
 class At:
@@ -145,7 +145,7 @@ def test_a_stopped_worker_without_a_nanny_is_given_up(in_process, path, tmp_path
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_all_workers_lost(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "WORKERLESS_SECONDS", 3.0)
+    monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, workerless=3.0))
     with separate_cluster(tmp_path, 1) as (_, _, workers):
         at, began = At(solving, workers[0].kill), time.monotonic()
         with pytest.raises(ClusterError, match="No worker was there for 3 s; start some and fit again"):

@@ -25,13 +25,14 @@ from dask_odm.engine.passes import StorePasses, chunk_groups, task_count
 from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query
-from dask_odm.learning.problem.losses import BandLoss, SquaredLoss
+from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.ridge import moments
 from dask_odm.methods.ridge.moments import FromOrigin, MomentQuery
 from small_stores import store_of
+from squared_loss import SquaredLoss
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
 ODM = ODMSettings(1e4, 0.3, 0.2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,8 +23,15 @@ MESSAGES = [np.linspace(-1, 1, 4) / (i + 1) for i in range(4)]
 POSIX = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills processes by POSIX signals")
 
 
-def rounds(cluster: Cluster, **options) -> Rounds:
-    return Rounds(cluster, range(SHARDS), jobs.start, **{"name": "walk", "hold": jobs.rows, **options})
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory) -> Callable[..., Rounds]:
+    scratch = str(tmp_path_factory.mktemp("states"))
+
+    def begun(cluster: Cluster, **options) -> Rounds:
+        told = {"name": "walk", "hold": jobs.rows, "scratch": scratch, **options}
+        return Rounds(cluster, range(SHARDS), jobs.start, **told)
+
+    return begun
 
 
 def asked(r: Rounds, walk=jobs.walk, messages=MESSAGES) -> list[bytes]:
@@ -53,20 +62,20 @@ def expected():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_of_this_process(expected, threads):
+def test_threads_of_this_process(rounds, expected, threads):
     assert asked(rounds(Cluster(None, 1, threads, 10**9, 10**9))) == expected
 
 
 @pytest.mark.slow
-def test_one_and_three_workers(expected, start_workers, scale_workers, tmp_path):
+def test_one_and_three_workers(rounds, expected, start_workers, scale_workers):
     with start_workers(1) as client:
         for count in (1, 3):
             scale_workers(client, count)
-            for options in ({}, {"checkpoint_every": 3}, {"checkpoint_every": 3, "scratch": str(tmp_path)}):
+            for options in ({}, {"checkpoint_every": 3}):
                 assert asked(rounds(Cluster.current(), **options)) == expected, (count, options)
 
 
-def test_states_stay_where_they_are(client):
+def test_states_stay_where_they_are(rounds, client):
     r = rounds(Cluster.current())
     first, second = r.read(jobs.places_of), r.read(jobs.places_of)
     assert first == second, "a question that changes nothing copies nothing"
@@ -78,30 +87,29 @@ def test_states_stay_where_they_are(client):
 
 @pytest.fixture
 def quick_to_look(monkeypatch):
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, poll=0.2))
 
 
 @POSIX
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_to_look")
-@pytest.mark.parametrize("scratch", [False, True])
-def test_a_worker_killed_within_a_step(expected, client, tmp_path, scratch):
+def test_a_worker_killed_within_a_step(rounds, expected, client, tmp_path):
     """After its step was done, and before anyone knew: it runs twice."""
-    options = {"scratch": str(tmp_path / "states")} if scratch else {}
-    (tmp_path / "states").mkdir()
+    states = tmp_path / "states"
+    states.mkdir()
     for steps, every in ((0, 100), (6, 3)):
         deadly = jobs.DeadlyWalk(str(tmp_path), steps, jobs.rows(1)[0].tobytes())
-        assert asked(rounds(Cluster.current(), checkpoint_every=every, **options), deadly) == expected
+        assert asked(rounds(Cluster.current(), checkpoint_every=every, scratch=str(states)), deadly) == expected
         assert (tmp_path / f"killed-{steps}").exists()
         client.wait_for_workers(2, timeout=60)
-    assert len(os.listdir(tmp_path / "states")) == scratch * SHARDS, "one checkpoint is kept"
+    assert len(os.listdir(states)) == SHARDS, "one checkpoint is kept"
 
 
 @POSIX
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_to_look")
 @pytest.mark.parametrize("count", [1, 2])
-def test_all_workers_killed(expected, start_workers, tmp_path, count):
+def test_all_workers_killed(rounds, expected, start_workers, tmp_path, count):
     """Within a step and between questions: they come back under other addresses."""
     with start_workers(count) as client:
         pids = tuple(client.run(os.getpid).values())
@@ -119,7 +127,15 @@ def test_all_workers_killed(expected, start_workers, tmp_path, count):
 @pytest.mark.usefixtures("quick_to_look")
 def test_no_more_is_done_again_than_since_the_checkpoint(client, tmp_path):
     shards = [(str(tmp_path), j) for j in range(2)]
-    r = Rounds(Cluster.current(), shards, jobs.start, name="walk", hold=jobs.noted_rows, checkpoint_every=2)
+    r = Rounds(
+        Cluster.current(),
+        shards,
+        jobs.start,
+        name="walk",
+        hold=jobs.noted_rows,
+        checkpoint_every=2,
+        scratch=str(tmp_path),
+    )
     here = Rounds(HERE, range(2), jobs.start, name="walk", hold=jobs.rows)
     for message in MESSAGES[:3]:
         r.ask(jobs.walk, message)
@@ -134,17 +150,17 @@ def test_no_more_is_done_again_than_since_the_checkpoint(client, tmp_path):
     assert made == [2, 1], "what the other worker holds is not made again"
 
 
-def test_going_on_from_a_snapshot(client, tmp_path):
+def test_going_on_from_a_snapshot(rounds, client, tmp_path):
     whole = rounds(HERE)
     asked(whole)
-    for cluster, options in ((HERE, {}), (Cluster.current(), {}), (Cluster.current(), {"scratch": str(tmp_path)})):
-        first = rounds(cluster, **options)
+    for cluster in (HERE, Cluster.current()):
+        first = rounds(cluster, scratch=str(tmp_path))
         asked(first, messages=MESSAGES[:2])
-        second = rounds(cluster, states=first.snapshot(), **options)
+        second = rounds(cluster, states=first.snapshot(), scratch=str(tmp_path))
         assert asked(second, messages=MESSAGES[2:])[-SHARDS:] == [s.w.tobytes() for s in whole.snapshot()]
 
 
-def test_large_messages_are_sent_once(client):
+def test_large_messages_are_sent_once(rounds, client):
     message = np.arange(4000.0)
     r = rounds(Cluster.current())
     for answer in r.ask(jobs.remembered, message):
@@ -153,14 +169,14 @@ def test_large_messages_are_sent_once(client):
     assert sum("-same-" in key for key in keys) == 1
 
 
-def test_what_a_step_is_given_is_read_only(client):
+def test_what_a_step_is_given_is_read_only(rounds, client):
     for cluster in (HERE, Cluster.current()):
         for what in ("held", "state"):
             with pytest.raises(ValueError, match="read-only"):
                 rounds(cluster).ask(jobs.writing, what)
 
 
-def test_messages_are_the_callers_to_change(client):
+def test_messages_are_the_callers_to_change(rounds, client):
     for cluster in (HERE, Cluster.current()):
         r, message = rounds(cluster), np.ones(4)
         r.ask(jobs.remembered, message)
@@ -168,7 +184,7 @@ def test_messages_are_the_callers_to_change(client):
         assert r.snapshot()[0].w.tolist() == [1.0] * 4
 
 
-def test_an_error_leaves_no_tasks(client):
+def test_an_error_leaves_no_tasks(rounds, client):
     r = rounds(Cluster.current())
     r.ask(jobs.walk, MESSAGES[0])
     with pytest.raises(ZeroDivisionError, match="in a step"):
@@ -179,7 +195,7 @@ def test_an_error_leaves_no_tasks(client):
     nothing_left(client)
 
 
-def test_nothing_is_left_once_it_is_let_go(client):
+def test_nothing_is_left_once_it_is_let_go(rounds, client):
     asked(rounds(Cluster.current()))
     nothing_left(client)
 
@@ -191,7 +207,7 @@ def nothing_left(client) -> None:
         time.sleep(0.05)
 
 
-def test_an_error_in_this_process_changes_no_state():
+def test_an_error_in_this_process_changes_no_state(rounds):
     r = rounds(HERE)
     before = [state.w.tobytes() for state in r.snapshot()]
     with pytest.raises(ZeroDivisionError):

@@ -75,11 +75,10 @@ def test_too_little_memory_to_start_is_refused_at_once():
 
 def test_workers_that_do_not_start(monkeypatch):
     """As those that end for lack of memory while they start, again and again."""
-    monkeypatch.setattr("dask_odm.engine.workers.START_SECONDS", 0.5)
     start = workers.Client
     monkeypatch.setattr(workers, "Client", lambda **options: start(**options | {"n_workers": 0}))
     with pytest.raises(ClusterError, match=r"2 workers did not start within 0\.5 s, most likely for lack of memory"):
-        local_workers(2).__enter__()
+        local_workers(2, start_seconds=0.5).__enter__()
     assert active_client() is None
 
 

@@ -251,10 +251,21 @@ def test_rows_that_let_weights_overflow_are_refused(told):
         mixed(fit_intercept=False).fit(told[0] * 1e-155, told[1], shard=told[2])
 
 
-def test_a_feature_of_many_values_names_no_sender(monkeypatch, told):
-    monkeypatch.setattr("dask_odm.methods.mixing.shards.MOST_SENDERS", 100)
-    with pytest.raises(InputError, match="in 1200 shards, more than 100"):
-        mixed(shard_feature=0).fit(*told[:2])
+def test_a_feature_of_many_values_names_no_sender():
+    X = np.random.default_rng(0).random((70_000, 2))
+    with pytest.raises(InputError, match="in 70000 shards, more than 65536: name a column that says who sent a row"):
+        mixed(shard_feature=0).fit(X, X[:, 1] > 0.5)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_errors_of_shards_are_those_of_the_predictions(told, intercept):
+    """Rows of zeros included, whose score without an intercept is 0."""
+    X, y, sender = told[0].copy(), told[1], told[2]
+    X[::3] = 0.0
+    model = mixed(fit_intercept=intercept).fit(X, y, shard=sender)
+    wrong = model.predict(X) != y
+    np.testing.assert_allclose(model.shard_errors_, [wrong[sender == name].mean() for name in model.shards_])
+    assert intercept or not model.decision_function(X[::3]).any()
 
 
 def test_nothing_is_warned_of_in_a_plain_fit(told):

@@ -57,7 +57,7 @@ def test_the_table_and_its_status(tmp_path, capsys):
     record = {"kind": "stops", "number": 0, "seed": 0, "fault": "f", "detail": "d", "seconds": 3.2}
     out.write_text(json.dumps(record | {"outcome": SAME}) + '\n{"kind": "cut o')
     assert campaign.main(["--table", "--out", str(out)]) == 0
-    assert "| stops | 30 | 1 | 1 | 0 | 0 | 0 | 3 s |" in capsys.readouterr().out
+    assert "| stops | 1 | 1 | 0 | 0 | 0 | 3 s |" in capsys.readouterr().out
     out.write_text(json.dumps(record | {"outcome": BREAK}) + "\n")
     assert campaign.main(["--table", "--out", str(out)]) == 1
     assert "stops 0: f: d" in capsys.readouterr().out
@@ -67,9 +67,9 @@ def test_the_table_and_its_status(tmp_path, capsys):
 def test_a_campaign_goes_on_where_it_was_cut(tmp_path, capsys):
     out = tmp_path / "c.jsonl"
     options = ["--out", str(out), "--kinds", "corruptions;failing;client kills", "--folder", str(tmp_path / "work")]
-    assert campaign.main([*options, "--share", "0.0001"]) == 0, capsys.readouterr()
+    assert campaign.main([*options, "--tries", "1"]) == 0, capsys.readouterr()
     first = out.read_text()
-    assert campaign.main([*options, "--share", "0.001"]) == 0, capsys.readouterr()
+    assert campaign.main([*options, "--tries", "2"]) == 0, capsys.readouterr()
     assert out.read_text().startswith(first)
     tried = [(each["kind"], each["number"]) for each in campaign.records_of(out)]
     assert len(tried) == len(set(tried)) > len(first.splitlines()) == 3
@@ -78,7 +78,7 @@ def test_a_campaign_goes_on_where_it_was_cut(tmp_path, capsys):
 @pytest.mark.slow
 def test_workers_and_schedulers_are_killed(tmp_path, capsys):
     options = ["--out", str(tmp_path / "c.jsonl"), "--kinds", "worker kills;scheduler", "--folder", str(tmp_path)]
-    assert campaign.main([*options, "--share", "0.0001"]) == 0, capsys.readouterr()
+    assert campaign.main([*options, "--tries", "1"]) == 0, capsys.readouterr()
 
 
 def test_a_bench_that_dies_is_a_break(tmp_path: Path):
@@ -92,13 +92,10 @@ def test_a_bench_that_dies_is_a_break(tmp_path: Path):
     assert "said" in found["detail"]
 
 
-def test_pieces_are_all_of_it():
-    kind = campaign.KINDS["worker kills"]
-    pieces = [campaign.numbers_of(kind, 0.5, campaign._piece(text)) for text in ("0/3", "1/3", "2/3")]
-    assert (
-        sorted(number for piece in pieces for number in piece)
-        == list(campaign.numbers_of(kind, 0.5))
-        == list(range(kind.count // 2))
-    )
+def test_pieces_are_all_of_it(tmp_path, capsys):
+    options = ["--out", str(tmp_path / "c.jsonl"), "--kinds", "mixed", "--folder", str(tmp_path), "--tries", "5"]
+    for piece in ("0/2", "1/2"):
+        assert campaign.main([*options, "--piece", piece]) == 0, capsys.readouterr()
+    assert sorted(each["number"] for each in campaign.records_of(tmp_path / "c.jsonl")) == list(range(5))
     with pytest.raises(ValueError, match="3/3"):
         campaign._piece("3/3")

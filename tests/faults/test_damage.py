@@ -18,7 +18,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
-from dask_odm.learning.training.checkpoints import sole_writer
+from dask_odm.learning.training.checkpoint_files import sole_writer
 from dask_odm.solvers import SODM
 from faults.table import Fault, check_fault, each_way, fit_in, raises, refused, run, tree
 
@@ -38,7 +38,7 @@ def sound(tmp_path_factory) -> Path:
             writer.append(X, Y, np.random.default_rng(1).uniform(size=ROWS))
             writer.finish()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "CHUNK_BYTES", 120)
+        patch.setattr(records, "STORE_CHUNK_BYTES", 120)
         model = ODMClassifier(**TREE, checkpoint=folder / "checkpoint.zarr").fit(str(folder / "plain.zarr"))
         model.save(folder / "model.zarr")
     return folder
@@ -200,7 +200,7 @@ def test_a_damaged_chunk_of_a_model(folder, how, name, i):
     run("predict", path, folder / "plain.zarr", folder / "p.zarr")
 
 
-@pytest.mark.parametrize("name", ["dual", "point"])
+@pytest.mark.parametrize("name", ["dual", "figures"])
 @pytest.mark.parametrize("how", HOWS)
 def test_a_damaged_chunk_of_a_checkpoint(folder, how, name):
     path = folder / "checkpoint.zarr"

@@ -192,26 +192,24 @@ LEVELS = {
     "the level before": of("level", to=1),
     "history of more levels": lambda content, arrays: content["history"].append(content["history"][-1]),
     "no dual variables": lambda content, arrays: arrays.pop("dual"),
-    "other figures": array("point", lambda a: a[:, :2]),
-    "a flat shape": array("dual_shape", lambda a: a.ravel()),
+    "other figures": array("figures", lambda a: a[:, :2]),
+    "flat dual variables": array("dual", lambda a: a.ravel()),
     "dual variables are NaN": array("dual", lambda a: a * np.nan),
-    "other rows": array("rows", lambda a: a + 1),
-    "weight is infinite": array("weight", lambda a: a + np.inf),
+    "other rows": array("figures", lambda a: a + np.eye(1, a.shape[1], 2)),
+    "figures are infinite": array("figures", lambda a: a + np.inf),
     "fewer partitions": lambda content, arrays: arrays.update({name: a[:0] for name, a in arrays.items()}),
 }
 
 
 def steps(vector: str, whole: str) -> dict[str, Any]:
     return {
-        "vectors of another type": of("vectors", to="w"),
-        "no vectors": of("vectors", to=...),
         "another field": of("colour", to="red"),
         "a list for a figure": of(whole, to=[1]),
         "a fraction": of(whole, to=1.5),
         "a negative number": of(whole, to=-5),
         "no such figure": of(whole, to=...),
         "a step left out": lambda content, arrays: content["history"].pop(0),
-        "a vector of another length": array(vector, lambda a: a[:, :-1]),
+        "a vector of another length": array(vector, lambda a: a[:-1]),
         "a vector of no length": array(vector, lambda a: a[:0]),
         "a vector of NaN": array(vector, lambda a: a * np.nan),
         "a vector of whole numbers": array(vector, lambda a: a.astype(np.int64)),
@@ -223,7 +221,7 @@ LIES = {
     "tree": ANY | LEVELS,
     "exact": {
         "no such figure": of("double_since", to=...),
-        "scores of another length": array("scores", lambda a: a[:, :-1]),
+        "scores of another length": array("scores", lambda a: a[:-1]),
         "inner": array("inner", lambda a: a[:-1]),
     },
     "landmark": steps("a", "drawn"),

@@ -13,11 +13,11 @@ from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import SquaredLoss
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.solver import solve_landmark
 from dask_odm.methods.linear.solver import solve_newton
+from squared_loss import SquaredLoss
 
 ALPHA = 0.5
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])

@@ -21,9 +21,8 @@ from dask_odm.data.readers.paths import FORMATS, TEXT_FORMATS, detect_format, fi
 from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
 from dask_odm.data.readers.stores import StoreSource
 from dask_odm.data.readers.tables import PandasSource
-from dask_odm.data.storage.locations import location_of
+from dask_odm.data.storage.locations import MANIFEST, location_of
 from dask_odm.data.storage.storage import resolved, storage_of
-from dask_odm.data.store.layout import MANIFEST
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 

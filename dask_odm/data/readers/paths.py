@@ -12,7 +12,7 @@ from typing import Any
 from dask_odm.data.readers.lines import PipedText, first_bytes, first_line
 from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.storage.object_files import objects_at
-from dask_odm.data.store.documents import other_zarr
+from dask_odm.data.store.manifest import other_zarr
 from dask_odm.errors import InputError
 
 FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")

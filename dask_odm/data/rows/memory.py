@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.linalg.row_passes import rows_between
 from dask_odm.typing import Array
 
 
@@ -43,6 +45,9 @@ class Partitions(Protocol):
     ) -> tuple[PartitionRows, int]: ...
     def labels(self, first: int, last: int) -> tuple[Array, Array]: ...
     def row_numbers(self, first: int, last: int) -> Array: ...
+    def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
+        """Yield the scaled rows of partition ``k`` with labels and weights; a block is valid until the next one."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,3 +117,15 @@ class MemoryPartitions:
 
     def row_numbers(self, first: int, last: int) -> Array:
         return self.numbers[self._span(first, last)]
+
+    def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
+        span = self._span(k, k + 1)
+        if not isinstance(self.X, SparseRows):
+            yield self.X[span], self.y[span], self.weight[span]
+        elif self.X.scaling is None:  # as CSR
+            yield rows_between(self.X.X, span.start, span.stop), self.y[span], self.weight[span]
+        else:
+            step = self.X.rows_at_a_time
+            for start in range(span.start, span.stop, step):
+                stop = min(start + step, span.stop)
+                yield self.X.read(start, stop), self.y[start:stop], self.weight[start:stop]

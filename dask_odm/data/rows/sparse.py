@@ -32,6 +32,11 @@ class SparseRows(RowsOfMatrix):
         """Return rows ``start:stop``, scaled and dense."""
         return self[start:stop]
 
+    @property
+    def rows_at_a_time(self) -> int:
+        """Number of rows that take 4 MB when they are made dense."""
+        return max(1, (4 << 20) // max(1, self.d * self.dtype.itemsize))
+
     def take(self, order: Array) -> SparseRows:
         """Return the rows at ``order``, still sparse."""
         return SparseRows(self.X[order], self.scaling)

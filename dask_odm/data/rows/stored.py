@@ -104,6 +104,17 @@ class StoredPartitions:
     def row_numbers(self, first: int, last: int) -> Array:
         return self.column("row", first, last)
 
+    def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
+        """Yield the rows of partition ``k`` chunk by chunk, each read into the same memory; without scaling raw."""
+        layout = self.array("X")
+        raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
+        scaled = np.empty(layout.chunks if scaling is not None else 0, layout.dtype)
+        for number, count in self.pieces(k, k + 1):
+            X = read_plain_chunk(self.path, layout, number, raw)[:count]
+            X = X if scaling is None else scaling(X, scaled[:count])
+            y, weight = (read_plain_chunk(self.path, self.array(name), number)[:count] for name in ("y", "weight"))
+            yield X, y.astype(np.float64), weight
+
     def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
         """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
         lazy = StoredRows(self, first, last, scaling)

@@ -166,11 +166,13 @@ class OneOfMany:
         return keep, np.where(codes == self.positive, 1.0, -1.0), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None."""
+        """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None.
+
+        y is 1 for the positive class and 0 for the others.
+        """
         codes = _y_of(block)
         of_class = self.of_codes(codes)
-        if not self.keeps_all:
-            codes = np.where(_selected(self.selection, block, of_class > 0), codes, -1).astype(codes.dtype)
+        codes = np.where(_selected(self.selection, block, of_class > 0), codes == self.positive, -1).astype(np.int8)
         if self.pair_weights is None:
             return codes, of_class if block.weight is None else of_class * block.weight
         return codes, NO_WEIGHT if block.weight is None else block.weight

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 T = TypeVar("T")
-_PIECE_BYTES = 1 << 20  # bytes read at a time from a file of unknown length
 # Headers are Python literals. Python 3.11 sometimes raises a SystemError if two threads parse one each.
 _parsing = threading.Lock()
 
@@ -35,7 +34,7 @@ class WholeFile(FileIO):
     def readall(self) -> bytes:
         """Return all bytes up to the end."""
         pieces = []
-        while piece := self.read(_PIECE_BYTES):
+        while piece := self.read(1 << 20):
             pieces.append(piece)
         return b"".join(pieces)
 

@@ -49,14 +49,6 @@ def left_aside(path: str) -> list[str]:
     return sorted(found, key=os.path.getmtime, reverse=True)
 
 
-def is_being_replaced(path: str) -> bool:
-    """Return whether ``path`` does not exist, but has a staged replacement beside it."""
-    try:
-        return not os.path.lexists(path) and bool(left_aside(path))
-    except OSError:
-        return False
-
-
 def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
     """Rename folder ``new`` to ``path``, and remove the former content afterwards.
 
@@ -68,7 +60,7 @@ def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
         if os.path.lexists(path):
             os.rename(path, old)
         os.rename(new, path)
-        sync_folder(os.path.dirname(path))
+        sync(os.path.dirname(path))
     finally:
         if os.path.lexists(old) and not os.path.lexists(path):
             os.rename(old, path)
@@ -120,8 +112,12 @@ def reserve(descriptor: int, size: int, *, alone: bool = True) -> None:
     """
     free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
     try:
-        if not _allocated(descriptor, size):
-            (_write_zeros if alone else os.truncate)(descriptor, size)
+        if _allocated(descriptor, size):
+            return
+        if alone:
+            _write_zeros(descriptor, size)
+        else:
+            os.truncate(descriptor, size)
     except OSError as error:
         if error.errno not in FULL or free is None:
             raise
@@ -160,26 +156,9 @@ def write_synced(path: str, data: bytes) -> None:
     os.replace(f"{path}.tmp", path)
 
 
-def sync_tree(root: str) -> None:
-    """Force every file below ``root`` to disk."""
-    for folder, _, names in os.walk(root):
-        for name in names:
-            descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-def sync_folders(root: str) -> None:
-    """Force every folder below ``root``, and ``root``, to disk."""
-    for folder, _, _ in os.walk(root, topdown=False):
-        sync_folder(folder)
-
-
-def sync_folder(path: str) -> None:
-    """Force the names in a folder to disk. Windows cannot, and is skipped."""
-    if os.name == "nt":
+def sync(path: str) -> None:
+    """Force a file, or the names in a folder, to disk. Windows cannot do that for folders, which are skipped there."""
+    if os.name == "nt" and os.path.isdir(path):
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from dask_odm.errors import InputError
 
+MANIFEST = "manifest.json"  # key that is written last, in every store and record
 SCHEMES = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _COLLAPSED = re.compile(rf"({'|'.join((*SCHEMES, 'file'))}):/[^/]")

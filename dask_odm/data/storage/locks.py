@@ -22,10 +22,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-MAX_BYTES = 4096  # bytes read of a lock's file
-ELSEWHERE_SECONDS = 86400  # age at which a lock of another machine is abandoned; some file systems lock per machine
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | os.O_RDWR
-_HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Holder:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
             os.lseek(descriptor, 0, os.SEEK_SET)
-            found: Any = json.loads(os.read(descriptor, MAX_BYTES))["dask_odm lock"]
+            found: Any = json.loads(os.read(descriptor, 4096))["dask_odm lock"]
             holder = cls(**found)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -90,83 +87,87 @@ class FileLock:
         if fcntl is not None:
             self.close()
 
+    def _lock(self) -> bool | None:
+        """Lock the file without waiting; return False if another process has it, None if there are no locks."""
+        if fcntl is None:
+            return None
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return False if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES) else None
+        return True
+
+    def _take(self) -> bool | None:
+        """Lock the file and name this process in it.
+
+        Returns False if another process, or another part of this one, holds it, and None if it is no longer the file
+        at its path, since its last holder has removed it. An error releases it, and leaves no file.
+        """
+        ours = False
+        try:
+            locked = self._lock()
+            holder = None if locked else Holder.of(self.descriptor)
+            if locked is False or (holder is not None and holder.may_live()):
+                return False
+            if not self._is_at_path():
+                return None
+            ours = True
+            os.ftruncate(self.descriptor, 0)
+            os.lseek(self.descriptor, 0, os.SEEK_SET)
+            os.write(self.descriptor, Holder.here(locks=locked is True).text())
+        except BaseException:
+            self.remove() if ours else self.close()
+            raise
+        return True
+
+    def _is_at_path(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), os.stat(self.path, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
+
+    def _is_abandoned(self, empty: bool, days: float) -> bool:
+        holder = Holder.of(self.descriptor)
+        locked = self._lock()
+        if locked is False:
+            return False
+        found = os.fstat(self.descriptor)
+        if holder is None:
+            return empty and locked is True and stat.S_ISREG(found.st_mode) and found.st_size == 0
+        if not (locked and holder.locks):
+            return not holder.may_live()
+        return holder.host == node() or time.time() - found.st_mtime > 86400 * days
+
 
 def take_lock(path: str) -> FileLock | None:
     """Make the file at ``path`` and hold it; return None if another process, or another part of this one, holds it.
 
     Raises OSError if the file cannot be made.
     """
-    while True:
-        descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
-        ours = False
-        try:
-            locked = _locked(descriptor)
-            holder = None if locked else Holder.of(descriptor)
-            if locked is False or (holder is not None and holder.may_live()):
-                os.close(descriptor)
-                return None
-            if not _is_file_of(descriptor, path):  # its last holder has removed it
-                os.close(descriptor)
-                continue
-            ours = True
-            os.ftruncate(descriptor, 0)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, Holder.here(locks=locked is True).text())
-        except BaseException:
-            lock = FileLock(path, descriptor)
-            lock.remove() if ours else lock.close()
-            raise
-        return FileLock(path, descriptor)
+    taken = None
+    while taken is None:
+        lock = FileLock(path, os.open(path, _FLAGS | os.O_CREAT, 0o600))
+        taken = lock._take()
+        if not taken:
+            lock.close()
+    return lock if taken else None
 
 
-def take_abandoned(path: str, *, empty: bool = False) -> FileLock | None:
+def take_abandoned(path: str, *, empty: bool = False, days: float = 1) -> FileLock | None:
     """Hold the lock's file at ``path`` if its process has ended; return None if it lives, or may live.
 
-    With ``empty``, a file that is empty and not locked is taken, too: its process was killed as it made the file.
+    With ``empty``, a file that is empty and not locked is taken, too: its process was killed as it made the file. A
+    lock of another machine is abandoned if it is older than ``days``, since some file systems lock per machine.
     """
     try:
-        descriptor = os.open(path, _FLAGS)
+        lock = FileLock(path, os.open(path, _FLAGS))
     except OSError:
         return None
-    lock = FileLock(path, descriptor)
-    try:
-        if _is_abandoned(descriptor, empty):
+    with suppress(OSError):
+        if lock._is_abandoned(empty, days):
             return lock
-    except OSError:
-        pass
     lock.close()
     return None
-
-
-def _is_abandoned(descriptor: int, empty: bool) -> bool:
-    holder = Holder.of(descriptor)
-    locked = _locked(descriptor)
-    if locked is False:
-        return False
-    if holder is None:
-        found = os.fstat(descriptor)
-        return empty and locked is True and stat.S_ISREG(found.st_mode) and found.st_size == 0
-    if not (locked and holder.locks):
-        return not holder.may_live()
-    return holder.host == node() or time.time() - os.fstat(descriptor).st_mtime > ELSEWHERE_SECONDS
-
-
-def _locked(descriptor: int) -> bool | None:
-    """Lock an open file without waiting; return False if another process has it, None if there are no locks."""
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return False if error.errno in _HELD else None
-    return True
-
-
-def _is_file_of(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
 
 
 def _started(pid: int) -> str | None:

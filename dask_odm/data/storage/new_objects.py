@@ -9,7 +9,6 @@ whole. Then the former content is removed, and what writers left that were kille
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,18 +20,16 @@ from dask_odm.data.storage.objects import CURRENT, Current, ObjectStorage, is_ge
 from dask_odm.errors import InputError, ObjectStoreError, StoreError
 
 logger = logging.getLogger("dask_odm")
-KEPT = timedelta(days=1)  # age up to which a generation that is not current is kept: it may be being written
-# tries of the put that makes a generation current, and seconds before the second try, doubled for each later one
-TRIES = 4
-PAUSE = 0.2
 _CLAIMED: dict[str, Current | None] = {}  # what is current at addresses that only this process may replace
 
 
 class NewObjects(ObjectStorage):
-    """Generation of keys below an address, spelled by `location_of`.
+    """Generation of keys below an address, spelled by `location_of`, with the methods of `NewFolder`.
 
     Nothing of it is visible there before `publish`.
     """
+
+    kept = timedelta(days=1)  # age up to which a generation that is not current is kept: it may be being written
 
     def __init__(self, target: str) -> None:
         self.generation = uuid.uuid4().hex
@@ -52,20 +49,13 @@ class NewObjects(ObjectStorage):
 
     def publish(self, *, overwrite: bool) -> None:
         self._tried = True
-        for i in range(TRIES):
-            try:
-                self.target.make_current(self.generation, self._before)
-                break
-            except ObjectStoreError:
-                if self._is_current():  # the answer was lost, not the request
-                    break
-                if i == TRIES - 1:
-                    raise
-                time.sleep(PAUSE * 2**i)
-            except NotAsExpectedError:
-                if not self._is_current():
+        try:
+            self.target.make_current(self.generation, self._before)
+        except (ObjectStoreError, NotAsExpectedError) as error:
+            if not self._is_current():  # else the answer was lost, not the request
+                if isinstance(error, NotAsExpectedError):
                     raise self._refusal() from None
-                break
+                raise
         if self.target.location in _CLAIMED:
             _CLAIMED[self.target.location] = self.target.current()
         self._remove_obsolete()
@@ -122,7 +112,7 @@ class NewObjects(ObjectStorage):
         replaced = "" if self._before is None else self._before.generation
         for key, _ in found:
             owner = _owner(key)
-            given_up = owner != "" and newest[owner] < now - KEPT
+            given_up = owner != "" and newest[owner] < now - self.kept
             if key != CURRENT and owner != self.generation and (owner == replaced or given_up):
                 yield key
 

@@ -17,14 +17,8 @@ from typing import Any
 
 from dask_odm.errors import DaskODMError, InputError, ObjectStoreError
 
-PATIENCE = "60s"  # time for retries, unless Dask's configuration has ``dask_odm.object-store-patience``
-# seconds between tries, which grow from the first to the longest
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
-_SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
 _STATUS = re.compile(r"status(?: code)?: (\d{3})(?: ([A-Z][A-Za-z ]{2,40}[a-z]))?")
 _CODE = re.compile(r"<Code>([A-Za-z]{2,60})</Code>")
-_DENIED = {"401", "403"}
 _KEYS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -39,8 +33,8 @@ class NotAsExpectedError(Exception):
 def client_of(location: str) -> Any:
     """Return the client of an address's bucket; raise InputError if the package for object stores is not installed."""
     scheme, _, rest = location.partition("://")
-    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
-    return _client(scheme, rest.partition("/")[0], patience(), hash(settings))
+    settings = sorted(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
+    return _client(scheme, rest.partition("/")[0], patience(), hash(tuple(settings)))
 
 
 def patience() -> float:
@@ -48,7 +42,7 @@ def patience() -> float:
     import dask  # imported here, since stores on this machine do not need it
     from dask.utils import parse_timedelta
 
-    return float(parse_timedelta(dask.config.get("dask_odm.object-store-patience", PATIENCE)))
+    return float(parse_timedelta(dask.config.get("dask_odm.object-store-patience", "60s")))
 
 
 @lru_cache(maxsize=16)
@@ -57,19 +51,13 @@ def _client(scheme: str, bucket: str, seconds: float, settings: int) -> Any:
         from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError as error:
         raise InputError(f"{scheme}:// addresses need the package obstore: pip install 'dask-odm[objects]'.") from error
-    retries: Any = {
-        "max_retries": 1000,  # the time bounds them
-        "retry_timeout": timedelta(seconds=seconds),
-        "backoff": {
-            "init_backoff": timedelta(seconds=FIRST_PAUSE),
-            "max_backoff": timedelta(seconds=LONGEST_PAUSE),
-            "base": 2,
-        },
-    }
-    # plain http is allowed only if the server's address asks for it
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    pauses = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
+    # time bounds the retries, not their number
+    retries: Any = {"max_retries": 1000, "retry_timeout": timedelta(seconds=seconds), "backoff": pauses}
     # give up a hanging connection while there is time for another; let a transfer that moves go on
     options: Any = {"timeout": timedelta(hours=1), "read_timeout": timedelta(seconds=max(1.0, seconds / 2))}
+    # plain http is allowed only if the server's address asks for it
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     if scheme == "s3" and endpoint.startswith("http://"):
         options["allow_http"] = True
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
@@ -97,33 +85,30 @@ def explained(location: str, doing: str) -> Iterator[None]:
         found = error
     else:
         return
-    raise _error(location, doing, found) from None
+    raise ObjectStoreError(f"cannot {doing} '{location}': {_reason(location, found)}.") from None
 
 
-def _error(location: str, doing: str, found: Exception) -> ObjectStoreError:
-    """Return the error for an object store that failed, with the likely reason and a way out."""
+def _reason(location: str, found: Exception) -> str:
+    """Return the likely reason for an error of the client, and a way out."""
     scheme, rest = location.split("://", 1)
     text = str(found).replace(f"/{rest.partition('/')[2] or rest}", "/")  # whatever words the key has
     status = _STATUS.search(text)
     code = _CODE.search(text)
+    if code is not None and code[1] == "NoSuchBucket":
+        return "there is no such bucket; check its name"
+    if "169.254." in text or (status is None and "redential" in text.partition("Debug source")[0]):
+        return f"no credentials; set {_KEYS[scheme]}, or give the machine or pod a role"
     answer = ""
     if status is not None:
         answer = " ".join(filter(None, (status[1], status[2], f"({code[1]})" if code else "")))
-    if code is not None and code[1] == "NoSuchBucket":
-        return ObjectStoreError(f"cannot {doing} '{location}': there is no such bucket; check its name.")
-    if "169.254." in text or (status is None and "redential" in text.partition("Debug source")[0]):
-        return ObjectStoreError(
-            f"cannot {doing} '{location}': no credentials; set {_KEYS[scheme]}, or give the machine or pod a role."
+    if answer[:3] in ("401", "403") or type(found).__name__.startswith(("Permission", "Unauth")):
+        return (
+            f"the object store refuses access ({answer or 'denied'}); check the credentials ({_KEYS[scheme]}, or the "
+            "role of machine or pod) and what they allow"
         )
-    if (status is not None and status[1] in _DENIED) or type(found).__name__.startswith(("Permission", "Unauth")):
-        return ObjectStoreError(
-            f"cannot {doing} '{location}': the object store refuses access ({answer or 'denied'}); check the "
-            f"credentials ({_KEYS[scheme]}, or the role of machine or pod) and what they allow."
-        )
-    said = f"answers {answer}" if answer else "does not answer"
-    return ObjectStoreError(
-        f"cannot {doing} '{location}': the object store {said}, tried for {patience():g} s; see whether it is up and "
-        "its address (AWS_ENDPOINT_URL, AWS_REGION) is right, and run this again."
+    return (
+        f"the object store {f'answers {answer}' if answer else 'does not answer'}, tried for {patience():g} s; see "
+        "whether it is up and its address (AWS_ENDPOINT_URL, AWS_REGION) is right, and run this again"
     )
 
 

@@ -15,8 +15,6 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.object_client import NotAsExpectedError, client_of, explained
 from dask_odm.data.storage.objects import ObjectStorage
 
-BUFFER_BYTES = 4 << 20  # bytes of a request
-
 
 class ObjectFile(io.RawIOBase):
     """Unbuffered file over the object at an address; FileNotFoundError if there is none."""
@@ -62,8 +60,8 @@ class ObjectFile(io.RawIOBase):
 
 
 def open_source(path: str) -> IO[bytes]:
-    """Open a file or an object for buffered reading."""
-    return io.BufferedReader(ObjectFile(path), BUFFER_BYTES) if is_address(path) else open_whole(path)
+    """Open a file or an object for buffered reading; an object is read 4 MB a request."""
+    return io.BufferedReader(ObjectFile(path), 4 << 20) if is_address(path) else open_whole(path)
 
 
 def source_size(path: str) -> int:

@@ -18,36 +18,32 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from dask_odm.data.storage.locations import MANIFEST
 from dask_odm.data.storage.object_client import client_of, explained, status_of
-from dask_odm.data.store.layout import MANIFEST
 from dask_odm.errors import StoreError
 
 CURRENT = "current.json"
-PART_BYTES = 8 << 20  # bytes of a request; a chunk is read by several at once, as a connection gives some 90 MB/s
-PIECE_BYTES = 1 << 20  # bytes of an answer that are held besides the filled buffer
-PARTS = 8  # parallel requests for parts in a process, besides one per thread
 _FORMAT = "dask_odm.current"
 _GENERATION = re.compile(r"[0-9a-f]{32}")
-_MOST_BYTES = 1 << 12  # bytes that ``current.json`` may have
 
 
 @dataclass(frozen=True)
 class Current:
-    """Generation that ``current.json`` names, with the tag and version of that object."""
+    """Generation that ``current.json`` names."""
 
     generation: str
-    tag: str | None
-    version: str | None
-
-    @property
-    def condition(self) -> dict[str, str]:
-        """Condition of a put that replaces this version and no other."""
-        said = {"e_tag": self.tag, "version": self.version}  # an object store has one or both
-        return {name: value for name, value in said.items() if value is not None}
+    condition: dict[str, str]  # of a put that replaces this version of the object and no other
 
 
 class ObjectStorage:
-    """Storage of the objects below an address, spelled by `location_of`. Keys are what follows the address."""
+    """Storage of the objects below an address, spelled by `location_of`, with the methods of `LocalStorage`.
+
+    Keys are what follows the address.
+    """
+
+    # bytes of a request; a chunk is read by several at once, as a connection gives some 90 MB/s
+    # (benchmarks/object_reads.py)
+    part_bytes = 8 << 20
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -62,7 +58,30 @@ class ObjectStorage:
 
     def read_into(self, key: str, target: memoryview) -> int:
         with self._asking("read", key) as client:
-            return _fill(client, self._path(key), target)
+            starts = range(self.part_bytes, len(target), self.part_bytes)
+            others = [_pool().submit(self._read_part, client, key, target, start) for start in starts]
+            try:
+                size = self._read_part(client, key, target, 0)
+            finally:
+                wait(others)  # even after an error, so that nobody writes to the buffer later
+            for each in others:
+                each.result()
+            return min(size, len(target) + 1)
+
+    def _read_part(self, client: Any, key: str, target: memoryview, start: int) -> int:
+        """Fill the part of ``target`` that begins at ``start``; return the size of the object, at least ``start``."""
+        at = start
+        stop = min(start + self.part_bytes, len(target))
+        try:
+            found = client.get(self._path(key), options={"range": (start, stop)})
+        except Exception as error:
+            if status_of(error) == 416:  # the object ends before this part
+                return start
+            raise
+        for piece in found.stream(min_chunk_size=1 << 20):  # bytes that are held besides the filled buffer
+            target[at : at + len(piece)] = memoryview(piece)
+            at += len(piece)
+        return int(found.meta["size"])
 
     def sizes(self) -> dict[str, int]:
         return {key: each["size"] for key, each in self.listed()}
@@ -125,14 +144,15 @@ class ObjectStorage:
                 found = client.get(self._path(CURRENT))
             except FileNotFoundError:
                 return None
-            text = b"" if found.meta["size"] > _MOST_BYTES else bytes(found.bytes())
+            text = b"" if found.meta["size"] > 4096 else bytes(found.bytes())
         try:
             said = json.loads(text)
             if said["format"] != _FORMAT or not is_generation(said["generation"]):
                 raise ValueError("no generation is named")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"'{self.location}/{CURRENT}' is damaged ({error}); restore or remove it.") from error
-        return Current(said["generation"], found.meta["e_tag"], found.meta["version"])
+        condition = {name: found.meta[name] for name in ("e_tag", "version")}  # an object store has one or both
+        return Current(said["generation"], {name: value for name, value in condition.items() if value is not None})
 
     def make_current(self, generation: str, before: Current | None) -> None:
         """Name the current generation; raise NotAsExpectedError if the current one is no longer ``before``."""
@@ -162,33 +182,7 @@ def is_generation(name: object) -> bool:
     return isinstance(name, str) and _GENERATION.fullmatch(name) is not None
 
 
-def _fill(client: Any, path: str, target: memoryview) -> int:
-    """Fill ``target`` by parallel requests for parts of an object; return its size, at most one byte more than fits."""
-
-    def fetch(start: int) -> int:
-        at = start
-        stop = min(start + PART_BYTES, len(target))
-        try:
-            found = client.get(path, options={"range": (start, stop)})
-        except Exception as error:
-            if status_of(error) == 416:  # the object ends before this part
-                return start
-            raise
-        for piece in found.stream(min_chunk_size=PIECE_BYTES):
-            target[at : at + len(piece)] = memoryview(piece)
-            at += len(piece)
-        return int(found.meta["size"])
-
-    others = [_pool().submit(fetch, start) for start in range(PART_BYTES, len(target), PART_BYTES)]
-    try:
-        size = fetch(0)
-    finally:
-        wait(others)  # even after an error, so that nobody writes to the buffer later
-    for each in others:
-        each.result()
-    return min(size, len(target) + 1)
-
-
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(PARTS, "dask-odm-objects")
+    """Return the threads that read parts, besides the one that asks."""
+    return ThreadPoolExecutor(8, "dask-odm-objects")

@@ -17,23 +17,23 @@ from contextlib import contextmanager, suppress
 from dask_odm.data.storage.files import aside, remove_folder
 from dask_odm.data.storage.locks import FileLock, take_abandoned, take_lock
 
-ATTEMPTS = 100  # tries to take a lock whose name no other process has
 _LOCK = re.compile(r"\.(.+)\.[0-9a-f]{8}\.lock")
 _OWNED: dict[str, FileLock] = {}  # locks of the names that this process owns
 
 
-def own(name: str) -> None:
+def own(name: str, *, attempts: int = 100) -> None:
     """Own a name from `aside`, and remove what killed processes left in its folder.
 
-    Raises OSError, and leaves nothing, if the lock cannot be written.
+    A process that removes abandoned files holds the lock for a moment, so it is tried again. Raises OSError, and leaves
+    nothing, if the lock cannot be written.
     """
     remove_abandoned(os.path.dirname(name))
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         lock = take_lock(f"{name}.lock")
         if lock is not None:
             _OWNED[name] = lock
             return
-        time.sleep(0.01)  # a process that removes abandoned files holds it for a moment
+        time.sleep(0.01)
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{name}.lock")
 
 
@@ -51,14 +51,14 @@ def disown(name: str) -> None:
 
 def _let_go(name: str) -> None:
     lock = _OWNED.pop(name, None)
-    if os.path.lexists(f"{name}.old"):  # the former content could not be put back; the next writer does it
-        if lock is not None:
-            lock.close()
-    elif lock is not None:
-        lock.remove()
+    if lock is None:
+        if not os.path.lexists(f"{name}.old"):
+            with suppress(OSError):
+                os.remove(f"{name}.lock")
+    elif os.path.lexists(f"{name}.old"):  # the former content could not be put back; the next writer does it
+        lock.close()
     else:
-        with suppress(OSError):
-            os.remove(f"{name}.lock")
+        lock.remove()
 
 
 @contextmanager
@@ -82,35 +82,26 @@ def remove_abandoned(folder: str) -> None:
 
 
 def _remove_if_abandoned(file: str, target: str) -> None:
-    lock = take_abandoned(file, empty=True) if _is_ours(file) else None
+    ours = not hasattr(os, "getuid") or os.lstat(file).st_uid == os.getuid()
+    lock = take_abandoned(file, empty=True) if ours else None
     if lock is None:
         return
     name = file.removesuffix(".lock")
-    _put_back(f"{name}.old", target)
-    if not os.path.lexists(target) and os.path.lexists(f"{name}.old"):  # it cannot be put back now
-        lock.close()
-        return
-    _remove(name)
-    remove_folder(f"{name}.old")
-    lock.remove()
-
-
-def _put_back(old: str, target: str) -> None:
-    """Undo the first rename of `replace_folder` if its process was killed before the second."""
-    if os.path.lexists(old) and not os.path.lexists(target):
-        with suppress(OSError):
+    old = f"{name}.old"
+    if os.path.lexists(old) and not os.path.lexists(target):  # killed between the two renames of `replace_folder`
+        try:
             os.rename(old, target)
-
-
-def _is_ours(file: str) -> bool:
-    return not hasattr(os, "getuid") or os.lstat(file).st_uid == os.getuid()
+        except OSError:  # it cannot be put back now
+            lock.close()
+            return
+    _remove(name)
+    remove_folder(old)
+    lock.remove()
 
 
 def _remove(name: str) -> None:
     """Remove a folder or a file."""
-    if os.path.isdir(name) and not os.path.islink(name):
-        remove_folder(name)
-    else:
+    if not os.path.isdir(name) or os.path.islink(name):
         with suppress(OSError):
             os.remove(name)
-        remove_folder(name)  # an interrupt may have left part of it under another name
+    remove_folder(name)  # also of a file, since an interrupt may have left part of a folder under another name

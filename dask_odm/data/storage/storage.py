@@ -1,8 +1,9 @@
 """Storage: the bytes of a store or a record by key, in a folder or an object store.
 
-Readers and writers use keys such as ``X/c/3/0`` and a location, never a path. Another kind of storage is one more
-class and a line in `storage_of`. No content that is read decides which key is read next, except the random name of the
-current generation in an object store (`objects`).
+Readers and writers use keys such as ``X/c/3/0`` and a location, never a path. Another kind of storage is a class with
+the methods of `LocalStorage`, one with those of `NewFolder`, and a line in `storage_of` and `new_storage`. No content
+that is read decides which key is read next, except the random name of the current generation in an object store
+(`objects`).
 """
 
 from __future__ import annotations
@@ -16,94 +17,153 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
 
 from dask_odm.data.storage.checked_writes import WholeFile
 from dask_odm.data.storage.files import (
     aside,
     check_output,
-    is_being_replaced,
     is_empty,
+    left_aside,
     make_folders,
     remove_folder,
     replace_folder,
-    sync_folders,
-    sync_tree,
+    sync,
     write_synced,
 )
-from dask_odm.data.storage.locations import is_address
+from dask_odm.data.storage.locations import MANIFEST, is_address
 from dask_odm.data.storage.new_objects import NewObjects
 from dask_odm.data.storage.objects import ObjectStorage
 from dask_odm.data.storage.staging import disown, own
-from dask_odm.data.store.layout import MANIFEST
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-class Storage(Protocol):
-    """Named bytes at a location.
+@dataclass(frozen=True)
+class LocalStorage:
+    """Storage in a folder of this machine, with files as keys. Links are not followed.
 
     Failures of the system are raised as OSError; a key that does not exist raises FileNotFoundError.
     """
 
-    @property
-    def location(self) -> str:
-        """The place of the bytes, as a user names it."""
+    location: str
 
     def read(self, key: str, limit: int) -> bytes:
         """Return all bytes of a key; raise OSError before reading if there are more than ``limit``."""
+        with self.opened(key) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit:
+                raise OSError(errno.EFBIG, f"{size} bytes, more than {limit}")
+            data = bytearray(size)
+            return bytes(data[: fill(file, memoryview(data))])
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Fill ``target`` with the first bytes, and return the size, counting at most one byte more than fits."""
+        with self.opened(key) as file:
+            return fill(file, target) + len(file.read(1))
 
     def sizes(self) -> dict[str, int]:
         """Return all keys with their sizes in bytes."""
+        return dict(_regular_files(self.location))
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         """Write a key and replace its former bytes."""
+        path = make_folders(self.location, key)
+        view = memoryview(data).cast("B")
+        with WholeFile(path, "wb") as file:
+            written = 0
+            while written < len(view):
+                written += file.write(view[written:])
 
     def remove(self, key: str) -> None:
         """Remove a key and all keys below it."""
+        path = os.path.join(self.location, key)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            Path(path).unlink(missing_ok=True)
 
     def complete(self, key: str, data: bytes) -> None:
         """Write the last key, the manifest, after all others are safely stored."""
+        tree = list(os.walk(self.location, topdown=False))
+        for folder, _, names in tree:
+            for name in names:
+                sync(os.path.join(folder, name))
+        write_synced(os.path.join(self.location, key), data)
+        for folder, _, _ in tree:
+            sync(folder)
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
+        return os.path.isfile(os.path.join(self.location, key))
 
     def exists(self) -> bool:
         """Return whether anything is at the location."""
+        return os.path.lexists(self.location)
 
     def version(self) -> object:
         """Return a value that changes when another store or record takes this place; None if there is none."""
+        try:
+            found = os.stat(os.path.join(self.location, MANIFEST), follow_symlinks=False)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def is_being_replaced(self) -> bool:
         """Return whether the content was replaced by another, or is about to be."""
+        try:
+            return not self.exists() and bool(left_aside(self.location))
+        except OSError:
+            return False
 
     def resolved(self) -> str:
-        """Return the location of the bytes that are current now.
+        """Return the location of the bytes that are current now. In an object store no other store ever has it."""
+        return self.location
 
-        In an object store it is never reused for another store.
-        """
+    @contextmanager
+    def opened(self, key: str) -> Iterator[FileIO]:
+        """Open a regular file. Anything else, such as a pipe that would never end, is refused at once."""
+        with WholeFile(os.open(os.path.join(self.location, key), _FLAGS), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a file")
+            yield file
 
 
-class NewStorage(Storage, Protocol):
-    """Storage that is being written. Nothing is visible at its location before `publish`."""
+@dataclass(frozen=True)
+class NewFolder(LocalStorage):
+    """Folder that is written beside its place, ``target``, and then renamed to it. Nothing is visible there before."""
+
+    target: str
 
     def check(self, *, overwrite: bool) -> bool:
-        """Return whether something would be replaced; raise InputError if the location may not be written."""
+        """Return whether something would be replaced; raise InputError if the target may not be written."""
+        check_output(self.target, overwrite=overwrite)
+        return os.path.lexists(self.target) and not is_empty(self.target)
 
     def begin(self, *, overwrite: bool) -> None:
-        """Prepare for writing; raise InputError if the location may not be written or replaced."""
+        """Prepare for writing; raise InputError if the target may not be written or replaced."""
+        check_output(self.target, overwrite=overwrite)
+        try:
+            own(self.location)
+            os.mkdir(self.location)
+        except BaseException:  # also an interrupt after the folder was made
+            disown(self.location)
+            raise
 
     def publish(self, *, overwrite: bool) -> None:
         """Make everything visible at once, in place of the former content."""
+        replace_folder(self.location, self.target, overwrite=overwrite)
 
     def discard(self) -> None:
         """Remove everything that was not published. It is the last call to a storage that was begun."""
+        disown(self.location)
 
     def retract(self) -> None:
         """Remove what was published."""
+        remove_folder(self.target)
+
+
+Storage = LocalStorage | ObjectStorage
+NewStorage = NewFolder | NewObjects
 
 
 def storage_of(location: str) -> Storage:
@@ -119,104 +179,6 @@ def new_storage(location: str) -> NewStorage:
 def resolved(location: str) -> str:
     """Return the location of the current bytes of a store or record."""
     return storage_of(location).resolved()
-
-
-@dataclass(frozen=True)
-class LocalStorage:
-    """Storage in a folder of this machine, with files as keys. Links are not followed."""
-
-    location: str
-
-    def read(self, key: str, limit: int) -> bytes:
-        with self.opened(key) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > limit:
-                raise OSError(errno.EFBIG, f"{size} bytes, more than {limit}")
-            data = bytearray(size)
-            return bytes(data[: fill(file, memoryview(data))])
-
-    def read_into(self, key: str, target: memoryview) -> int:
-        with self.opened(key) as file:
-            return fill(file, target) + len(file.read(1))
-
-    def sizes(self) -> dict[str, int]:
-        return dict(_regular_files(self.location))
-
-    def write(self, key: str, data: bytes | memoryview) -> None:
-        path = make_folders(self.location, key)
-        view = memoryview(data).cast("B")
-        with WholeFile(path, "wb") as file:
-            written = 0
-            while written < len(view):
-                written += file.write(view[written:])
-
-    def remove(self, key: str) -> None:
-        path = os.path.join(self.location, key)
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        else:
-            Path(path).unlink(missing_ok=True)
-
-    def complete(self, key: str, data: bytes) -> None:
-        sync_tree(self.location)
-        write_synced(os.path.join(self.location, key), data)
-        sync_folders(self.location)
-
-    def has(self, key: str) -> bool:
-        return os.path.isfile(os.path.join(self.location, key))
-
-    def exists(self) -> bool:
-        return os.path.lexists(self.location)
-
-    def version(self) -> object:
-        try:
-            found = os.stat(os.path.join(self.location, MANIFEST), follow_symlinks=False)
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
-
-    def is_being_replaced(self) -> bool:
-        return is_being_replaced(self.location)
-
-    def resolved(self) -> str:
-        return self.location
-
-    @contextmanager
-    def opened(self, key: str) -> Iterator[FileIO]:
-        """Open a regular file. Anything else, such as a pipe that would never end, is refused at once."""
-        with WholeFile(os.open(os.path.join(self.location, key), _FLAGS), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "not a file")
-            yield file
-
-
-@dataclass(frozen=True)
-class NewFolder(LocalStorage):
-    """Folder that is written beside its place, ``target``, and then renamed to it."""
-
-    target: str
-
-    def check(self, *, overwrite: bool) -> bool:
-        check_output(self.target, overwrite=overwrite)
-        return os.path.lexists(self.target) and not is_empty(self.target)
-
-    def begin(self, *, overwrite: bool) -> None:
-        check_output(self.target, overwrite=overwrite)
-        try:
-            own(self.location)
-            os.mkdir(self.location)
-        except BaseException:  # also an interrupt after the folder was made
-            disown(self.location)
-            raise
-
-    def publish(self, *, overwrite: bool) -> None:
-        replace_folder(self.location, self.target, overwrite=overwrite)
-
-    def discard(self) -> None:
-        disown(self.location)
-
-    def retract(self) -> None:
-        remove_folder(self.target)
 
 
 def fill(file: FileIO, target: memoryview) -> int:

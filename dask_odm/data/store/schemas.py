@@ -14,14 +14,11 @@ from typing import Any, get_type_hints
 from dask_odm.events import Event, IterationFinished, LevelFinished
 
 Check = Callable[[Any, str], None]
-MOST_FEATURES = 10_000_000
-MOST_SEED = 2**31 - 1
-MOST_LEVELS = 64
 MAX_DEGREE = 1000  # of a polynomial kernel; each degree costs a product per value
-LARGEST = 2**53  # beyond it, floats do not hold every whole number
+LARGEST_WHOLE = 2**53  # beyond it, floats do not hold every whole number
 
 
-def whole(low: int = 0, high: int = LARGEST) -> Check:
+def whole(low: int = 0, high: int = LARGEST_WHOLE) -> Check:
     """Return a schema for a whole number from ``low`` to ``high``."""
 
     def check(value: Any, name: str) -> None:
@@ -38,7 +35,7 @@ def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool 
     """
 
     def check(value: Any, name: str) -> None:
-        number = type(value) is float or (type(value) is int and abs(value) <= LARGEST)
+        number = type(value) is float or (type(value) is int and abs(value) <= LARGEST_WHOLE)
         if number and not finite and not math.isfinite(value):
             return
         if not number or not math.isfinite(value) or not value > above or not value >= at_least:
@@ -48,22 +45,17 @@ def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool 
     return check
 
 
-def text(value: Any, name: str) -> None:
-    """Raise ValueError unless the value is a string."""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is {_shown(value)}, not text")
+def _typed(types: Any, what: str) -> Check:
+    def check(value: Any, name: str) -> None:
+        if not isinstance(value, types):
+            raise ValueError(f"{name} is {_shown(value)}, {what}")
+
+    return check
 
 
-def flag(value: Any, name: str) -> None:
-    """Raise ValueError unless the value is true or false."""
-    if type(value) is not bool:
-        raise ValueError(f"{name} is {_shown(value)}, neither true nor false")
-
-
-def scalar(value: Any, name: str) -> None:
-    """Raise ValueError unless the value is text, a number, true, false or null."""
-    if not isinstance(value, str | int | float | None):
-        raise ValueError(f"{name} is {_shown(value)}, neither text nor a number")
+text = _typed(str, "not text")
+scalar = _typed(str | int | float | None, "neither text nor a number")  # or true, false or null
+anything = _typed(object, "")  # it is checked elsewhere
 
 
 def each(schema: Check, *, least: int = 0) -> Check:
@@ -100,60 +92,54 @@ def mapping(needed: Mapping[str, Check], other: Mapping[str, Check] | None = Non
     return check
 
 
-def figures_of(event: type[Event], *, finite: bool = True, rest: Check | None = None) -> Check:
+def _figures_of(event: type[Event], rest: Check | None = None) -> Check:
     """Return a schema for an entry of a history: the fields of an event."""
-    kinds = {int: whole(), float: real(finite=finite)}
+    kinds = {int: whole(), float: real()}
     hints = get_type_hints(event)
     schemas = {each.name: kinds[hints[each.name]] for each in fields(event)}
     needed = {each.name: schemas[each.name] for each in fields(event) if each.default is MISSING}
     return mapping(needed, schemas, rest)
 
 
-def anything(value: Any, name: str) -> None:
-    """Accept any JSON value; it is checked elsewhere."""
-
-
-LEVELS = each(figures_of(LevelFinished), least=1)
-STEPS = each(figures_of(IterationFinished, rest=scalar), least=1)  # a family may record further figures
 KERNEL = mapping(
     {"name": text},
     {"bias": real(at_least=0), "gamma": real(0), "coef0": real(at_least=0), "degree": whole(1, MAX_DEGREE)},
 )
-_OF_A_FIT = {"fit": text, "seed": whole(0, MOST_SEED)}
-MODEL = mapping(
+_OF_A_FIT = {"fit": text, "seed": whole(0, 2**31 - 1)}
+_MODEL = mapping(
     {
         "estimator": text,
         "model": mapping({"kind": text}, rest=anything),
         "parameters": mapping({}, rest=anything),
         "schema": mapping(
-            {"n_features": whole(1, MOST_FEATURES)},
+            {"n_features": whole(1, 10_000_000)},
             {"classes": each(scalar), "classes_dtype": text, "feature_names": each(text), "feature_dimension": text},
         ),
         "fitted": mapping({}, rest=anything),
     },
     _OF_A_FIT,
 )
-TREE = mapping({**_OF_A_FIT, "level": whole(0, MOST_LEVELS), "history": LEVELS})
-STATE = mapping({**_OF_A_FIT, "vectors": each(text), "history": STEPS}, rest=scalar)
-LABELS = mapping({"classes": each(scalar, least=1)})  # a classifier's prediction
-VALUES = mapping({"targets": whole(1)})  # a regressor's
+_TREE = mapping({**_OF_A_FIT, "level": whole(0, 64), "history": each(_figures_of(LevelFinished), least=1)}, rest=scalar)
+_STEPS = each(_figures_of(IterationFinished, rest=scalar), least=1)  # a family may record further figures
+_STATE = mapping({**_OF_A_FIT, "history": _STEPS}, rest=scalar)
+_CLASSES = mapping({"classes": each(scalar, least=1)})
+_TARGETS = mapping({"targets": whole(1)})
 
 
-def _checkpoint(value: Any, name: str) -> None:
-    (TREE if isinstance(value, dict) and "vectors" not in value else STATE)(value, name)
+def _either(field: str, with_it: Check, without: Check) -> Check:
+    """Return a schema that depends on whether an object has a field."""
+    return lambda value, name: (with_it if isinstance(value, dict) and field in value else without)(value, name)
 
 
-def _prediction(value: Any, name: str) -> None:
-    (VALUES if isinstance(value, dict) and "targets" in value else LABELS)(value, name)
-
-
-SCHEMAS: dict[str, Check] = {"model": MODEL, "checkpoint": _checkpoint, "prediction": _prediction}
+SCHEMAS: dict[str, Check] = {
+    "model": _MODEL,
+    "checkpoint": _either("level", _TREE, _STATE),
+    "prediction": _either("targets", _TARGETS, _CLASSES),
+}
 
 
 def _shown(value: Any) -> str:
-    words = repr(value) if isinstance(value, str | int | float | bool | None) and not _is_long(value) else ""
+    """Return a value for a message, cut if it is long: Python refuses to print whole numbers of thousands of digits."""
+    is_long = type(value) is int and abs(value) > 10**60
+    words = repr(value) if isinstance(value, str | int | float | None) and not is_long else ""
     return words if 0 < len(words) <= 60 else f"{words[:60]}… ({type(value).__name__})"
-
-
-def _is_long(value: Any) -> bool:
-    return type(value) is int and abs(value) > 10**60

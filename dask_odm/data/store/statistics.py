@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_TILE_BYTES = 1 << 20  # a float64 tile stays in a core's cache for the passes over it
-
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
@@ -55,7 +53,7 @@ class StatisticsAccumulator:
             return
         np.minimum(self._minimum, block.min(axis=0), out=self._minimum)
         np.maximum(self._maximum, block.max(axis=0), out=self._maximum)
-        step = max(16, _TILE_BYTES // (8 * block.shape[1]))
+        step = max(16, (1 << 20) // (8 * block.shape[1]))  # a float64 tile stays in a core's cache for all passes
         for start in range(0, len(block), step):
             rows = slice(start, start + step)
             self._add_moments(*_moments(block[rows], None if weight is None else weight[rows]))

@@ -18,52 +18,33 @@ import numpy.typing as npt
 
 from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.storage.storage import resolved
-from dask_odm.data.store.chunks import damage
-from dask_odm.data.store.classes import class_sums
-from dask_odm.data.store.documents import whole
-from dask_odm.data.store.entries import keep_entries
+from dask_odm.data.store.chunks import STORE
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
-    FORMAT_VERSION,
     REAL_TYPE,
+    STATISTICS,
     ArrayLayout,
     Label,
     Layout,
     decode_strings,
 )
-from dask_odm.data.store.opening import (
-    TargetFacts,
-    check_features,
-    check_sizes,
-    read_documents,
-    read_store_manifest,
-    read_target_facts,
-)
-from dask_odm.data.store.sealed_chunks import SealedChunks
-from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
-from dask_odm.errors import InputError, StoreError
+from dask_odm.data.store.manifest import whole
+from dask_odm.data.store.sealed import SealedFolder
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.data.store.target_facts import TargetFacts, class_sums
+from dask_odm.errors import InputError
 from dask_odm.typing import Array
-
-__all__ = ["FORMAT_VERSION", "Statistics", "StatisticsAccumulator", "Store", "StoreBlock"]
 
 
 @dataclass(frozen=True, eq=False)
 class StoreBlock:
-    """Consecutive rows of a store, or rows gathered from it (then ``first`` is -1).
+    """Consecutive rows of a store, or rows gathered from it."""
 
-    Parameters
-    ----------
-    X : array of shape (rows, d)
-    y : integer codes of shape (rows,), indices into ``Store.classes``, -1 is unknown; or real targets, float64 of shape
-        (rows,), NaN is unknown; or None
-    weight : float64 array of shape (rows,), or None
-    first : number of the first row in the store
-    """
-
-    X: Array
+    X: Array  # (rows, d)
+    # (rows,) codes, indices into `Store.classes`, where -1 is unknown; or real targets in float64, where NaN is unknown
     y: Array | None
-    weight: npt.NDArray[np.float64] | None
-    first: int
+    weight: npt.NDArray[np.float64] | None  # (rows,)
+    first: int  # number of the first row in the store; -1 if rows were gathered
 
 
 @dataclass(frozen=True)
@@ -105,15 +86,13 @@ class Store:
 
     @classmethod
     def _opened(cls, root: str) -> Store:
-        manifest = read_store_manifest(root)
-        digest = manifest.digest
-        check_sizes(root, manifest)
-        documents = read_documents(root, manifest)
-        check_features(root, manifest)
-        facts = read_target_facts(root, manifest.layout, documents.get("y/zarr.json"))
+        folder, manifest, documents = SealedFolder.open(root, STORE)
+        layout = Layout(**manifest.head["layout"])
+        for array in layout.of_features():  # few read these; chunks of rows are checked when they are read
+            folder.chunk(array, 0).payload()
+        facts = TargetFacts.read(root, layout, documents)
         source = documents["zarr.json"]["attributes"].get("source", "")
-        keep_entries(root, digest, manifest)
-        return cls(root, manifest.layout, facts, str(source), digest)
+        return cls(root, layout, facts, str(source), folder.digest)
 
     @property
     def name(self) -> str:
@@ -188,18 +167,17 @@ class Store:
         array = self.layout.feature
         if array is None:
             return None
-        data = self._sealed.payload(array, 0)
+        chunk = self._folder.chunk(array, 0)
+        data = chunk.payload().tobytes()
         try:
-            return decode_strings(data.tobytes())
+            return decode_strings(data)
         except (ValueError, struct.error) as error:
-            raise damage(self.path, array, 0, "not a list of names") from error
+            raise chunk.damage("not a list of names") from error
 
     @property
     def statistics(self) -> Statistics:
         """Per-feature statistics, read on demand."""
-        names = ("minimum", "maximum", "mean", "variance")
-        arrays = [self.layout.per_feature(f"statistics/{name}") for name in names]
-        return Statistics(*(self._sealed.read(array, 0) for array in arrays))
+        return Statistics(**{name: self._folder.read(self.layout.statistic(name), 0) for name in STATISTICS})
 
     @property
     def token(self) -> str:
@@ -241,37 +219,25 @@ class Store:
         return np.empty(self.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8)
 
     def read(self, i: int, out: npt.NDArray[np.uint8] | None = None) -> StoreBlock:
-        """Read chunk ``i`` and check it.
+        """Read chunk ``i`` and check it; StoreError names the array and chunk that are missing, cut off or damaged.
 
-        Parameters
-        ----------
-        i : chunk number
-        out : buffer from `buffer`; the block's X is then a view of it, valid until the next read
-
-        Raises
-        ------
-        StoreError
-            A chunk is missing, cut off or damaged; the message names store, array and chunk.
+        With a buffer ``out`` from `buffer`, the block's X is a view of it, valid until the next read.
         """
-        y = self.layout.y
-        weight = self.layout.weight
-        return StoreBlock(
-            X=self.read_chunk(self.layout.X, i, out),
-            y=None if y is None else self.read_chunk(y, i),
-            weight=None if weight is None else self.read_chunk(weight, i),
-            first=self.chunk_slice(i).start,
-        )
+        return self._block(i, self.read_chunk(self.layout.X, i, out))
 
     def read_columns(self, i: int) -> StoreBlock:
         """Read y and weight of chunk ``i`` and check them. X is not read, and has no columns."""
+        rows = self.chunk_slice(i)
+        return self._block(i, np.empty((rows.stop - rows.start, 0), self.dtype))
+
+    def _block(self, i: int, X: Array) -> StoreBlock:
         y = self.layout.y
         weight = self.layout.weight
-        rows = self.chunk_slice(i)
         return StoreBlock(
-            X=np.empty((rows.stop - rows.start, 0), self.dtype),
+            X=X,
             y=None if y is None else self.read_chunk(y, i),
             weight=None if weight is None else self.read_chunk(weight, i),
-            first=rows.start,
+            first=self.chunk_slice(i).start,
         )
 
     def read_pieces(self, i: int, rows: int) -> Iterator[Array]:
@@ -285,7 +251,7 @@ class Store:
             whole_chunk = self.read_chunk(X, i)
             yield from (whole_chunk[at : at + rows] for at in range(0, left, rows))
             return
-        for piece in self._sealed.read_pieces(X, i, rows):
+        for piece in self._folder.pieces(X, i, rows):
             if left:  # the last chunk is padded
                 yield piece[:left]
             left -= min(left, len(piece))
@@ -293,19 +259,22 @@ class Store:
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
-        chunk = self._sealed.read(array, i, out)[: rows.stop - rows.start]
+        chunk = self._folder.read(array, i, out)[: rows.stop - rows.start]
+        what = None
         if array.name == "y" and self.y_kind == "real":
             if np.isinf(chunk).any():
-                raise damage(self.path, array, i, "a target that is infinite")
+                what = "a target that is infinite"
         elif array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
-            raise damage(self.path, array, i, "a label code without a class")
-        if array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
-            raise damage(self.path, array, i, "a weight that is negative or not finite")
+            what = "a label code without a class"
+        elif array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
+            what = "a weight that is negative or not finite"
+        if what is not None:
+            raise self._folder.chunk(array, i).damage(what)
         return chunk
 
     @property
-    def _sealed(self) -> SealedChunks:
-        return SealedChunks(self.path, self.digest)
+    def _folder(self) -> SealedFolder:
+        return SealedFolder(self.path, STORE, self.digest)
 
     def blocks(self) -> Iterator[StoreBlock]:
         """Yield all chunks in order through one buffer. A block is valid until the next is taken."""
@@ -350,12 +319,7 @@ class Store:
     def read_rows(self, indices: npt.ArrayLike) -> StoreBlock:
         """Gather rows by number, in the order given, reading each chunk that holds one of them once.
 
-        Raises
-        ------
-        IndexError
-            A number is negative or not below ``rows``.
-        StoreError
-            A chunk that holds one of the rows is damaged.
+        Raises IndexError if a number is negative or not below ``rows``, and StoreError if a chunk is damaged.
         """
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.rows:
@@ -402,14 +366,7 @@ class Store:
         StoreError
             Naming the first damaged file and how many more there are.
         """
-        manifest = self._sealed.manifest()
-        check_sizes(self.path, manifest)
-        read_documents(self.path, manifest)
-        damaged = list(self._sealed.damaged(manifest))
-        if damaged:
-            more = f" ({len(damaged) - 1} more chunks are damaged)" if len(damaged) > 1 else ""
-            raise StoreError(f"{damaged[0]}{more}")
-        return sum(manifest.sizes().values())
+        return self._folder.verify()
 
     def __dask_tokenize__(self) -> tuple[str, str, str]:
         return ("dask_odm.Store", self.path, self.digest)

@@ -12,7 +12,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.errors import InputError
 from dask_odm.typing import Array
+
+
+def sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
+    """Return how many rows ``count`` groups are made from: ``enough``, if they take at most 64 MB."""
+    return max(count, min(enough, (64 << 20) // (features * itemsize)))
+
+
+def require_rows(rows: int, parts: int, name: str = "n_partitions") -> None:
+    """Raise InputError if the parameter ``name`` asks for more ``parts`` than there are ``rows``."""
+    if parts > rows:
+        raise InputError(f"{name} must be at most the number of rows, {rows}. Got {parts} instead.")
 
 
 class Groups(Protocol):

@@ -19,15 +19,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.engine.partition.base import sampled_rows
 from dask_odm.engine.partition.dealing import EvenDealer, GroupDealer
 from dask_odm.kernels.base import Kernel
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
-
-SAMPLE_ROWS = 2048  # rows that clusters are found on; their kernel matrix is held
-SAMPLE_BYTES = 64 << 20  # the most bytes of these rows
-ROUNDS = 100  # the most rounds of k-means
-BLOCK_ROWS = 1024  # rows that are assigned at a time
 
 
 class Space(Protocol):
@@ -99,7 +95,7 @@ class InputSpace:
             return np.einsum("ij,ij->i", means, means), self.X @ means.T
 
 
-def k_means(space: Space, count: int, seed: int) -> NDArray[np.int64]:
+def k_means(space: Space, count: int, seed: int, max_iter: int = 100) -> NDArray[np.int64]:
     """Cluster the rows of a sample by Lloyd's rounds, started by k-means++ with a few tries per seed.
 
     It minimises ``Σ_i ‖φ(x_i) − mean of its cluster‖²``, which no round raises. Returns each row's cluster (m,),
@@ -107,7 +103,7 @@ def k_means(space: Space, count: int, seed: int) -> NDArray[np.int64]:
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     labels = _first_clusters(space, count, rng)
-    for _ in range(ROUNDS):
+    for _ in range(max_iter):
         norms, similarity = space.cluster_sums(labels)
         nearest = np.argmin(norms - 2.0 * similarity, axis=1)
         if (nearest == labels).all():
@@ -173,16 +169,9 @@ class Centres:
 
 @dataclass(frozen=True, eq=False)
 class KernelClusters:
-    """Clusters of a kernel's space by the sample rows (m, d) in them.
+    """Clusters of a kernel's space by the sample ``rows`` (m, d) in them, and their ``labels`` (m,).
 
-    Attributes
-    ----------
-    kernel : Kernel
-    rows : ndarray of shape (m, d)
-    labels : ndarray of shape (m,)
-        Cluster of each sample row.
-    norms : ndarray of shape (count,)
-        ‖mean‖² of every cluster, stored because it takes the sample's kernel matrix to compute.
+    ``norms`` (count,) are ‖mean‖² of every cluster, stored because it takes the sample's kernel matrix to compute them.
     """
 
     kernel: Kernel
@@ -208,16 +197,13 @@ class KernelClusters:
         return {"rows": self.rows, "labels": self.labels, "norms": self.norms}
 
 
-def _blocks(X: Array) -> list[Array]:
-    return [X[i : i + BLOCK_ROWS] for i in range(0, len(X), BLOCK_ROWS)]
+def _blocks(X: Array, rows: int = 1024) -> list[Array]:
+    return [X[i : i + rows] for i in range(0, len(X), rows)]
 
 
 @dataclass(frozen=True)
 class WholeDealer:
-    """A partition for every group that is not empty, with its rows in random order.
-
-    ``sizes`` has the number of rows in every group.
-    """
+    """A partition for every group of ``sizes`` rows that is not empty, with its rows in random order."""
 
     sizes: tuple[int, ...]
     seed: int
@@ -235,8 +221,8 @@ class WholeDealer:
 
 
 def cluster_sample_rows(count: int, features: int, itemsize: int) -> int:
-    """Return the number of rows that ``count`` clusters are found on."""
-    return max(count, min(max(SAMPLE_ROWS, 8 * count), SAMPLE_BYTES // (features * itemsize)))
+    """Return the number of rows that ``count`` clusters are found on; their kernel matrix is held."""
+    return sampled_rows(count, max(2048, 8 * count), features, itemsize)
 
 
 @dataclass(frozen=True)

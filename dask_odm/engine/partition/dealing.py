@@ -15,21 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.linalg.jit import compiled
-from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-_ROUNDS = 4  # of the Feistel network
 # multipliers and shifts of SplitMix64's finaliser
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(27), np.uint64(31)
-_NARROW = 1 << 16  # with up to this many groups, their numbers fit two bytes
 
 
 def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
     """Return the image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, of their shape."""
     half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
-    keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
+    keys = np.random.SeedSequence(key).generate_state(4, np.uint64)  # one for each round of the network
     out = np.array(ranks, np.uint64)
     _walk_cycles(out, np.uint64(n), np.uint64(half), np.uint64((1 << half) - 1), keys)
     return out.astype(np.int64)
@@ -56,16 +53,9 @@ def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
 
 @dataclass(frozen=True)
 class EvenDealer:
-    """The even deal of groups of known sizes to ``n_partitions``, whose sizes differ by at most one.
+    """The even deal of groups of ``sizes`` rows to ``n_partitions``, whose sizes differ by at most one.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Rows in every group.
-    n_partitions : int
-    seed : int
-    shuffled : bool
-        If False, rows are dealt in their order, round-robin, as in SODM's published code.
+    If not ``shuffled``, rows are dealt in their order, round-robin, as in SODM's published code.
     """
 
     sizes: tuple[int, ...]
@@ -133,18 +123,6 @@ class GroupDealer:
             place[rows] = permute(ranks[rows], self.counts[g], _key(self.seed, 1, g))
         return groups.astype(np.int32), place
 
-    def order(self, groups: Array, threads: int = 1) -> NDArray[np.int64]:
-        """Return the numbers of all rows, group by group in the order of their places, as by `assign`; int64 (n,)."""
-        rows, order = rows_by_group(groups), np.empty(len(groups), np.int64)
-        bounds = np.concatenate([[0], np.cumsum(self.counts)])
-
-        def deal(g: int) -> None:
-            own = slice(bounds[g], bounds[g + 1])
-            order[own][permute(np.arange(self.counts[g]), self.counts[g], _key(self.seed, 1, g))] = rows[own]
-
-        run_threads(deal, range(len(self.counts)), threads)
-        return order
-
 
 def _key(seed: int, *use: int) -> int:
     return int(np.random.SeedSequence([seed, *map(int, use)]).generate_state(1)[0])
@@ -152,7 +130,7 @@ def _key(seed: int, *use: int) -> int:
 
 def rows_by_group(groups: Array) -> NDArray[np.int64]:
     """Return row numbers, group by group, in the rows' order within each; int64 (n,)."""
-    if len(groups) and groups.min() >= 0 and groups.max() < _NARROW:
+    if len(groups) and groups.min() >= 0 and groups.max() < 1 << 16:
         groups = groups.astype(np.uint16)  # NumPy sorts two-byte numbers by radix, several times as fast
     return np.argsort(groups, kind="stable")
 

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.engine.partition.base import sampled_rows
 from dask_odm.engine.partition.dealing import EvenDealer
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
 from dask_odm.typing import Array
-
-SAMPLE_ROWS = 4096  # rows that landmarks are chosen from, or four per landmark if that is more
-SAMPLE_BYTES = 64 << 20  # the most bytes of these rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +50,7 @@ class StratifiedPartitioner:
     shuffled: bool = True
 
     def sample_rows(self, features: int, itemsize: int) -> int:
-        few = min(max(SAMPLE_ROWS, 4 * self.n_landmarks), SAMPLE_BYTES // (features * itemsize))
-        return max(self.n_landmarks, few)
+        return sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
 
     def groups(self, sample: Array) -> Strata:
         return Strata(choose_landmarks(self.kernel, sample, self.n_landmarks))

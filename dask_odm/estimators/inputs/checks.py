@@ -10,7 +10,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from dask.base import is_dask_collection
 from dask.system import CPU_COUNT
+from pandas import isna
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import (
@@ -214,6 +216,25 @@ def _difference(fitted: list[str], names: list[str], most: int = 5) -> str:
     }
     shown = {verb: ", ".join(map(repr, found[:most])) for verb, found in lists.items() if found}
     return "".join(f" It {verb} {text}{' …' if len(lists[verb]) > most else ''}." for verb, text in shown.items())
+
+
+def check_senders(shard: Any) -> tuple[Array, Array] | None:
+    """Check who sent each row, given in memory or as a dask collection, and return what `distinct` finds; or None.
+
+    Raises InputError unless it has one label a row, none of them missing, and they can be sorted.
+    """
+    if shard is None:
+        return None
+    labels = as_input_error(lambda: labels_of(shard.compute() if is_dask_collection(shard) else shard))
+    if labels.ndim != 1 or labels.dtype.kind not in "biufUO":
+        raise InputError(
+            f"shard must hold one label for every row: numbers or words. Got shape {labels.shape} of {labels.dtype}."
+        )
+    missing = np.flatnonzero(isna(labels))
+    if len(missing):
+        raise InputError(f"shard is missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}.")
+    found: tuple[Array, Array] = as_input_error(lambda: distinct(labels))
+    return found
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.store.store import Store
-from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.checks import as_input_error, require_finite
 from dask_odm.estimators.inputs.frames import (
     column_by_name,
     dask_labels,
@@ -36,8 +32,7 @@ from dask_odm.estimators.inputs.input_types import (
     is_dataset,
     is_xarray,
 )
-from dask_odm.events import Meter
-from dask_odm.typing import Array
+from dask_odm.learning.training.run import read_limit
 
 
 def resolve(
@@ -82,6 +77,20 @@ def resolve(
     if is_dask_array(X):
         return _aligned(X, y, sample_weight, lengths)
     return Given(X, y, sample_weight)
+
+
+def resolve_training(X: Any, y: Any, sample_weight: Any) -> tuple[Resolved, str | None]:
+    """Return the training data behind ``X``, as `resolve` does, and the feature dimension's name of an xarray X.
+
+    Lazy arrays of few bytes are read into memory.
+    """
+    resolved = resolve(X, y, sample_weight)
+    if isinstance(resolved, LazyArrays):
+        if resolved.y is None:
+            raise InputError("fit needs labels, but y is None.")
+        if resolved.nbytes <= read_limit():
+            resolved = to_memory(resolved)
+    return resolved, dimension_of_features(X, y, sample_weight)
 
 
 def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
@@ -162,42 +171,3 @@ def to_memory(arrays: LazyArrays) -> Given:
     y, weight = (None if a is None else next(rest) for a in (arrays.y, arrays.weight))
     names = arrays.feature_names
     return Given(values[0] if names is None else pd.DataFrame(values[0], columns=names, copy=False), y, weight)
-
-
-def spool(arrays: LazyArrays, path: str, target: str = "classes") -> Store:
-    """Write dask arrays to a store at ``path``, one block in this process's memory at a time.
-
-    ``target`` says whether y becomes ``classes`` or stays ``real``.
-    """
-    dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
-    present = [a for a in (arrays.X, arrays.y, arrays.weight) if a is not None]
-    blocks = zip(*[a.to_delayed().reshape(-1) for a in present], strict=True)
-    encoder = None if arrays.y is None else LabelEncoder(text=False, target=target)
-    with StoreWriter(path, dtype=dtype) as writer, Meter("spool", len(arrays.X), "rows") as meter:
-        for block in blocks:
-            values = iter(computed(*block))
-            X = np.asarray(next(values)).astype(dtype, copy=False)
-            require_finite(X, arrays.feature_names, writer.rows)
-            targets = None if encoder is None else encoder.encode(np.asarray(next(values)), _place(writer.rows))
-            writer.append(X, targets, None if arrays.weight is None else _numbers(next(values)))
-            meter.add(len(X))
-        names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
-        classes = None if encoder is None else encoder.classes() or None
-        return writer.finish(classes, feature_names=names, source="dask arrays")
-
-
-def _numbers(weight: Any) -> Array:
-    numbers: Array = as_input_error(lambda: np.asarray(weight, dtype=np.float64))
-    return numbers
-
-
-def _place(first: int) -> Callable[[int], str]:
-    return lambda i: f"y, row {first + i}"
-
-
-def as_dask(X: Array, y: Array, weight: Array) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights in memory as dask arrays with equal row chunks."""
-    import dask.array as da
-
-    rows = max(1, (16 << 20) // X[:1].nbytes)
-    return da.from_array(X, chunks=(rows, -1)), da.from_array(y, chunks=rows), da.from_array(weight, chunks=rows)

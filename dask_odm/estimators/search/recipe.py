@@ -15,7 +15,7 @@ from dask_odm.learning.machines import Scheme, train_machines
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
@@ -91,6 +91,11 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
     return trained
+
+
+class SearchRecipe(Recipe[SearchFit]):
+    def train(self, data: TrainingData, fit: SearchFit) -> Trained:
+        return train_search(data, fit)
 
 
 def _split(splitter: Splitter, data: TrainingData) -> Given:
@@ -178,7 +183,8 @@ class _Trials:
     @property
     def _most(self) -> int:
         """Most landmarks of the last fit."""
-        return self._fit.fit.n_landmarks
+        own = self._fit.fit.own
+        return int((own if isinstance(own, Landmark) else Landmark()).n_landmarks)
 
     def go_on(self, setting: Setting) -> bool:
         """Whether a last stage is worth its time.
@@ -205,8 +211,8 @@ class _Trials:
         """Return the score on all rows. With landmarks, fewer of them and a larger gap suffice to compare settings."""
         choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
-            few = min(TUNING.landmarks[WHOLE], fit.n_landmarks)
-            fit = replace(fit, n_landmarks=few, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
+            fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
+            fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
         score: float = choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
         return score
 
@@ -229,8 +235,9 @@ class _Trials:
             run=replace(fit.run, checkpoint=None, resume=False),
             kernel=replace(fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma),
             odm=ODMSettings(setting.share * data.total_weight, setting.upsilon, setting.theta),
-            n_landmarks=setting.n_landmarks or fit.fit.n_landmarks,
         )
+        if setting.n_landmarks is not None:
+            chosen = chosen.with_own(n_landmarks=setting.n_landmarks)
         return choose_solver(fit.solver_for(setting.kernel), chosen, data.rows, data.features), chosen
 
 

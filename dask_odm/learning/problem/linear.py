@@ -20,7 +20,7 @@ from scipy.sparse import issparse
 
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES, gather_active
-from dask_odm.learning.problem.losses import FusedLoss, Loss, as_fused
+from dask_odm.learning.problem.losses import BandLoss, Loss, as_fused
 from dask_odm.learning.problem.sparse_linear import is_thin
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.typing import Array
@@ -194,7 +194,7 @@ class Query:
         return (active[:count].T @ active[:count]).astype(np.float64)
 
     def _fused_sums(
-        self, loss: FusedLoss, X: Array, y: Array, weight: Array, curvature: str, hessian_stride: int
+        self, loss: BandLoss, X: Array, y: Array, weight: Array, curvature: str, hessian_stride: int
     ) -> PrimalSums:
         k = self.features.k
         d = self.features.d

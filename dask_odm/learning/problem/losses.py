@@ -2,14 +2,14 @@
 
 A loss is convex. A problem needs its value, minus its derivative (the row's signed dual variable at the optimum), its
 second derivative, and its slopes along a change of the scores. Since the problem sums over rows, a new loss needs no
-new pass. A `FusedLoss` also has compiled loops that compute scores, losses and sums in one go.
+new pass. A loss may also have compiled loops that compute scores, losses and sums in one go, as `BandLoss` does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -61,61 +61,23 @@ class Loss(Protocol):
         return packed
 
 
-@runtime_checkable
-class FusedLoss(Loss, Protocol):
-    """A loss with compiled loops over rows that compute scores, losses and sums at once."""
-
-    def linear_sums(
-        self,
-        X: Array,
-        y: Array,
-        weight: Array,
-        w: Array,
-        intercept: float,
-        dual_image: Array,
-        curvature: Array | None,
-        hessian_stride: int,
-    ) -> float:
-        """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
-
-        Last entries belong to a constant feature 1. The curvature is summed over one block of rows in
-        ``hessian_stride`` and scaled up to all rows. Without ``curvature`` all is computed in float64.
-        """
-        ...
-
-    def span_sums(
-        self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
-    ) -> float:
-        """Return ``total`` plus the loss of scores ``K a``; add to ``dual_image`` (r,), set ``curvature`` (n,)."""
-        ...
-
-
-def as_fused(loss: Loss) -> FusedLoss | None:
-    """Return the loss if its class has compiled loops, else None. `isinstance` would take longer than a small pass."""
-    return cast(FusedLoss, loss) if FusedLoss in type(loss).__mro__ else None
+def as_fused(loss: Loss) -> BandLoss | None:
+    """Return the loss if it has the compiled loops of `BandLoss`, `linear_sums` and `span_sums`, else None."""
+    return cast(BandLoss, loss) if hasattr(loss, "span_sums") else None
 
 
 @dataclass(frozen=True)
-class BandLoss(FusedLoss):
+class BandLoss(Loss):
     """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
 
     Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight.
 
-    Parameters
-    ----------
-    settings : ODMSettings
-    total_weight : float
-        M, the sum of all rows' weights.
-    positive : int
-        Label code of the positive class. Other codes are negative; those below 0 (unknown) are dropped.
-    negative_weight, positive_weight : float
-        Class weights, which multiply the rows' own weights.
     """
 
     settings: ODMSettings
-    total_weight: float
-    positive: int = 1
-    negative_weight: float = 1.0
+    total_weight: float  # M, the sum of all rows' weights
+    positive: int = 1  # label code of the positive class; others are negative, those below 0 (unknown) are dropped
+    negative_weight: float = 1.0  # class weights, which multiply the rows' own weights
     positive_weight: float = 1.0
 
     def with_lam(self, lam: float) -> BandLoss:
@@ -185,6 +147,11 @@ class BandLoss(FusedLoss):
         curvature: Array | None,
         hessian_stride: int,
     ) -> float:
+        """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
+
+        Last entries belong to a constant feature 1. The curvature is summed over one block of rows in
+        ``hessian_stride`` and scaled up to all rows. Without ``curvature`` all is computed in float64.
+        """
         rows = frozen(X), y, frozen(weight), w, intercept, self.positive, self.stiffness, self.band
         if curvature is None:
             return float(double_sums(*rows, dual_image))
@@ -193,39 +160,6 @@ class BandLoss(FusedLoss):
     def span_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
+        """Return ``total`` plus the loss of scores ``K a``; add to ``dual_image`` (r,), set ``curvature`` (n,)."""
         rows = K, y, frozen(weight), a, self.positive, self.stiffness, self.band
         return float(span_sums(*rows, dual_image, curvature, total))
-
-
-@dataclass(frozen=True)
-class SquaredLoss(Loss):
-    """``½ λ c (score − y)²`` of a row of weight c with a real target: ridge regression, with λ the inverse of its α."""
-
-    lam: float = 1.0
-
-    def with_lam(self, lam: float) -> SquaredLoss:
-        return replace(self, lam=lam)
-
-    def of_stiff_rows(self) -> SquaredLoss:
-        return SquaredLoss()
-
-    def row_stiffness(self, y: Array, weight: Array) -> Array:
-        return self.lam * weight if weight.size else np.full(len(y), self.lam)
-
-    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
-        left = y - scores.astype(np.float64)
-        stiffness = self.row_stiffness(y, weight)
-        dual = stiffness * left
-        return 0.5 * float(dual @ left), dual.astype(scores.dtype), stiffness.astype(scores.dtype)
-
-    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        left = y - scores.astype(np.float64)
-        wide = change.astype(np.float64)
-        stiff = self.row_stiffness(y, weight) * wide
-        return steps * float(stiff @ wide) - float(stiff @ left)
-
-    def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
-        return np.empty(0)  # weights alone determine it
-
-    def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
-        return self.row_stiffness(y, weight)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
@@ -140,11 +140,8 @@ class Operator(Protocol):
     def matvec(self, v: Array) -> Array: ...
 
 
-G = TypeVar("G", bound=Operator)
-
-
 @dataclass(frozen=True, eq=False)
-class KernelProblem(Generic[G]):
+class KernelProblem:
     """An ODM over the rows of one partition, its model held as coefficients of those rows.
 
     A *function* is a pair, shape (2, n): coefficients ``a`` (f = Σ a_i κ(x_i, ·), so a = y s) and scores ``K a``.
@@ -152,7 +149,7 @@ class KernelProblem(Generic[G]):
     """
 
     losses: RowLosses
-    gram: G
+    gram: Operator
 
     @property
     def n(self) -> int:

@@ -21,7 +21,6 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 CROSS_ROWS = 512  # rows per tile of a cross product
-TOLD_ROWS = 8192  # least number of rows for which a certificate reports its progress
 CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
 
 
@@ -160,7 +159,7 @@ class PassingFace:
         return total
 
     def _parts(self, v: Array, count: int) -> Iterator[Array]:
-        told = self.n >= TOLD_ROWS
+        told = self.n >= 8192  # fewer take no time worth reporting
         if told:
             report(Progress("certificate", 0, count, "parts"))
         for i in range(count):

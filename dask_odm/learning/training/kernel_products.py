@@ -14,16 +14,14 @@ from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Tiling
-from dask_odm.learning.distributed_products import cluster_products, read_rows, write_rows
+from dask_odm.learning.distributed_products import cluster_products, copied, read_rows, write_rows
 from dask_odm.learning.problem.products import Products, RowProducts
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import Purpose
-from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 WORKER_ROWS = 8192  # rows in memory beyond which workers compute, if there are any
-WRITTEN_ROWS = 8192  # rows written at a time
 
 
 @contextmanager
@@ -38,13 +36,9 @@ def products_in_memory(
         yield _here(kernel, scaled, run, purpose, held)
         return
 
-    def fill(out: Array) -> None:
-        for start in range(0, len(scaled), WRITTEN_ROWS):
-            out[start : start + WRITTEN_ROWS] = scaled[start : start + WRITTEN_ROWS]
-
     with scratch_folder() as folder:
-        write_rows(folder, scaled.shape, scaled.dtype, fill)
-        with products_of_file(kernel, folder, Cluster.current(run.memory_limit), run, purpose) as products:
+        write_rows(folder, scaled.shape, scaled.dtype, copied(lambda start, stop: scaled[start:stop]))
+        with products_of_file(kernel, folder, run.cluster(), run, purpose) as products:
             yield products
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,34 +22,28 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.predicted_loss import PredictedLoss
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.kernel_products import products_in_memory
 from dask_odm.learning.training.memory_rows import TrainingRows
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.training_data import Purpose, TrainingData, WeightedProducts
+from dask_odm.learning.training.training_data import (
+    KernelData,
+    PartitionedRows,
+    Purpose,
+    TrainingData,
+    WeightedProducts,
+)
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
-from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import SpanQuery
-from dask_odm.models.base import Model
-from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
-
-ORIGIN_ROWS = 1024
-ROW_NUMBERS = 12  # numbers held per row: target, weight, row number, hash, curvature, and sampling weights
-CHOOSING_ADVICE = "Use a smaller n_landmarks, or more memory."
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryData:
-    """`dask_odm.learning.training.training_data.TrainingData` of rows in memory.
+class MemoryData(TrainingData):
+    """Training data of rows in memory.
 
     ``held`` are the rows that take part, ``given`` (n, d) all rows as they were given, from which a precomputed kernel
     reads its values. If this is the data of one of several machines, ``whole`` is that of all: their statistics scale
@@ -86,12 +80,8 @@ class MemoryData:
         return np.dtype(self.held.X.dtype)
 
     @property
-    def in_memory(self) -> bool:
-        return True
-
-    @property
-    def positive(self) -> int:
-        return 1
+    def raw_dtype(self) -> np.dtype[Any]:
+        return self.dtype
 
     @property
     def class_weights(self) -> tuple[float, ...]:
@@ -105,34 +95,17 @@ class MemoryData:
     def cluster(self) -> Cluster:
         return Cluster.local(self.run.memory_limit)
 
-    @property
-    def row_numbers(self) -> tuple[int, Array | None]:
-        given = int(self.given.shape[0])
-        return given, None if self.held.n == given else self.held.kept
-
     def columns(self) -> tuple[Array, Array]:
         return self.held.codes, self.held.block_weights
 
-    @property
-    def copies(self) -> Array | None:
-        return self.held.copies
-
     def origin(self) -> tuple[Array, Array]:
-        X = self.held.X[:ORIGIN_ROWS]
-        y = self.held.y[:ORIGIN_ROWS].reshape(min(self.held.n, ORIGIN_ROWS), -1)
+        X = self.held.X[:1024]  # near enough
+        y = self.held.y[:1024].reshape(X.shape[0], -1)
         near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
         return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
 
     def fingerprint(self) -> str:
         return self.held.fingerprint()
-
-    def held_bytes(self, *, scaled: bool = True) -> int:
-        copies = (self.rows < self.given.shape[0]) + (scaled and self.held.is_copied_to_scale)
-        return 8 * ROW_NUMBERS * self.rows + copies * self.held.nbytes
-
-    def pair_bytes(self) -> int:
-        pair = sum(sorted(np.bincount(self.held.y.astype(np.int64)).tolist())[-2:])
-        return pair * (8 * ROW_NUMBERS + (1 + self.held.is_copied_to_scale) * self.held.nbytes // self.rows)
 
     def sample(self, count: int, seed: int) -> MemoryData:
         if count >= self.rows:
@@ -151,24 +124,13 @@ class MemoryData:
         return self if merged is self.held else replace(self, held=merged)
 
     def of_machine(self, targets: OneOfMany) -> MemoryData:
-        """Return the data that one machine of several learns from."""
-        return MemoryData(self.run, self.held.of_machine(targets), self.given, self)
+        return replace(self, held=self.held.of_machine(targets), whole=self)
 
     def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
         held = self.held
-        step = block_rows(self.features, self.held.X)
+        step = block_rows(self.features, held.X)
         most = group_count(weights, full=full)
         return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, most, CPU_COUNT)
-
-    @property
-    def raw_dtype(self) -> np.dtype[Any]:
-        return self.dtype
-
-    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
-        if isinstance(model, LinearModel):
-            return float(self.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
-        scores = model.values(self.held.X, CPU_COUNT)[:, 0].astype(np.float64)
-        return loss.evaluate(scores, self.held.codes, self.held.block_weights)[0]
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
         sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # sums of every thread, and those of all groups
@@ -197,17 +159,10 @@ class MemoryData:
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryKernelData:
-    """`dask_odm.learning.training.training_data.KernelData` of scaled rows in memory."""
+class MemoryKernelData(KernelData):
+    """Rows in memory as a kernel sees them."""
 
     data: MemoryData
-    kernel: Kernel
-    scaling: Scaling
-    scaled: Array | SparseRows | ScaledRows
-
-    @property
-    def _named(self) -> bool:
-        return not isinstance(self.kernel, CallableKernel | Precomputed)
 
     @cached_property
     def _pool(self) -> MemoryPivots:
@@ -216,21 +171,21 @@ class MemoryKernelData:
     def pivots(self, count: int, method: str) -> MemoryPivots:
         if method == "rp":
             needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
-            self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", CHOOSING_ADVICE)
+            advice = "Use a smaller n_landmarks, or more memory."
+            self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)
         return self._pool
-
-    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
-        held = self.data.held
-        query = SpanQuery(self.kernel, landmarks.rows, loss)
-        return SpanProblem.over_rows(query, self.scaled, held.codes, held.block_weights, budget, CPU_COUNT)
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
-        run = self.data.run
         held = self.data.held
-        kept = self.data.held_bytes(scaled=False) + _bytes_of_copy(self.scaled)
-        with products_in_memory(self.kernel, self.scaled, run, purpose, kept, named=self._named) as products:
+        with self._products(self.scaled, purpose, _bytes_of_copy(self.scaled)) as products:
             yield WeightedProducts(products, held.y, held.total_weights)
+
+    def _products(self, rows: Any, purpose: Purpose, copied: int) -> AbstractContextManager[Products]:
+        """Provide products over scaled ``rows`` while ``copied`` bytes of scaled rows are held."""
+        named = not isinstance(self.kernel, CallableKernel | Precomputed)
+        taken = self.data.held_bytes(scaled=False) + copied
+        return products_in_memory(self.kernel, rows, self.data.run, purpose, taken, named=named)
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
@@ -242,42 +197,27 @@ class MemoryKernelData:
             # in random order, since descent goes block by block and rows often come sorted by class
             order = np.random.default_rng(self.data.run.seed).permutation(len(y))
             found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
-        yield MemoryPartitioned(self, found)
+        yield MemoryPartitioned(found, self.scaling, self.data.cluster, self)
 
-    def places(self, pivots: Array) -> Array:
-        return pivots
+    @property
+    def product_rows(self) -> Array:
+        return np.arange(self.data.rows)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self.data.held.raw(index), self.data.held.kept[index]
 
-    def chosen_places(self, places: Array) -> tuple[Any, Array]:
-        return self.chosen_pivots(places)
-
 
 @dataclass(frozen=True, eq=False)
-class MemoryPartitioned:
-    """`dask_odm.learning.training.training_data.PartitionedRows` of rows in memory."""
+class MemoryPartitioned(PartitionedRows):
+    """Partitions of rows in memory."""
 
-    seen: MemoryKernelData
     partitions: MemoryPartitions
+    seen: MemoryKernelData
 
-    @property
-    def scaling(self) -> Scaling:
-        return self.seen.scaling
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.seen.data.cluster
-
-    @contextmanager
-    def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
-        run = self.seen.data.run
-        purpose = purpose.with_reserved(reserved)
-        seen = self.seen
+    def products(self, purpose: Purpose, reserved: int = 0) -> AbstractContextManager[Products]:
         X = self.partitions.X
-        kept = seen.data.held_bytes(scaled=False) + _bytes_of_copy(seen.scaled) + _bytes_of_copy(X)
-        with products_in_memory(seen.kernel, X, run, purpose, kept, named=seen._named) as products:
-            yield products
+        copied = _bytes_of_copy(self.seen.scaled) + _bytes_of_copy(X)
+        return self.seen._products(X, purpose.with_reserved(reserved), copied)
 
     def chosen(self, rows: Array) -> tuple[Any, Array]:
         return self.seen.chosen_pivots(rows)

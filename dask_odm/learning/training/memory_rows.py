@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,36 +18,18 @@ from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
-NEGLIGIBLE = 1e-100  # share of the largest weight below which a weight counts as zero; its share of the loss underflows
-MERGED_SHARE = 0.95  # share of rows left above which merging equal rows is not worth the copy
-
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """The rows in memory that take part in a fit.
+    """The rows in memory that take part in a fit."""
 
-    Attributes
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-        Raw rows.
-    y : float64 ndarray of shape (n,)
-        −1 or 1 for two classes, the class code for more, or real targets.
-    weight : ndarray of shape (n,)
-        Positive row weights without class weights. Statistics are weighted by them.
-    class_weights : tuple of float
-        Factor of the row weights for each class, the negative one first; empty for real targets.
-    kept : ndarray of shape (n,)
-        Number of each row in the given data.
-    copies : ndarray or None
-        Index of the merged row for each original row; None if no rows were merged.
-    """
-
-    X: Any
-    y: Array
-    weight: Array
-    class_weights: tuple[float, ...]
-    kept: Array
-    copies: Array | None = None
+    X: Any  # raw rows, an ndarray or csr_array of shape (n, d)
+    y: Array  # −1 or 1 for two classes, the class code for more, or real targets; float64 (n,)
+    weight: Array  # positive row weights without class weights, (n,); statistics are weighted by them
+    class_weights: tuple[float, ...]  # factor of the row weights for each class, the negative one first; () for none
+    kept: Array  # number of each row in the given data, (n,)
+    given_rows: int  # number of rows of the given data
+    copies: Array | None = None  # index of the merged row for each original row; None if no rows were merged
 
     @classmethod
     def of(cls, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> TrainingRows:
@@ -55,18 +37,19 @@ class TrainingRows:
 
         Raises InputError if no row is left, or if the weights are too large to be summed.
         """
+        given = len(y)
         total = _weighed(weight, y, class_weights)
-        least = NEGLIGIBLE * total.max(initial=0.0)
-        kept = np.arange(len(y)) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
+        least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
+        kept = np.arange(given) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
         if not len(kept):
             raise InputError("no row has both a label and a positive weight.")
-        if len(kept) < len(y):
+        if len(kept) < given:
             X = X[kept]
             y = y[kept]
             weight = weight[kept]
         if not np.isfinite(weight.sum()):
             raise InputError("the row weights are too large: their sum is not finite.")
-        return cls(X, y, weight, class_weights, kept)
+        return cls(X, y, weight, class_weights, kept, given)
 
     @property
     def n(self) -> int:
@@ -79,9 +62,25 @@ class TrainingRows:
         return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if issparse(X) else X.nbytes)
 
     @property
+    def numbers(self) -> Array | None:
+        """Number of each row in the given data (n,), or None if all rows take part."""
+        return None if self.n == self.given_rows else self.kept
+
+    @property
     def is_copied_to_scale(self) -> bool:
         """Whether `scaled` copies the rows."""
         return not issparse(self.X) and are_few(self.X)
+
+    def held_bytes(self, *, scaled: bool, of_pair: bool) -> int:
+        """Return the bytes that are held beside the given rows: numbers per row, and copies.
+
+        ``scaled`` counts a scaled copy of the rows, too, if one is made. ``of_pair`` counts what is held for a machine
+        that tells the two largest of many classes apart, whose rows are copied.
+        """
+        n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.n
+        copies = (of_pair or self.n < self.given_rows) + (scaled and self.is_copied_to_scale)
+        numbers = 12  # per row: target, weight, row number, hash, curvature, and sampling weights
+        return n * (8 * numbers + copies * self.nbytes // self.n)
 
     @property
     def total_weights(self) -> Array:
@@ -102,21 +101,13 @@ class TrainingRows:
         """Return the rows of one machine of many classes, with targets ±1. Nothing is copied if it uses all rows."""
         codes = self.y.astype(np.int64)
         factors = targets.of_codes(codes)
-        X = self.X
-        weight = self.weight
-        kept = self.kept
+        signs = np.where(codes == targets.positive, 1.0, -1.0)
+        if targets.pair_weights is None:
+            found = replace(self, y=signs, weight=self.weight * factors, class_weights=(1.0, 1.0), copies=None)
+        else:
+            found = replace(self, y=signs, class_weights=targets.pair_weights, copies=None)
         seen = np.flatnonzero(factors > 0)
-        if len(seen) < self.n:
-            X = X[seen]
-            weight = weight[seen]
-            kept = kept[seen]
-            codes = codes[seen]
-            factors = factors[seen]
-        pair = targets.pair_weights
-        y = np.where(codes == targets.positive, 1.0, -1.0)
-        if pair is None:
-            return TrainingRows(X, y, weight * factors, (1.0, 1.0), kept)
-        return TrainingRows(X, y, weight, pair, kept)
+        return found if len(seen) == self.n else found.at(seen)
 
     def merged(self) -> TrainingRows:
         """Return the same problem with equal rows of equal label merged and their weights summed.
@@ -126,14 +117,14 @@ class TrainingRows:
         if issparse(self.X):
             return self
         first, of = merge_equal(self.X, self.y)
-        if len(first) > MERGED_SHARE * self.n:
-            return self
-        weight = np.bincount(of, self.weight, len(first))
-        return TrainingRows(self.X[first], self.y[first], weight, self.class_weights, self.kept[first], of)
+        if len(first) > 0.95 * self.n:
+            return self  # not worth the copy
+        return replace(self.at(first), weight=np.bincount(of, self.weight, len(first)), copies=of)
 
     def at(self, index: Array) -> TrainingRows:
         """Return the rows at ``index``."""
-        return TrainingRows(self.X[index], self.y[index], self.weight[index], self.class_weights, self.kept[index])
+        rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
+        return replace(self, **rows, copies=None)
 
     def statistics(self) -> Statistics:
         """Return weighted statistics of the features."""

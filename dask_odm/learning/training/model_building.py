@@ -22,7 +22,6 @@ from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-NOTHING = 0.01  # share of the objective at zero; a fit that lowers it by less learned next to nothing
 SUMMED_ROWS = 4096  # rows read at a time to sum the linear kernel's weights
 Chosen = Callable[[Array], tuple[Any, Array]]
 
@@ -131,7 +130,7 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
 def warn_of_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> None:
     """Log a warning if the last objective is close to λ/2, which is that of the zero model."""
     last = history[-1].get("objective") if history else None
-    if last is not None and last > (1.0 - NOTHING) * 0.5 * lam:
+    if last is not None and last > 0.99 * 0.5 * lam:
         logger.warning(
             "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
             lam,

@@ -1,8 +1,9 @@
-"""Settings of how a fit runs, whatever it learns: seed, dtype, scaling, memory, checkpoint."""
+"""Settings of how a fit runs, whatever it learns: seed, dtype, scaling, memory, scratch folder, checkpoint."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
@@ -12,7 +13,8 @@ import dask
 from dask.utils import parse_bytes
 from sklearn.utils import check_random_state
 
-from dask_odm.learning.training.checkpoints import check_checkpoint, checkpoint_seed
+from dask_odm.engine.cluster import Cluster
+from dask_odm.learning.training.checkpoint_files import check_checkpoint, checkpoint_seed
 
 READ_INTO_MEMORY = "256MiB"  # stores and lazy arrays up to this size are read into memory and solved there
 
@@ -32,31 +34,18 @@ seed_of = lru_cache(maxsize=64)(drawn)  # for integers: seeding a generator anew
 
 @dataclass(frozen=True)
 class FitRun:
-    """How a fit runs, from an estimator's checked parameters.
+    """How a fit runs, from an estimator's checked parameters."""
 
-    Parameters
-    ----------
-    seed : int
-        Seed of every random choice.
-    dtype : str or None
-        "float32" or "float64" to compute in; None for the rows' own.
-    scale : str or None
-        How features are scaled.
-    memory_limit : int, str or None
-        Bytes that a worker may use.
-    checkpoint : str or None
-    resume : bool
-    """
-
-    seed: int
-    dtype: str | None = None
-    scale: str | None = None
-    memory_limit: int | str | None = None
+    seed: int  # of every random choice
+    dtype: str | None = None  # "float32" or "float64" to compute in; None for the rows' own
+    scale: str | None = None  # how features are scaled
+    memory_limit: int | str | None = None  # bytes that a worker may use
     checkpoint: str | None = None
     resume: bool = False
+    warm_up: Callable[[], object] = lambda: None  # imports and compiles what tasks need, see `Cluster.current`
 
     @classmethod
-    def of(cls, estimator: Any) -> FitRun:
+    def of(cls, estimator: Any, warm_up: Callable[[], object] = lambda: None) -> FitRun:
         """Build the settings from an estimator with valid parameters; parameters that it lacks keep their defaults.
 
         Raises InputError if the checkpoint cannot be written, or for ``resume`` without a checkpoint.
@@ -73,4 +62,8 @@ class FitRun:
             seed = getattr(estimator, "_drawn", None) if found is None else found
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
-        return cls(seed, **given, checkpoint=checkpoint, resume=resume)
+        return cls(seed, **given, checkpoint=checkpoint, resume=resume, warm_up=warm_up)
+
+    def cluster(self) -> Cluster:
+        """Return the active client's workers, or this process."""
+        return Cluster.current(self.memory_limit, self.warm_up)

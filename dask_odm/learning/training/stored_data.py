@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
 from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, uniform_of
 from dask_odm.data.store.statistics import Statistics
@@ -23,31 +23,29 @@ from dask_odm.engine.pivot_passes import StorePivots
 from dask_odm.engine.shuffle import landmarks_path, partition_store
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.distributed_products import write_rows
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.predicted_loss import PredictedLoss
+from dask_odm.learning.distributed_products import copied, write_rows
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.kernel_products import products_of_file, require_memory
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.training_data import Purpose, WeightedProducts
+from dask_odm.learning.training.training_data import (
+    KernelData,
+    PartitionedRows,
+    Purpose,
+    TrainingData,
+    WeightedProducts,
+)
 from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import SpanQuery
-from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
-COPIED_ROWS = 8192  # rows of partitions copied at a time to a file of all rows
 NOTHING_LEFT = "no row has both a label and a positive weight."
 
 
 @dataclass(frozen=True, eq=False)
-class StoredData:
-    """`dask_odm.learning.training.training_data.TrainingData` of the rows of a store that ``targets`` keeps.
+class StoredData(TrainingData):
+    """Training data of the rows of a store that ``targets`` keeps.
 
     If it is the data of one machine of several, ``whole`` is that of all: their statistics scale the rows of every
     machine.
@@ -57,6 +55,8 @@ class StoredData:
     store: Store
     targets: Targets
     whole: StoredData | None = None
+
+    held = None
 
     @property
     def rows(self) -> int:
@@ -78,12 +78,8 @@ class StoredData:
         return np.dtype(self.run.dtype or self.store.dtype)
 
     @property
-    def in_memory(self) -> bool:
-        return False
-
-    @property
-    def positive(self) -> int:
-        return self.targets.positive if isinstance(self.targets, TwoClasses | OneOfMany) else 0
+    def raw_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.store.dtype)
 
     @property
     def class_weights(self) -> tuple[float, ...]:
@@ -102,19 +98,11 @@ class StoredData:
 
     @cached_property
     def cluster(self) -> Cluster:
-        return Cluster.current(self.run.memory_limit)
-
-    @property
-    def row_numbers(self) -> tuple[int, Array | None]:
-        return self.store.rows, None
+        return self.run.cluster()
 
     def columns(self) -> tuple[Array, Array]:
         y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)
         return np.concatenate(y), np.concatenate(weight)
-
-    @property
-    def copies(self) -> None:
-        return None
 
     def origin(self) -> tuple[Array, Array]:
         keep, y, _ = self.targets(self.store.read_columns(0))
@@ -123,12 +111,6 @@ class StoredData:
 
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"
-
-    def held_bytes(self, *, scaled: bool = True) -> int:
-        return 0
-
-    def pair_bytes(self) -> int:
-        return 0
 
     def sample(self, count: int, seed: int) -> MemoryData:
         share = count / max(1, self.labelled_rows)
@@ -166,9 +148,6 @@ class StoredData:
             raise InputError(NOTHING_LEFT)
         return total.result()
 
-    def merged(self) -> StoredData:
-        return self
-
     def in_this_process(self) -> MemoryData:
         """Return the same rows, read into memory."""
         store = self.store
@@ -185,13 +164,6 @@ class StoredData:
 
     def passes(self, weights: int, *, full: bool = False) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)
-
-    @property
-    def raw_dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.store.dtype)
-
-    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
-        return float(self.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
         self.passes(0).require(needed, what)
@@ -215,12 +187,10 @@ class StoredData:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredKernelData:
-    """`dask_odm.learning.training.training_data.KernelData` of the rows of a store, scaled on reading."""
+class StoredKernelData(KernelData):
+    """Rows of a store as a kernel sees them, scaled on reading."""
 
     data: StoredData
-    kernel: Kernel
-    scaling: Scaling
 
     @cached_property
     def _pool(self) -> StorePivots:
@@ -230,12 +200,6 @@ class StoredKernelData:
     def pivots(self, count: int, method: str) -> StorePivots:
         self._pool.require(count, method)
         return self._pool
-
-    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
-        passes = self.data.passes(len(landmarks))
-        span = SpanProblem.over_passes(SpanQuery(self.kernel, landmarks.rows, loss, self.scaling), passes)
-        passes.require(span.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
-        return span
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
@@ -262,35 +226,26 @@ class StoredKernelData:
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
         data = self.data
         with scratch_folder() as folder:
-            asked = data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
-            yield StoredPartitioned(self, partition_store(*asked), folder)
+            partitions = partition_store(
+                data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
+            )
+            yield StoredPartitioned(partitions, StoredScaling(landmarks_path(folder)), data.cluster, self, folder)
 
-    def places(self, pivots: Array) -> Array:
-        return np.searchsorted(self.data.taking_part[0], pivots)
+    @property
+    def product_rows(self) -> Array:
+        return self.data.taking_part[0]
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self._pool.raw(index), index
 
-    def chosen_places(self, places: Array) -> tuple[Any, Array]:
-        numbers = self.data.taking_part[0][places]
-        return self.data.store.read_rows(numbers).X, numbers
-
 
 @dataclass(frozen=True, eq=False)
-class StoredPartitioned:
-    """`dask_odm.learning.training.training_data.PartitionedRows` in a scratch folder of the fit."""
+class StoredPartitioned(PartitionedRows):
+    """Partitions of the rows of a store, in a scratch ``folder`` of the fit."""
 
-    seen: StoredKernelData
     partitions: StoredPartitions
+    seen: StoredKernelData
     folder: str
-
-    @property
-    def scaling(self) -> StoredScaling:
-        return StoredScaling(landmarks_path(self.folder))
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.seen.data.cluster
 
     @contextmanager
     def products(self, purpose: Purpose, reserved: int = 0) -> Iterator[Products]:
@@ -301,15 +256,9 @@ class StoredPartitioned:
         else:
             cluster = replace(cluster, memory=cluster.memory - reserved)
         rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
-
-        def fill(out: Array) -> None:
-            for start in range(0, rows.n, COPIED_ROWS):
-                stop = min(rows.n, start + COPIED_ROWS)
-                rows.read(start, stop, out[start:stop])
-
         path = os.path.join(self.folder, "root")
         os.mkdir(path)
-        write_rows(path, (rows.n, rows.d), rows.dtype, fill)
+        write_rows(path, (rows.n, rows.d), rows.dtype, copied(rows.read))
         with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
             yield products
 

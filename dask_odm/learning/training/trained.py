@@ -15,26 +15,13 @@ NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or t
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model with what is known about it.
-
-    Attributes
-    ----------
-    model : Model
-    attributes : dict
-        Fitted attributes by name: ``history_``, ``n_iter_`` and those of the family.
-    warning : str or None
-        Warning to give if the solver stopped short of the tolerance.
-    path : tuple of Trained
-        One result for every value of a path, if a path was asked for.
-    was_finite : bool
-        Whether the model has predicted finite values for all training rows.
-    """
+    """A trained model with what is known about it."""
 
     model: Model
-    attributes: dict[str, Any] = field(default_factory=dict)
-    warning: str | None = None
-    path: tuple[Trained, ...] = ()
-    was_finite: bool = False
+    attributes: dict[str, Any] = field(default_factory=dict)  # fitted attributes: ``history_``, ``n_iter_``, …
+    warning: str | None = None  # given if the solver stopped short of the tolerance
+    path: tuple[Trained, ...] = ()  # one result for every value of a path, if a path was asked for
+    was_finite: bool = False  # whether the model has predicted finite values for all training rows
 
     @property
     def history(self) -> list[dict[str, Any]]:

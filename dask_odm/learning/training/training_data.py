@@ -6,9 +6,11 @@ does not know where the rows are. `dask_odm.estimators.base.StoreEstimator` deci
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +22,12 @@ from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import PivotRows
-from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.kernel_choice import KernelChoice
+from dask_odm.learning.training.memory_rows import TrainingRows
 from dask_odm.learning.training.run import FitRun
 from dask_odm.linalg.row_passes import PassBytes, Passes
-from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
 
@@ -41,7 +40,7 @@ class Purpose:
     """
 
     what: str
-    nbytes: Any
+    nbytes: Callable[[int, int, int], int]
     advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
 
     def with_reserved(self, nbytes: int) -> Purpose:
@@ -58,192 +57,175 @@ class WeightedProducts:
     weight: Array
 
 
-class TrainingData(Protocol):
+class TrainingData(ABC):
     """Rows that take part in a fit, with their targets and weights.
 
     Attributes
     ----------
     run : FitRun
+    held : TrainingRows or None
+        The rows themselves, if they are in memory.
     rows, features : int
         In a store, ``rows`` counts those that do not take part, too (no label or no weight).
-    dtype : numpy dtype
-        Type that is computed in.
-    in_memory : bool
-    positive : int
-        Code of the positive one of two classes in the blocks of passes.
+    labelled_rows : int
+        Number of rows with a label; in memory, of rows that take part.
+    dtype, raw_dtype : numpy dtype
+        Type that is computed in, and type of the rows that a model is given.
     class_weights : tuple of float
         Factors of the row weights by class; empty for real targets.
     total_weight : float
         Sum of all weights, class weights included.
+    cluster : Cluster
+        What runs passes over the rows: the workers for a store, this process for rows in memory.
     """
 
-    @property
-    def run(self) -> FitRun: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def labelled_rows(self) -> int:
-        """Number of rows with a label; in memory, of rows that take part."""
-        ...
+    run: FitRun
+    held: TrainingRows | None
 
     @property
+    @abstractmethod
+    def rows(self) -> int: ...
+    @property
+    @abstractmethod
     def features(self) -> int: ...
     @property
+    @abstractmethod
+    def labelled_rows(self) -> int: ...
+    @property
+    @abstractmethod
     def dtype(self) -> np.dtype[Any]: ...
     @property
-    def in_memory(self) -> bool: ...
+    @abstractmethod
+    def raw_dtype(self) -> np.dtype[Any]: ...
     @property
-    def positive(self) -> int: ...
-    @property
+    @abstractmethod
     def class_weights(self) -> tuple[float, ...]: ...
     @property
+    @abstractmethod
     def total_weight(self) -> float: ...
     @property
-    def cluster(self) -> Cluster:
-        """The cluster that runs passes over the rows: the workers for a store, this process for rows in memory."""
-        ...
+    @abstractmethod
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def in_memory(self) -> bool:
+        return self.held is not None
 
     @property
     def row_numbers(self) -> tuple[int, Array | None]:
         """The count of given rows, and the number of each row of the passes (n,), or None if they are all rows."""
-        ...
+        return (self.rows, None) if self.held is None else (self.held.given_rows, self.held.numbers)
 
+    def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
+        """Return the bytes that this process holds beside the given rows, see `TrainingRows.held_bytes`."""
+        return 0 if self.held is None else self.held.held_bytes(scaled=scaled, of_pair=of_pair)
+
+    @abstractmethod
     def columns(self) -> tuple[Array, Array]:
-        """Return targets and weights of all rows as in the blocks of passes, each (n,); weights may be empty."""
-        ...
+        """Return targets and weights of all rows as in the blocks of passes, each (n,); weights may be empty.
 
-    @property
-    def copies(self) -> Array | None:
-        """Index of the merged row for each original row; None if no rows were merged."""
-        ...
+        The targets of two classes are 1 for the positive class, another code ≥ 0 for the other, and −1 for a row that
+        does not take part.
+        """
 
+    @abstractmethod
     def origin(self) -> tuple[Array, Array]:
         """Return a point near the rows (d,) and values near the targets (t,), without a pass. Sums are centred on them.
 
         The point is float64, with values that the rows' own type can represent.
         """
-        ...
 
+    @abstractmethod
     def fingerprint(self) -> str:
         """Return a string that identifies rows and targets in a checkpoint."""
-        ...
 
-    def held_bytes(self, *, scaled: bool = True) -> int:
-        """Return the bytes that this process holds beside the given rows: numbers per row, and copies.
-
-        ``scaled`` counts a scaled copy of the rows, too, if one is made.
-        """
-        ...
-
-    def pair_bytes(self) -> int:
-        """Return the `held_bytes` of a machine that tells the two largest of many classes apart."""
-        ...
-
-    def sample(self, count: int, seed: int) -> Any:
+    @abstractmethod
+    def sample(self, count: int, seed: int) -> TrainingData:
         """Return about ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
-        ...
 
+    @abstractmethod
     def statistics(self) -> Statistics:
         """Return weighted statistics of the features."""
-        ...
 
     def merged(self) -> TrainingData:
         """Return the same problem with equal rows merged, if they are cheap to find; else itself."""
-        ...
+        return self
 
+    @abstractmethod
     def of_machine(self, targets: OneOfMany) -> TrainingData:
         """Return the data of one machine of many classes, scaled like all rows. Nothing is copied on disk."""
-        ...
 
+    @abstractmethod
     def passes(self, weights: int, *, full: bool = False) -> Passes:
         """Return passes over all raw rows; for more ``weights`` fewer sums are held at a time.
 
         ``full`` sums have the square of that many entries, however many there are.
         """
-        ...
 
-    @property
-    def raw_dtype(self) -> np.dtype[Any]:
-        """Type of the rows that a model is given."""
-        ...
-
-    def predicted_loss(self, model: Model, loss: BandLoss) -> float:
-        """Return the summed losses of all rows at the values that a model of one output predicts: one prediction."""
-        ...
-
+    @abstractmethod
     def require_pass(self, needed: PassBytes, what: str) -> None:
         """Raise MemoryLimitError, with both figures, unless such passes fit where they run."""
-        ...
 
+    @abstractmethod
     def seen_by(self, choice: KernelChoice) -> KernelData:
         """Return the rows as the kernel of ``choice`` sees them."""
-        ...
 
 
-class KernelData(Protocol):
-    """Training data as a kernel sees it: scaled rows, and products and sums of kernel values."""
+@dataclass(frozen=True, eq=False)
+class KernelData(ABC):
+    """Training data as a kernel sees it: scaled rows, and products and sums of kernel values.
 
-    @property
-    def data(self) -> TrainingData: ...
-    @property
-    def kernel(self) -> Kernel: ...
-    @property
-    def scaling(self) -> Scaling: ...
+    ``scaled`` are the scaled rows if they are in memory, as an array, or rows that return one when indexed; else None.
+    """
 
+    data: TrainingData
+    kernel: Kernel
+    scaling: Scaling
+    scaled: Any = None
+
+    @abstractmethod
     def pivots(self, count: int, method: str) -> PivotRows:
         """Return the candidate rows of landmarks; raise MemoryLimitError if choosing ``count`` does not fit."""
-        ...
 
-    def span(self, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
-        """Return the Nyström problem of ``landmarks`` over all rows.
-
-        This process may keep ``budget`` bytes of kernel values. A pass draws at most ``draws`` rows.
-        """
-        ...
-
+    @abstractmethod
     def products(self, purpose: Purpose) -> AbstractContextManager[WeightedProducts]:
         """Provide products with the kernel matrix of all rows that take part."""
-        ...
 
+    @abstractmethod
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
         """Provide the rows in the order of their partitions. On disk, they exist within the ``with`` block only.
 
         One partition in memory is in a random order, unless rows are ``always`` dealt by the partitioner.
         """
-        ...
 
-    def places(self, pivots: Array) -> Array:
-        """Return the places in `products` of rows that were chosen from `pivots`."""
-        ...
+    @property
+    @abstractmethod
+    def product_rows(self) -> Array:
+        """The number of each row of `products` among `pivots`, (n,), ascending."""
 
+    @abstractmethod
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
-        """Return raw rows, and their numbers, that were chosen from `pivots`."""
-        ...
-
-    def chosen_places(self, places: Array) -> tuple[Any, Array]:
-        """Return raw rows, and their numbers, at ``places`` in `products`."""
-        ...
+        """Return raw rows that were chosen from `pivots`, and their numbers in the given data."""
 
 
-class PartitionedRows(Protocol):
-    """Rows in the order of their partitions, with what tasks need to read them."""
+@dataclass(frozen=True, eq=False)
+class PartitionedRows(ABC):
+    """Rows in the order of their partitions, with what tasks need to read them.
 
-    @property
-    def partitions(self) -> MemoryPartitions | StoredPartitions: ...
-    @property
-    def scaling(self) -> Any:
-        """Scaling of raw rows, in the form that tasks carry."""
-        ...
+    ``scaling`` is that of raw rows, in the form that tasks carry.
+    """
 
-    @property
-    def cluster(self) -> Cluster: ...
+    partitions: MemoryPartitions | StoredPartitions
+    scaling: Any
+    cluster: Cluster
+
+    @abstractmethod
     def products(self, purpose: Purpose, reserved: int = 0) -> AbstractContextManager[Products]:
         """Provide products with the kernel matrix of all rows, in the order of the partitions.
 
         Others take ``reserved`` bytes of every worker, or of this process if there are no workers.
         """
-        ...
 
+    @abstractmethod
     def chosen(self, rows: Array) -> tuple[Any, Array]:
         """Return raw rows, and their numbers, by ascending ``row_numbers`` of the partitions."""
-        ...

@@ -52,8 +52,7 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
         "history_": solution.history,
         "n_iter_": max(1, len(solution.history) - 1),
     }
-    places = np.arange(len(losses.y))
-    trained = finish_kernel(seen.kernel, seen.scaling, a, places, seen.chosen_places, attributes)
+    trained = finish_kernel(seen.kernel, seen.scaling, a, seen.product_rows, seen.chosen_pivots, attributes)
     trained = replace(trained, warning=_warning(solution, fit))
     claim = Claim(solution.point.primal, solution.point.dual, 0.5 * norm)
     return held_as_predicted(trained, claim, seen.kernel, data, fit)

@@ -36,7 +36,7 @@ def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
     features = FeatureMap(data.features, 0.0, scaling)
     data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
     negative, positive = data.class_weights
-    query = HullQuery(features, data.positive, (negative, positive))
+    query = HullQuery(features, 1, (negative, positive))
     return checked(HullProblem(query, data.passes(data.features), fit.alpha, slack=SLACK * fit.tol))
 
 

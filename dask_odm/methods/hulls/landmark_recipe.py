@@ -71,7 +71,7 @@ def _hulls(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> HullProble
     negative, positive = data.class_weights
     weights = negative, positive
     if not isinstance(data, MemoryData):
-        query = HullQuery(KernelFeatures.of(landmarks, seen.scaling), data.positive, weights)
+        query = HullQuery(KernelFeatures.of(landmarks, seen.scaling), 1, weights)
         return HullProblem(query, data.passes(r), fit.alpha, slack=SLACK * fit.tol)
     assert isinstance(seen, MemoryKernelData)
     rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
@@ -79,7 +79,7 @@ def _hulls(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> HullProble
     held = data.held
     step = block_rows(r, found)
     passes = ThreadPasses.cut(found, held.codes, held.block_weights, step, group_count(r), CPU_COUNT)
-    return HullProblem(HullQuery(FeatureMap(r, 0.0), data.positive, weights), passes, fit.alpha)
+    return HullProblem(HullQuery(FeatureMap(r, 0.0), 1, weights), passes, fit.alpha)
 
 
 def _model(

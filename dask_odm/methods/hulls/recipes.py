@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 from dask_odm.errors import InputError
-from dask_odm.learning.training.recipe import Choice, Recipe
-from dask_odm.methods.hulls.clients.recipe import reads_for_one, spreads_to_clients
+from dask_odm.learning.training.recipe import Choice, Recipe, is_small
+from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.hulls.first_order_recipe import train_gilbert, train_saddle_point
 from dask_odm.methods.hulls.landmark_recipe import train_in_span
 from dask_odm.methods.hulls.nearest_recipe import train_nearest_point
 from dask_odm.methods.hulls.settings import SaddleFit
 
+
+class NearestPointRecipe(Recipe[SaddleFit]):
+    linear = True
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        return train_nearest_point(data, fit)
+
+
+class _ByClients(Recipe[SaddleFit]):
+    """What both solvers that can deal rows to clients have in common."""
+
+    linear = True
+
+    def reads(self, store: TrainingData, fit: SaddleFit) -> bool:
+        return is_small(store) and fit.n_clients is None
+
+    def spreads(self, fit: SaddleFit) -> bool:
+        return fit.n_clients is not None
+
+
+class SaddlePointRecipe(_ByClients):
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        return train_saddle_point(data, fit)
+
+
+class GilbertRecipe(_ByClients):
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        return train_gilbert(data, fit)
+
+
+class LandmarkHullsRecipe(Recipe[SaddleFit]):
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        return train_in_span(data, fit)
+
+
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
-    "mnp": Recipe(train_nearest_point, linear=True),
-    "saddle": Recipe(train_saddle_point, reads=reads_for_one, spreads=spreads_to_clients, linear=True),
-    "gilbert": Recipe(train_gilbert, reads=reads_for_one, spreads=spreads_to_clients, linear=True),
+    "mnp": NearestPointRecipe(),
+    "saddle": SaddlePointRecipe(),
+    "gilbert": GilbertRecipe(),
 }
-
-
-SPAN_RECIPE: Recipe[SaddleFit] = Recipe(train_in_span)
 
 
 def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
@@ -28,6 +61,6 @@ def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
     if fit.kernel.kernel != "linear":
         if solver not in ("auto", "mnp"):
             raise InputError(f"solver={solver!r} is for kernel='linear'; leave solver='auto' for other kernels.")
-        return Choice("mnp", "over the span of landmarks", SPAN_RECIPE)
+        return Choice("mnp", "over the span of landmarks", LandmarkHullsRecipe())
     name, why = (solver, "asked for") if solver != "auto" else ("mnp", "the fewest passes")
     return Choice(name, why, HULL_RECIPES[name])

@@ -29,7 +29,6 @@ from dask_odm.methods.landmark.query import (
     Draw,
     RowRange,
     SpanQuery,
-    SpanRounding,
     SpanSums,
     drawn_bytes,
     span_pass_bytes,
@@ -96,7 +95,7 @@ class SpanProblem:
 
     def in_float64(self) -> SpanProblem:
         """Return the same problem with kernel values computed in float64 from the same rows."""
-        query = self.query.in_float64
+        query = replace(self.query, double=True)
         if self.rows is None:
             return replace(self, query=query)
         assert self.y is not None
@@ -126,11 +125,6 @@ class SpanProblem:
     def product(self, at: SpanSums, p: Array) -> Array:
         """Return ``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
         total: Array = self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures)
-        return total
-
-    def rounding(self, a: Array) -> SpanRounding:
-        """Return how sums at ``a`` change with float64 kernel values, for rows drawn by their curvature."""
-        total: SpanRounding = self.passes.run(self.query, SpanQuery.rounding, a)
         return total
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:

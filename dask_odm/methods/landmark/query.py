@@ -7,7 +7,7 @@ core's cache. Queries of several problems over the same landmarks share each til
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import chain
 from operator import add
@@ -47,33 +47,6 @@ class SpanSums:
         sample = None if self.sample is None or other.sample is None else self.sample + other.sample
         curvatures = self.curvatures + other.curvatures
         return SpanSums(self.loss + other.loss, self.dual_image + other.dual_image, curvatures, sample)
-
-
-@dataclass(frozen=True, eq=False)
-class SpanRounding:
-    """Differences at one α between sums with float64 kernel values and sums with rounded ones.
-
-    With the dual variables u of the rounded scores, D is that of the float64 problem over the landmarks, and so is the
-    gap::
-
-        ½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i
-
-    Attributes
-    ----------
-    dual_image : float64 ndarray of shape (r,)
-        ``Kᵀu`` minus that of the rounded values.
-    young : float
-        The second sum, which is 0 for rounded scores f.
-    loss : float
-        The sum of losses minus that of the rounded values.
-    """
-
-    dual_image: Array
-    young: float
-    loss: float
-
-    def __add__(self, other: SpanRounding) -> SpanRounding:
-        return SpanRounding(self.dual_image + other.dual_image, self.young + other.young, self.loss + other.loss)
 
 
 @dataclass(frozen=True)
@@ -124,7 +97,7 @@ class SpanQuery:
     double: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_right", "in_float64")}
+        return {name: value for name, value in vars(self).items() if name != "_right"}
 
     @property
     def r(self) -> int:
@@ -134,11 +107,6 @@ class SpanQuery:
     @cached_property
     def _right(self) -> Any:
         return self.kernel.pack_right(self.landmarks.astype(self.dtype, copy=False))
-
-    @cached_property
-    def in_float64(self) -> SpanQuery:
-        """The same query with kernel values in float64."""
-        return replace(self, double=True)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -173,27 +141,6 @@ class SpanQuery:
             else:
                 self._add_tiles(block, curvature, p, out)
         return out
-
-    def rounding(self, blocks: Iterable[RowBlock], a: Array) -> SpanRounding:
-        """Return how sums at ``a`` change with float64 kernel values, for rows drawn by their curvature."""
-        total = SpanRounding(np.zeros(self.r), 0.0, 0.0)
-        buffer = np.empty((self.tile_rows, self.r))
-        for block in blocks:
-            for rows, K in self._tiles(block):
-                exact_K = self.in_float64._tile(self._read(block, rows), buffer)
-                total += self._hidden(K, exact_K, block.y[rows], block.weight[rows], a)
-        return total
-
-    def _hidden(self, K: Array, exact_K: Array, y: Array, weight: Array, a: Array) -> SpanRounding:
-        """Return the `rounding` of some rows from their rounded and exact kernel values."""
-        scores = K @ a
-        exact = exact_K @ a
-        curvature = self.loss.evaluate(scores, y, weight)[2]
-        # a row above the band was drawn by less than its stiffness
-        weight = weight * np.divide(weight, curvature, out=np.ones_like(weight), where=curvature > 0)
-        loss, dual, _ = self.loss.evaluate(scores, y, weight)
-        more = self.loss.evaluate(exact, y, weight)[0] - loss
-        return SpanRounding((exact_K - K).T @ dual, more + float(dual @ (exact - scores)), more)
 
     def slopes(
         self, blocks: Iterable[RowBlock], a: Array, direction: Array, steps: Array, so_far: Array | None = None
@@ -331,6 +278,10 @@ class SpanQuery:
     def _buffer(self) -> Array:
         """Allocate memory for one tile."""
         return np.empty((self.tile_rows, self.r), self.dtype)
+
+    def tile(self, X: Array) -> Array:
+        """Return kernel values of rows ``X`` (n, d), which are scaled, at the landmarks."""
+        return self._tile(X, np.empty((len(X), self.r), self.dtype))
 
     def _tile(self, X: Array, out: Array) -> Array:
         """Compute kernel values of rows ``X`` (n, d), which are scaled, into the front of ``out``."""

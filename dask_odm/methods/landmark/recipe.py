@@ -20,11 +20,11 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import span_leverages
 from dask_odm.learning.machines import Joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory
 from dask_odm.learning.training.model_building import stopped_at
-from dask_odm.learning.training.recipe import Together
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
@@ -33,7 +33,7 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.landmark.certificate import certified, is_cheap
 from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import TILE_BYTES, SpanSums, active_bytes, span_pass_bytes, tile_bytes
+from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, active_bytes, span_pass_bytes, tile_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.landmark.solver import (
     LandmarkState,
@@ -63,7 +63,7 @@ SpanSolution = PrimalSolution[SpanSums]
 
 def landmark_values(rows: int, fit: ODMFit) -> int:
     """Return the number of kernel values of so many rows at the landmarks."""
-    return rows * min(rows, fit.n_landmarks)
+    return rows * min(rows, fit.own.n_landmarks)
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
@@ -82,7 +82,7 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
         draws = max(start_rows(data.rows, count), SKETCH * count)
 
         def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
-            return seen.span(landmarks, loss, spare if keep else 0, draws)
+            return nystrom_problem(seen, landmarks, loss, spare if keep else 0, draws)
 
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
         chosen = choose(seen.kernel, pool, **choosing)
@@ -96,13 +96,29 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     return trained if claim is None else held_as_predicted(trained, claim, seen.kernel, data, fit, OBJECTIVE)
 
 
+def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
+    """Build the Nyström problem of ``landmarks`` over all rows.
+
+    This process may keep ``budget`` bytes of kernel values of rows in memory. A pass over a store draws at most
+    ``draws`` rows.
+    """
+    data = seen.data
+    if seen.scaled is not None:
+        query = SpanQuery(seen.kernel, landmarks.rows, loss)
+        return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
+    query = SpanQuery(seen.kernel, landmarks.rows, loss, seen.scaling)
+    problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
+    data.require_pass(problem.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
+    return problem
+
+
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
     """Train all machines of many classes over the same landmarks, drawn once among the rows of all."""
     _check(fit)
     data = data.merged()
     here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
     count = _count(data.rows, fit)
-    spare = here.memory - _require(here, count, data, fit, data.pair_bytes() if pairs else 0)
+    spare = here.memory - _require(here, count, data, fit, data.held_bytes(of_pair=True) if pairs else 0)
     join = Joined(pairs, joined_attributes)
     with single_threaded_blas, rescaling_advised():
         train = _over_shared_landmarks(data, count, spare, fit)
@@ -115,21 +131,21 @@ def _over_shared_landmarks(
     data: TrainingData, count: int, memory: int, fit: ODMFit
 ) -> Callable[[TrainingData, ODMFit], Trained]:
     """Choose landmarks once among the rows of all machines, and return a function that trains a machine over them."""
-    method = "uniform" if fit.choice == "support" else fit.choice
+    method = "uniform" if fit.own.choice == "support" else fit.own.choice
     whole = data.seen_by(fit.kernel)
-    choosing = _choosing(replace(fit, choice=method), count, data.rows)
+    choosing = _choosing(fit.with_own(choice=method), count, data.rows)
     landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
     raw, numbers = whole.chosen_pivots(landmarks.index)
 
     def train(own: TrainingData, fit: ODMFit) -> Trained:
-        return _machine(own, landmarks, raw, numbers, memory, replace(fit, choice=method))
+        return _machine(own, landmarks, raw, numbers, memory, fit.with_own(choice=method))
 
     return train
 
 
 def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
     """Return how many machines share their passes over a store: as many as fit the workers and this process."""
-    if data.in_memory or fit.certify:
+    if data.in_memory or fit.own.certify:
         return 1
     count = _count(data.rows, fit)
     passes = data.passes(count)
@@ -149,18 +165,10 @@ def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array,
     draws = max(start_rows(data.rows, count), SKETCH * count)
 
     def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
-        return seen.span(landmarks, loss, memory if keep else 0, draws)
+        return nystrom_problem(seen, landmarks, loss, memory if keep else 0, draws)
 
     _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
     return _finish(seen, landmarks, raw, numbers, solution, None, fit)
-
-
-def _one_set(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
-    """Return whether all machines share their landmarks: not if each is certified or left-out rows are wanted."""
-    return not (fit.certify or fit.loo)
-
-
-AT_LANDMARKS = Together(train_machines_at_landmarks, _one_set)
 
 
 def _check(fit: ODMFit) -> None:
@@ -172,9 +180,9 @@ def _check(fit: ODMFit) -> None:
 
 def _count(rows: int, fit: ODMFit) -> int:
     """Return the number of landmarks for so many rows."""
-    if fit.n_landmarks > rows:
-        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.n_landmarks, rows)
-    return min(rows, fit.n_landmarks)
+    if fit.own.n_landmarks > rows:
+        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.own.n_landmarks, rows)
+    return min(rows, fit.own.n_landmarks)
 
 
 def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
@@ -186,7 +194,7 @@ def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: i
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
     needed += more
     here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
-    if fit.certify:  # raised now, not after the fit
+    if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return needed
 
@@ -195,14 +203,14 @@ def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
     """Return the arguments of `choose` for the landmarks with which a fit begins."""
     if _by_support(fit, count, n):
         return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
-    method = "uniform" if fit.choice == "support" else fit.choice
+    method = "uniform" if fit.own.choice == "support" else fit.own.choice
     # residuals are computed on so few rows that a pass costs no more than Newton's
     return {"method": method, "seed": fit.run.seed, "count": count, "rows": PIVOT_ROWS * count}
 
 
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
     """Return whether further landmarks are drawn by the dual variables of a first solution; not if every row is one."""
-    return fit.choice == "support" and count < n
+    return fit.own.choice == "support" and count < n
 
 
 def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
@@ -276,15 +284,15 @@ def _fits(state: LandmarkState, r: int) -> bool:
 def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
     """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
-    if not fit.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
+    if not fit.own.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
         return None
     try:
         with seen.products(CERTIFICATE) as found:
             losses = RowLosses(fit.odm, found.y, found.weight)
-            places = seen.places(landmarks.index)
-            return certified(losses, found.products, landmarks, places, a, exact=fit.certify, threads=CPU_COUNT)
+            places = np.searchsorted(seen.product_rows, landmarks.index)
+            return certified(losses, found.products, landmarks, places, a, exact=fit.own.certify, threads=CPU_COUNT)
     except MemoryLimitError:
-        if fit.certify:
+        if fit.own.certify:
             raise
         return None  # it was not asked for
 

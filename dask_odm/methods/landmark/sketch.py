@@ -43,17 +43,21 @@ class SketchedHessian:
 
     def make(self, sample: PrioritySample) -> None:
         """Sum over ``sample``, of up to ``SKETCH`` rows per landmark, and factor; raise LinAlgError if that fails."""
-        rows, _, weight = sample.weighted()
-        values = self._values[: len(rows)]
-        self._fill(rows, weight, values)
+        values = self._filled(sample)
         self.whitened = not self._factored(values, self._landmarks.gram)
         if self.whitened:
             self._whiten(values)
             if not self._factored(values, None):
                 raise LinAlgError("the sketched Hessian is not finite")
 
-    def _fill(self, rows: Array, weight: Array, values: Array) -> None:
-        """Compute ``√w kᵀ`` of every row into ``values``."""
+    def values_of(self, sample: PrioritySample) -> Array:
+        """Return ``√w kᵀ`` of every row of the sample of which this was made, in memory of the sketch."""
+        return self._filled(sample) if self.whitened else self._values[: len(sample.weighted()[0])]
+
+    def _filled(self, sample: PrioritySample) -> Array:
+        """Compute ``√w kᵀ`` of every row of ``sample`` in float64."""
+        rows, _, weight = sample.weighted()
+        values = self._values[: len(rows)]
         kernel = self._landmarks.kernel
         right = kernel.pack_right(self._landmarks.rows.astype(np.float64))
 
@@ -63,6 +67,7 @@ class SketchedHessian:
             values[some] *= np.sqrt(weight[some])[:, None]
 
         run_threads(fill, range(0, len(rows), ROWS), self.threads, PHASE)
+        return values
 
     def _whiten(self, values: Array) -> None:
         """Replace ``√w kᵀ`` of every row by ``√w (L⁻¹ k)ᵀ``, in place."""

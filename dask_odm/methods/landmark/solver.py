@@ -22,6 +22,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
 from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.linalg.krylov import conjugate_gradients
+from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanSums
@@ -34,6 +35,7 @@ MOST_PRODUCTS = 300  # most products of one system
 START_TOL = 1.0  # gap to which a sample's problem is solved: its few rows make it as wrong as that
 START_STEPS = 20  # most steps for it
 ROUNDING = 1e-13  # share of P; a step that gains less has reached the end of float64
+LOOKED_AT = 256  # rows of a sample that a thread holds against float64 at a time
 FORCING = 0.1  # largest share of the gradient that conjugate gradients may leave
 
 SpanIterate = Iterate[SpanSums]
@@ -222,10 +224,11 @@ class _SpanNewton(Newton[SpanSums]):
         The gap is enlarged by the effect of float32 rounding on a sample of the rows. If that pushes it above ``tol``,
         all later passes are in float64.
         """
-        sample = self._sample if at.sums.sample is None else at.sums.sample
-        if not self._confirm or self._double or sample is None:
+        if not self._confirm or self._double:
             return at
-        gap = self._enlarged(at, sample)
+        if self._sample is None:
+            self._make_sketch(at)
+        gap = self._enlarged(at)
         if at.gap <= self.tol and not gap <= self.tol:
             self._span = self._span.in_float64()
             self._tired = True
@@ -236,16 +239,40 @@ class _SpanNewton(Newton[SpanSums]):
         self.log.amend(gap=at.gap, objective=at.primal, passes=self.passes)
         return at
 
-    def _enlarged(self, at: SpanIterate, sample: PrioritySample) -> float:
-        """Return the gap at ``at`` plus what kernel values in float64 may add to it and to P."""
+    def _enlarged(self, at: SpanIterate) -> float:
+        """Return the gap at ``at`` plus what kernel values in float64 may add to it and to P.
+
+        With the dual variables u of the rounded scores, D is that of the float64 problem over the landmarks. So the gap
+        there is ``½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i`` with K and f in float64. The second
+        sum is 0 for rounded scores. The sketch has float64 kernel values of a sample of the rows.
+        """
+        assert self._sample is not None
+        rows, y, weight = self._sample.weighted()
+        values = self._sketch.values_of(self._sample)
         query = self._span.query
-        some = SpanProblem.over_rows(
-            replace(query, loss=query.loss.of_stiff_rows()), *sample.weighted(), 0, self._sketch.threads
-        )
-        hidden = some.rounding(at.x)
-        image = self._whitened(hidden.dual_image)
-        root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(image @ image))
-        return float((root**2 + hidden.young + abs(hidden.loss)) / at.primal)
+        loss = query.loss.of_stiff_rows()
+
+        def difference(start: int) -> tuple[Array, float, float]:
+            some = slice(start, start + LOOKED_AT)
+            root = np.sqrt(weight[some])
+            rounded = query.tile(rows[some])
+            exact = values[some] / root[:, None]
+            scores = rounded @ at.x
+            exact_scores = exact @ at.x
+            curvature = loss.evaluate(scores, y[some], weight[some])[2]
+            # a row above the band was drawn by less than its stiffness
+            drawn = weight[some]
+            stiffness = drawn * np.divide(drawn, curvature, out=np.ones_like(drawn), where=curvature > 0)
+            total, dual, _ = loss.evaluate(scores, y[some], stiffness)
+            more = loss.evaluate(exact_scores, y[some], stiffness)[0] - total
+            return (exact - rounded).T @ dual, more + float(dual @ (exact_scores - scores)), more
+
+        image, young, more = np.zeros(len(at.x)), 0.0, 0.0
+        for part in run_threads(difference, range(0, len(rows), LOOKED_AT), self._sketch.threads):
+            image, young, more = image + part[0], young + part[1], more + part[2]
+        white = self._whitened(image)
+        root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(white @ white))
+        return float((root**2 + young + abs(more)) / at.primal)
 
 
 def _forcing(at: SpanIterate) -> float:

@@ -21,7 +21,6 @@ from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.model_building import finish_weights
-from dask_odm.learning.training.recipe import Together
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
@@ -29,15 +28,15 @@ from dask_odm.methods.linear.sparse_descent import SparseProblem, descend_machin
 from dask_odm.methods.settings import ODMFit
 
 
-def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
+def suits_sparse(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether the rows are unscaled and sparse, and no start, path, checkpoint or loo is asked for."""
-    if scheme != "ovr" or not isinstance(data, MemoryData) or not issparse(data.held.X):
+    if not isinstance(data, MemoryData) or not issparse(data.held.X):
         return False
     plain = fit.kernel.scale is None and not fit.loo and fit.run.checkpoint is None
     return plain and not fit.lams and not fit.starts and data.features > EXACT_FEATURES
 
 
-def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
+def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany]) -> Trained:
     """Train a machine for every class."""
     assert isinstance(data, MemoryData)
     features = FeatureMap(data.features, fit.kernel.bias)
@@ -46,7 +45,7 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany],
     data.cluster.require(needed, 1, f"{count} machines of {features.k} weights")
     with rescaling_advised():
         found = descend_machines(_problem(data, fit), count, fit.solver, CPU_COUNT, report_step)
-    join = Joined(pairs, joined_attributes)
+    join = Joined(0, joined_attributes)
     for each in found:
         solution: PrimalSolution[None] = PrimalSolution(
             each.x[: features.k], each.primal, each.gap, each.converged, each.history, each.steps
@@ -61,6 +60,3 @@ def _problem(data: MemoryData, fit: ODMFit) -> SparseProblem:
     codes = held.y.astype(np.int64)
     stiffness = RowLosses(fit.odm, held.y, held.total_weights).stiffness_low
     return SparseProblem(X.data, X.indices, X.indptr, data.features, codes, stiffness, fit.kernel.bias, fit.odm)
-
-
-SUITED = Together(train_sparse, suits)

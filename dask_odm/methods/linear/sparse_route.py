@@ -44,7 +44,7 @@ def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
     """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None leaves it to the solver."""
     if fit.loo or not _are_thin(data):
         return None
-    entries = data.held.X.nnz  # type: ignore[attr-defined]
+    entries = data.held.X.nnz  # type: ignore[union-attr]
     passes = 0.25 * entries / data.rows + data.features**3 / (3.0 * CHOLESKY * max(1, entries))
     return bool(data.features < EXACT_FEATURES and passes <= HESSIAN_PASSES)
 

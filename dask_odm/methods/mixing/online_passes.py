@@ -39,29 +39,32 @@ class LocalRule:
     """
 
     name: str
-    C: float = 1.0
-    lam: float = 1e3
-    theta: float = 0.1
-    upsilon: float = 0.5
+    C: float
+    lam: float
+    theta: float
+    upsilon: float
 
     @property
     def numbers(self) -> Array:
-        """Parameters in the form that the compiled loops read: C, λ/(1 − θ)², 1 − θ, 1 + θ and υ, (5,)."""
+        """Parameters in the form that the compiled loop reads: C, λ/(1 − θ)², 1 − θ, 1 + θ and υ, (5,)."""
         low = 1.0 - self.theta
         return np.array([self.C, self.lam / low**2, low, 1.0 + self.theta, self.upsilon])
 
-    def walk(self, X: Any, y: Array, weight: Array, w: Array, seen: int) -> Array:
+    def walk(self, X: Any, y: Array, weight: Array, w: Array, seen: int) -> tuple[float, float]:
         """Make one pass in the order of the rows, changing ``w`` in place.
 
-        ``X`` (n, d) is C-contiguous or CSR, ``y`` is ±1, and an empty ``weight`` stands for weights of 1. ``w`` has d
-        entries, or d + 1 if a constant feature of 1 is added last. ``seen`` counts the rows that the shard has visited
-        before, in this epoch and earlier ones. Returns the number of rows that moved w, and the sum of their losses.
+        ``X`` (n, d) is C-contiguous or CSR, and ``y`` is ±1. ``w`` has d entries, or d + 1 if a constant feature of 1
+        is added last. ``seen`` counts the rows that the shard has visited before, in this epoch and earlier ones.
+        Returns the number of rows that moved w, and the sum of their losses.
         """
-        kind = LOCALS.index(self.name)
+        n, d = X.shape
         if issparse(X):
-            arrays = X.indptr, X.indices, X.data
-            return np.array(walk_sparse(*map(frozen, (*arrays, y, weight)), w, X.shape[1], kind, self.numbers, seen))
-        return np.array(walk_dense(*map(frozen, (X, y, weight)), w, kind, self.numbers, seen))
+            rows = X.indptr, X.indices, X.data
+        else:
+            rows = np.arange(n + 1) * d, np.empty(0, np.int32), X.reshape(-1)
+        kind = LOCALS.index(self.name)
+        moved, loss = walk_rows(*map(frozen, (*rows, y, weight)), w, d, kind, self.numbers, seen)
+        return moved, loss
 
 
 @inlined
@@ -97,24 +100,30 @@ def _length(kind: int, z: float, square: float, c: float, eta: float, numbers: A
 
 
 @compiled
-def walk_dense(
-    X: Array, y: Array, weight: Array, w: Array, kind: int, numbers: Array, seen: int
-) -> tuple[float, float]:
-    """Make the pass of `LocalRule.walk` over dense rows.
+def walk_rows(
+    indptr: Array, indices: Array, data: Array, y: Array, weight: Array, w: Array, d: int, kind: int, numbers: Array,
+    seen: int,
+) -> tuple[float, float]:  # fmt: skip
+    """Make the pass of `LocalRule.walk` over CSR rows; empty ``indices`` mean that rows have all d features.
 
     With "odm", w is ``scale`` times the array, so that shrinking it takes one multiplication.
     """
-    d = X.shape[1]
     moved = 0.0
     total = 0.0
     scale = 1.0
     eta = 0.0
+    dense = indices.size == 0
     constant = w.size > d
     for i in range(y.size):
-        row = X[i]
+        row = data[indptr[i] : indptr[i + 1]]
+        at = indices[0:0] if dense else indices[indptr[i] : indptr[i + 1]]
         score = 0.0
-        for j in range(d):
-            score += float(w[j]) * float(row[j])
+        if dense:
+            for j in range(row.size):
+                score += float(w[j]) * float(row[j])
+        else:
+            for j in range(row.size):
+                score += w[at[j]] * row[j]
         if constant:
             score += float(w[d])
         if kind == ODM:
@@ -122,14 +131,17 @@ def walk_dense(
         z = y[i] * score * scale
         if _moves(kind, z, 1.0 / (1.0 + eta), numbers):
             square = 1.0 if constant else 0.0
-            for j in range(d):
+            for j in range(row.size):
                 square += float(row[j]) * float(row[j])
             if square > 0.0:
-                c = weight[i] if weight.size else 1.0
-                length, loss = _length(kind, z, square, c, eta, numbers)
+                length, loss = _length(kind, z, square, weight[i], eta, numbers)
                 length *= y[i] / scale
-                for j in range(d):
-                    w[j] += length * row[j]
+                if dense:
+                    for j in range(row.size):
+                        w[j] += length * row[j]
+                else:
+                    for j in range(row.size):
+                        w[at[j]] += length * row[j]
                 if constant:
                     w[d] += length
                 moved += 1.0
@@ -140,67 +152,3 @@ def walk_dense(
         for j in range(w.size):
             w[j] *= scale
     return moved, total
-
-
-@compiled
-def walk_sparse(
-    indptr: Array, indices: Array, data: Array, y: Array, weight: Array, w: Array, d: int, kind: int, numbers: Array,
-    seen: int,
-) -> tuple[float, float]:  # fmt: skip
-    """Make the pass of `walk_dense` over CSR rows."""
-    moved = 0.0
-    total = 0.0
-    scale = 1.0
-    eta = 0.0
-    constant = w.size > d
-    for i in range(y.size):
-        score = w[d] if constant else 0.0
-        for at in range(indptr[i], indptr[i + 1]):
-            score += w[indices[at]] * data[at]
-        if kind == ODM:
-            eta = 1.0 / (1.0 + seen + i)
-        z = y[i] * score * scale
-        if _moves(kind, z, 1.0 / (1.0 + eta), numbers):
-            square = 1.0 if constant else 0.0
-            for at in range(indptr[i], indptr[i + 1]):
-                square += float(data[at]) * float(data[at])
-            if square > 0.0:
-                c = weight[i] if weight.size else 1.0
-                length, loss = _length(kind, z, square, c, eta, numbers)
-                length *= y[i] / scale
-                for at in range(indptr[i], indptr[i + 1]):
-                    w[indices[at]] += length * data[at]
-                if constant:
-                    w[d] += length
-                moved += 1.0
-                total += loss
-        if kind == ODM:
-            scale /= 1.0 + eta
-    if kind == ODM:
-        for j in range(w.size):
-            w[j] *= scale
-    return moved, total
-
-
-@compiled
-def mark_nonzero(X: Array, present: Array) -> int:
-    """Mark in ``present`` (d,) the features that are nonzero in some row of ``X`` (n, d), and return how many are.
-
-    Reading stops when all are marked.
-    """
-    found = present.sum()
-    for i in range(X.shape[0]):
-        if found == present.size:
-            break
-        row = X[i]
-        for j in range(row.size):
-            if row[j] != 0 and not present[j]:
-                present[j] = True
-                found += 1
-    return found
-
-
-def warm_up_passes(dtype: np.dtype[Any], rule: LocalRule) -> None:
-    """Compile the loops for dense rows of ``dtype``, or load them from the cache."""
-    rule.walk(np.zeros((1, 1), dtype), np.ones(1), np.empty(0), np.zeros(1), 0)
-    mark_nonzero(frozen(np.zeros((1, 1), dtype)), np.zeros(1, np.bool_))

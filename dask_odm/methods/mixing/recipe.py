@@ -12,20 +12,19 @@ from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.step_log import Record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.recipe import Recipe
 from dask_odm.learning.training.steps import report_step
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.mixing.settings import MixingFit
 from dask_odm.methods.mixing.shards import NamedShards, fingerprint_of, shards_of
-from dask_odm.methods.mixing.solver import DOMINANT, MixingState, mix_parameters, suspects
+from dask_odm.methods.mixing.solver import MixingState, mix_parameters, suspects
 from dask_odm.methods.mixing.workers import ShardRounds
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
-SHOWN = 5  # shards that a message names, at most
 
 
 def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
@@ -33,7 +32,8 @@ def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
     quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
     with single_threaded_blas, quiet, shards_of(data, fit) as named:  # entered once, since it looks for libraries
         logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
-        problem = ShardRounds(data.cluster, named.shards, fit.rule, fit.fit_intercept, named.folder)
+        scaling = named.stored
+        problem = ShardRounds(data.cluster, named.partitions, scaling, fit.rule, fit.fit_intercept, named.folder)
         _look_at_classes(problem.contents.rows, named.names)
         resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
         if resume is not None:
@@ -44,13 +44,17 @@ def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
         return _finish(problem, named, end, fit)
 
 
+class MixingRecipe(Recipe[MixingFit]):
+    def train(self, data: TrainingData, fit: MixingFit) -> Trained:
+        return train_mixing(data, fit)
+
+
 def _tell(record: Record) -> None:
-    report_step({name: record[name] for name in REPORTED})
+    report_step({name: record[name] for name in ("iteration", "gap", "objective", "passes", "seconds")})
 
 
 def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: MixingFit) -> Trained:
-    d = named.shards.features
-    features = FeatureMap(d, float(fit.fit_intercept), named.scaling)
+    features = FeatureMap(named.partitions.features, float(fit.fit_intercept), named.scaling)
     weights, intercept = features.raw_weights(end.w)
     require_finite_solution(weights, intercept)
     wrong = problem.judge(end.w)
@@ -76,26 +80,22 @@ def _look_at_classes(rows: Array, names: list[Any]) -> None:
             "shards by their place. Give shard= (who sent each row), or leave it out: rows are then dealt at random."
         )
     if len(single):
+        shown = ", ".join(repr(names[i]) for i in single[:5]) + (", …" if len(single) > 5 else "")
         warnings.warn(
-            f"{len(single)} of {len(names)} shards hold rows of one class only ({_list(names, single)}): what they "
-            "learn says nothing of the other. Join them to others, or use fewer shards.",
+            f"{len(single)} of {len(names)} shards hold rows of one class only ({shown}): what they learn says nothing "
+            "of the other. Join them to others, or use fewer shards.",
             UserWarning,
             stacklevel=2,
         )
 
 
-def _warn_of_dominance(weights: Array, names: list[Any]) -> None:
-    """Warn if nearly all the weight is on one shard."""
+def _warn_of_dominance(weights: Array, names: list[Any], dominant: float = 0.99) -> None:
+    """Warn if one shard has more than the share ``dominant`` of the weight."""
     first = int(weights.argmax())
-    if len(weights) > 2 and weights[first] > DOMINANT:
+    if len(weights) > 2 and weights[first] > dominant:
         warnings.warn(
             f"shard {names[first]!r} holds {weights[first]:.1%} of the weight in the last epoch, so the model is its "
             "alone: choose a smaller beta or kappa.",
             UserWarning,
             stacklevel=2,
         )
-
-
-def _list(names: list[Any], chosen: Array) -> str:
-    shown = ", ".join(repr(names[i]) for i in chosen[:SHOWN])
-    return shown + (", …" if len(chosen) > SHOWN else "")

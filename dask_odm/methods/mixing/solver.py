@@ -10,8 +10,8 @@ Principle*, algorithm 1, (4) and (6). The mean of D over shards is d_eff, the nu
 effect of β depends on d_eff; the effect of ``κ = β d_eff/2`` does not.
 
 Departures: sums of exponentials are taken relative to the largest, since with many features exp(S) is 0 for every
-shard. A feature that fewer than `LEAST_SHARDS` shards have is left out of D: a feature of a single shard would add
-M − 1 to that shard's distance, however clean it is.
+shard. A feature that only one or two shards have is left out of D: a feature of a single shard would add M − 1 to that
+shard's distance, however clean it is.
 
 In each epoch the holder of the shards returns two sums that can be added pair by pair: `Moments`, then `Mixture`. So
 nobody needs all w_i at once.
@@ -30,25 +30,12 @@ from dask_odm.errors import InputError
 from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.typing import Array
 
-LEAST_SHARDS = 3  # shards that must have a feature for it to count in distances
-ROUNDING = 1e-12  # a deviation below this share of a feature's root mean square over shards is rounding error
-DEFAULT_KAPPA = 6.0  # 5 to 10 did best for 100 to 200 features
-LARGEST = 1e150  # largest ‖w‖; beyond it squares overflow
-DOMINANT = 0.99  # a shard with more of the weight than this is worth a warning
-DEVIATIONS = 4.0  # standard deviations from chance that the share of wrong rows of a suspect exceeds
-
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Centred sums of ``u_i`` over some shards, and figures of each shard's pass.
+    """Mean (k,) of ``u_i`` over some shards, and sums of squared deviations from it, with figures of each shard's pass.
 
-    Attributes
-    ----------
-    count : int
-    mean, squares : ndarrays of shape (k,)
-        Mean of u, and the sum of squared deviations from it.
-    norms, moved, losses : ndarrays of shape (count,)
-        ‖w_i‖, the rows that moved w, and the sum of their losses.
+    These are ``norms`` ‖w_i‖, the number of rows that ``moved`` w, and the sum of their ``losses``, (count,) each.
     """
 
     count: int
@@ -60,12 +47,9 @@ class Moments:
 
     @classmethod
     def of(cls, W: Array, counted: Array) -> Moments:
-        """Compute the moments of shards with weights ``W`` (m, k).
-
-        ``counted`` (m, 2) has the rows that moved each w, and the sums of their losses.
-        """
+        """Compute the moments of shards from their weights ``W`` (m, k), and ``moved`` and ``losses`` (m, 2)."""
         norms = np.linalg.norm(W, axis=1)
-        U = W / np.where(norms > 0, norms, 1.0)[:, None]
+        U = _normalised(W)
         mean = U.mean(axis=0)
         return cls(len(W), mean, ((U - mean) ** 2).sum(axis=0), norms, counted[:, 0], counted[:, 1])
 
@@ -74,25 +58,25 @@ class Moments:
         change = other.mean - self.mean
         mean = self.mean + change * (other.count / count)
         squares = self.squares + other.squares + change**2 * (self.count * other.count / count)
-        columns = [np.concatenate(pair) for pair in zip(self._columns, other._columns, strict=True)]
-        return Moments(count, mean, squares, *columns)
+        norms = np.concatenate([self.norms, other.norms])
+        moved = np.concatenate([self.moved, other.moved])
+        losses = np.concatenate([self.losses, other.losses])
+        return Moments(count, mean, squares, norms, moved, losses)
 
-    @property
-    def _columns(self) -> tuple[Array, Array, Array]:
-        return self.norms, self.moved, self.losses
+
+def _normalised(W: Array) -> Array:
+    """Return the rows of ``W`` (m, k) divided by their norms."""
+    norms = np.linalg.norm(W, axis=1)
+    units: Array = W / np.where(norms > 0, norms, 1.0)[:, None]
+    return units
 
 
 @dataclass(frozen=True, eq=False)
 class Centre:
-    """The point that distances are measured from, and how much they count.
+    """The point (k,) that distances are measured from, and how much they count.
 
-    Attributes
-    ----------
-    mean : ndarray of shape (k,)
-    precision : ndarray of shape (k,)
-        1/v, and 0 for features that are left out.
-    half_beta : float
-        β/2; 0 gives all shards the same weight.
+    The ``precision`` (k,) is 1/v, and 0 for features that are left out. ``half_beta`` is β/2; 0 gives all shards the
+    same weight.
     """
 
     mean: Array
@@ -101,9 +85,7 @@ class Centre:
 
     def distances(self, W: Array) -> Array:
         """Return the squared Mahalanobis distances (m,) of the rows of ``W`` (m, k), normalised."""
-        norms = np.linalg.norm(W, axis=1)
-        U = W / np.where(norms > 0, norms, 1.0)[:, None]
-        return np.asarray(((U - self.mean) ** 2) @ self.precision)
+        return np.asarray(((_normalised(W) - self.mean) ** 2) @ self.precision)
 
     def mixture(self, W: Array) -> Mixture:
         """Mix the shards of weights ``W`` (m, k)."""
@@ -118,15 +100,7 @@ class Centre:
 class Mixture:
     """The mixture of some shards: sums of exponentials relative to the largest, so that mixtures can be added.
 
-    Attributes
-    ----------
-    top : float
-        The largest score S.
-    total : float
-        Σ exp(S − top).
-    vector : ndarray of shape (k,)
-        Σ exp(S − top) w.
-    distances : ndarray of shape (m,)
+    ``top`` is the largest score S, ``total`` is Σ exp(S − top), ``vector`` (k,) is Σ exp(S − top) w.
     """
 
     top: float
@@ -150,23 +124,20 @@ class Mixture:
 class Mixing:
     """The rule that weighs shards.
 
-    Parameters
-    ----------
-    kind : {"kl", "beta"}
-    beta : float or None
-    kappa : float or None
-        β d_eff/2, used if ``beta`` is None. If both are None it is `DEFAULT_KAPPA`.
+    ``kind`` is "kl" or "beta". ``kappa`` is β d_eff/2, and is used if ``beta`` is None; 5 to 10 did best for 100 to 200
+    features. A feature counts in distances if ``least_shards`` have it.
     """
 
     kind: str = "beta"
     beta: float | None = None
-    kappa: float | None = None
+    kappa: float = 6.0
+    least_shards: int = 3
 
     def centre(self, moments: Moments, present: Array) -> Centre:
         """Return the centre of all shards; ``present`` (k,) counts the shards that have each feature."""
         variance = moments.squares / moments.count
-        rounding = ROUNDING**2 * (moments.mean**2 + variance)
-        counted = (variance > rounding) & (present >= min(LEAST_SHARDS, moments.count))
+        rounding = 1e-24 * (moments.mean**2 + variance)  # a deviation of 1e-12 of the root mean square
+        counted = (variance > rounding) & (present >= min(self.least_shards, moments.count))
         precision = np.zeros(len(variance))
         precision[counted] = 1.0 / variance[counted]
         return Centre(moments.mean, precision, self._half_beta(int(counted.sum())))
@@ -176,7 +147,7 @@ class Mixing:
             return 0.0
         if self.beta is not None:
             return 0.5 * self.beta
-        return (DEFAULT_KAPPA if self.kappa is None else self.kappa) / features
+        return self.kappa / features
 
     def weights(self, centre: Centre, distances: Array) -> Array:
         """Return the weights (M,) of all shards, which sum to 1, from their distances."""
@@ -190,8 +161,6 @@ class MixingProblem(Protocol):
 
     @property
     def shards(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
     @property
     def k(self) -> int: ...
     def present(self) -> Array:
@@ -229,27 +198,12 @@ def mix_parameters(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[MixingState], object] = lambda state: None,
 ) -> MixingState:
-    """Run epochs until no row moves w, ``max_iter`` at most.
+    """Run epochs until no row moves w, ``max_iter`` at most; raise InputError if w grows beyond all bounds.
 
-    Parameters
-    ----------
-    problem : MixingProblem
-    mixing : Mixing
-    max_iter : int
-    resume : MixingState, optional
-        The state of an interrupted run.
-    on_step : callable
-        Called after every epoch with a record: iteration, gap, objective, passes and seconds so far, moved, the norm of
-        w, and the effective number of shards 1/Σα². The gap is no bound here, but how far w moved, relative to its
-        norm. The objective is the mean of the shards' losses, and "moved" that of the rows that moved w, both by the
-        shards' weights.
-    on_state : callable
-        Called after every epoch with the state at the start of the next one.
-
-    Raises
-    ------
-    InputError
-        w grew beyond all bounds.
+    After every epoch ``on_state`` gets the state at the start of the next one, and ``on_step`` a record: iteration,
+    gap, objective, passes and seconds so far, moved, the norm of w, and the effective number of shards 1/Σα². The gap
+    is no bound here, but how far w moved, relative to its norm. The objective is the mean of the shards' losses, and
+    "moved" that of the rows that moved w, both by the shards' weights.
     """
     state = MixingState(0, np.zeros(problem.k), np.empty((0, problem.shards))) if resume is None else resume
     began = time.perf_counter() - state.seconds
@@ -283,7 +237,8 @@ def _distance(w: Array, before: Array) -> float:
 
 
 def _require_bounded(norms: Array, epoch: int) -> None:
-    if not (norms < LARGEST).all():
+    """Raise InputError if a norm is so large that squares overflow."""
+    if not (norms < 1e150).all():
         largest = np.nan_to_num(norms, nan=np.inf).max()
         raise InputError(
             f"the weights grew beyond all bounds in epoch {epoch} (‖w‖ of a shard is {largest:.1e}): scale "
@@ -291,22 +246,17 @@ def _require_bounded(norms: Array, epoch: int) -> None:
         )
 
 
-def suspects(wrong: Array, sizes: Array, weights: Array) -> Array:
+def suspects(wrong: Array, sizes: Array, weights: Array, deviations: float = 4.0) -> Array:
     """Return the numbers of the shards that contradict the mixed w: too many of their rows are wrong for chance.
 
-    The expected share of wrong rows, p, is the mean of the shards' shares by their ``weights``, since shards that are
-    left out of the mixture say nothing about it. A shard is a suspect if its own share is nearer to ½, a coin's, than
-    to p, and above p by more than `DEVIATIONS` standard deviations of a share of so few rows.
-
-    Parameters
-    ----------
-    wrong, sizes : ndarrays of shape (M,)
-        Rows of each shard that w gets wrong, and all rows.
-    weights : ndarray of shape (epochs, M)
-        The shards' weights, of which the later half of the epochs counts.
+    ``wrong`` and ``sizes`` (M,) count the rows of each shard that w gets wrong, and all its rows; ``weights``
+    (epochs, M) are the shards' weights, of which the later half of the epochs counts. The expected share of wrong rows,
+    p, is the mean of the shards' shares by these weights, since shards that are left out of the mixture say nothing
+    about it. A shard is a suspect if its own share is nearer to ½, a coin's, than to p, and above p by more than so
+    many standard ``deviations`` of a share of so few rows.
     """
     late = weights[len(weights) // 2 :].mean(axis=0)
     shares = wrong / sizes
-    p = min(0.5, float(late @ (wrong / sizes)))
+    p = min(0.5, float(late @ shares))
     deviation = np.sqrt((p * (1.0 - p) + 1.0 / sizes) / sizes)
-    return np.flatnonzero((shares > 0.5 * (p + 0.5)) & (shares > p + DEVIATIONS * deviation))
+    return np.flatnonzero((shares > 0.5 * (p + 0.5)) & (shares > p + deviations * deviation))

@@ -28,7 +28,6 @@ from dask_odm.learning.machines import joined_attributes, joined_warning
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.model_building import stopped_at
-from dask_odm.learning.training.recipe import Together
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
@@ -50,12 +49,12 @@ _ALL = np.empty(0, np.int64)
 PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 
 
-def suits(data: TrainingData, fit: ODMFit, scheme: str) -> bool:
+def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether all pairs are learned at once: small pairs, rows in memory, and no checkpoint.
 
     Sparse rows are made dense for it if that takes little memory.
     """
-    if scheme != "ovo" or fit.loo or not isinstance(data, MemoryData):
+    if fit.loo or not isinstance(data, MemoryData):
         return False
     if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > DENSE_BYTES:
         return False
@@ -91,9 +90,6 @@ def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
     return scaling.at_rest(data.held.X, statistics) if fit.kernel.kernel == "rbf" else scaling
-
-
-SUITED = Together(train_pairs, suits)
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:

@@ -24,9 +24,6 @@ from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.methods.ridge.shard_systems import Answer
 from dask_odm.typing import Array
 
-MOST_STEPS = 200  # most steps of Lanczos's method
-RADIUS_TOL = 1e-10  # residual of the eigenvalue at which Lanczos's method ends, relative to the eigenvalue
-
 
 class Exchange(Protocol):
     """All shards, asked together."""
@@ -35,12 +32,8 @@ class Exchange(Protocol):
         """Return the answers of the shards at their present solutions."""
         ...
 
-    def move(self, message: Array) -> Sequence[Answer]:
-        """Make a round: every shard solves with ``message``, and answers."""
-        ...
-
-    def mix(self, parts: Sequence[Array]) -> Array:
-        """Return the message of the next round, from the solutions of all shards."""
+    def move(self, solutions: Array) -> Sequence[Answer]:
+        """Make a round: every shard solves with the others' ``solutions``, which are stacked (K, t), and answers."""
         ...
 
 
@@ -81,17 +74,9 @@ def solve_exchange(
 ) -> ExchangeSolution:
     """Run rounds until the fixed point is certified to ``tol``, ``max_iter`` at most.
 
-    Parameters
-    ----------
-    exchange : Exchange
-    factor : float
-        q < 1, or a bound of it; 0 if nothing is exchanged.
-    rows_weight : float
-        Sum of all rows' weights, by which the objective is divided.
-    resumed : sequence of dict
-        The history of the run that is resumed; the exchange has its states.
-    passes : float
-        Passes over the rows that were made before the first round.
+    ``factor`` is q < 1, or a bound of it, and 0 if nothing is exchanged. The objective is divided by ``rows_weight``,
+    the sum of all rows' weights. ``passes`` over the rows were made before the first round. ``resumed`` is the history
+    of the run that is resumed; the exchange has its states.
     """
     log = StepLog(on_step)
     answers = exchange.tell()
@@ -103,10 +88,12 @@ def solve_exchange(
         log.add(gap, _sum(answers, "error") / rows_weight, passes)
     while True:
         gap = log.history[-1]["gap"]
-        on_state(_state(answers, log.history))
+        solutions = np.concatenate([answer.w for answer in answers])
+        sides = np.concatenate([answer.side for answer in answers])
+        on_state(ExchangeState(solutions, sides, list(log.history)))
         if gap <= tol or len(log.history) > max_iter or not math.isfinite(gap) or _stalls(log.history, factor):
             break
-        answers = exchange.move(exchange.mix([answer.w for answer in answers]))
+        answers = exchange.move(solutions)
         change = _sum(answers, "change")
         square = _sum(answers, "square")
         gap = factor / (1.0 - factor) * math.sqrt(change / square) if square > 0 else 0.0
@@ -128,17 +115,19 @@ def _sum(answers: Sequence[Answer], name: str) -> float:
     return math.fsum(getattr(answer, name) for answer in answers)
 
 
-def _state(answers: Sequence[Answer], history: list[Record]) -> ExchangeState:
-    solutions, sides = (np.concatenate([getattr(answer, name) for answer in answers]) for name in ("w", "side"))
-    return ExchangeState(solutions, sides, list(history))
-
-
-def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array], Array], start: Array) -> float:
+def spectral_radius(
+    couple: Callable[[Array, Array], Array],
+    inverse: Callable[[Array], Array],
+    start: Array,
+    *,
+    tol: float = 1e-10,
+    max_iter: int = 200,
+) -> float:
     """Return the largest absolute eigenvalue of ``D⁻¹C``, for C symmetric and D positive definite.
 
-    ``couple`` and ``inverse`` return ``C v`` and ``D⁻¹ v`` for v (K, 1); ``start`` is a random v. Lanczos's method runs
-    in the inner product of D, with full reorthogonalisation, and never applies D itself. It ends when the residual of
-    the eigenvalue is small, since an eigenvalue is within the residual.
+    ``couple`` returns ``C v`` from v and ``D v``, (K, 1) each, and ``inverse`` returns ``D⁻¹ v``; ``start`` is a random
+    v. Lanczos's method runs in the inner product of D, with full reorthogonalisation, and never applies D itself. It
+    ends when the residual of the eigenvalue is below ``tol`` of it, since an eigenvalue is within the residual.
     """
     side = start
     v = inverse(start)
@@ -150,7 +139,7 @@ def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array],
         v = v / norm
         side = side / norm
         basis.append((v, side))
-        side = couple(v)
+        side = couple(v, side)
         diagonal.append(float((v * side).sum()))
         v = inverse(side)
         for _ in range(2):  # twice, to remove what rounding left
@@ -163,6 +152,6 @@ def spectral_radius(couple: Callable[[Array], Array], inverse: Callable[[Array],
         values, vectors = np.linalg.eigh(T)
         top = int(np.argmax(np.abs(values)))
         radius = abs(float(values[top]))
-        if norm * abs(vectors[-1, top]) <= RADIUS_TOL * radius or len(basis) >= min(MOST_STEPS, len(start)):
+        if norm * abs(vectors[-1, top]) <= tol * radius or len(basis) >= min(max_iter, len(start)):
             return radius
         beside.append(norm)

@@ -1,54 +1,43 @@
 """Ridge regression on any embedding of the rows, by one shard or many: moments in one pass, then small systems.
 
-The embedding of `MDDRidge` is the rows themselves, that of `MDDKernelRidge` their Nyström features.
+The embedding of `MDDRidge` is the rows themselves, that of `MDDKernelRidge` their Nyström features. This process holds
+the shards' systems: their moments are here, and a worker would be told of a round for longer than it computes.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.partition.base import require_rows
 from dask_odm.engine.partition.dealing import EvenDealer
+from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
-from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.steps import report_step
+from dask_odm.kernels.landmarks import cholesky
 from dask_odm.learning.training.trained import NOT_FINITE, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.ridge.fixed_point import ExchangeSolution, ExchangeState, solve_exchange
+from dask_odm.methods.ridge.exchange import ShardExchange, run_exchange
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
-from dask_odm.methods.ridge.shard_systems import LinearPart
-from dask_odm.methods.ridge.thresholds import contraction
-from dask_odm.methods.ridge.workers import ShardExchange, linear_mix, linear_rounds, stacked_states
+from dask_odm.methods.ridge.shard_systems import LinearSystem, begin
 from dask_odm.typing import Array
-
-logger = logging.getLogger("dask_odm")
-ROUNDING = 1e-15  # relative error of an eigenvalue, for each row of the matrix
-LOOSE = 0.5  # effective parameters for each row, above which the leave-one-out error is too optimistic
 
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares:
-    """The result of `learn`.
+    """The result of `learn`: the mean ``w`` (width, t) of the shards' weights, for centred and scaled features.
 
-    ``w`` (width, t) is the mean of the shards' weights, for centred and scaled features. ``attributes`` are fitted
-    attributes of the estimator.
+    ``attributes`` are fitted attributes of the estimator.
     """
 
     w: Array
     moments: ShardMoments
-    solution: ExchangeSolution
     attributes: dict[str, Any]
     warning: str | None
 
@@ -59,49 +48,42 @@ def learn(
     """Learn the weights of embedded rows.
 
     ``name`` is that of the checkpoint. Features are multiplied by ``factor`` (width,). A model without an intercept is
-    0 at ``zero`` (width,); None means that it has an intercept.
-
-    Raises
-    ------
-    InputError
-        A shard has no rows, rows are too large for float64, or the discrepancy is beyond its threshold.
-    MemoryLimitError
-        The moments do not fit.
+    0 at ``zero`` (width,); None means that it has an intercept. Raises InputError if a shard has no rows, rows are too
+    large for float64, or the discrepancy is beyond its threshold, and MemoryLimitError if the moments do not fit.
     """
-    fit.require_rows(data.rows)
+    require_rows(data.rows, fit.n_partitions)
     moments = _moments(data, fit, embedding, factor, zero)
     _require_targets(moments)
-    lam, found = _choose_lam(data, fit, embedding, moments, intercept=zero is None)
-    parts = _parts(moments, fit, lam)
-    solution, q = _exchange(data, fit, parts, name, passes=2.0 if found else 1.0)
-    w = _mean(parts, solution.parts)
+    lam, loo = _choose_lam(data, fit, embedding, moments, intercept=zero is None)
+    with single_threaded_blas:
+        systems = [_system(moments, fit, lam, i) for i in range(fit.n_partitions)]
+        shares = [system.share for system in systems]
+
+        def mix(solutions: Array) -> Array:
+            """Sum ``share_i w_i`` (d, t) in the order of the shards."""
+            total = np.zeros((len(factor), solutions.shape[1]))
+            for share, w in zip(shares, solutions.reshape(len(shares), *total.shape), strict=True):
+                total += share * w
+            return total
+
+        def opened(states: list[dict[str, Array]] | None) -> ShardExchange:
+            here = Cluster.local(fit.run.memory_limit)
+            return ShardExchange(Rounds(here, systems, begin, name="shards", states=states), mix)
+
+        found = run_exchange(
+            data,
+            fit,
+            name,
+            [system.base.shape for system in systems],
+            opened,
+            pull=systems[0].pull,
+            bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
+            weight=math.fsum(system.weight for system in systems),
+            passes=2.0 if loo else 1.0,
+        )
+    w = mix(np.concatenate(found.parts)) / math.fsum(shares)
     require_finite_solution(w)
-    attributes = found | {
-        "lam_": lam,
-        "gap_": solution.gap,
-        "contraction_": q,
-        "n_iter_": max(1, solution.rounds),
-        "history_": solution.history,
-    }
-    return LeastSquares(w, moments, solution, attributes, warning_of(solution, fit))
-
-
-def warning_of(solution: ExchangeSolution, fit: MDDFit) -> str | None:
-    """Return the warning for rounds that stopped short of ``tol``; None if they converged."""
-    if solution.converged:
-        return None
-    return (
-        f"The rounds stopped at a relative distance of at most {solution.gap:.1e} from their fixed point, above "
-        f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
-    )
-
-
-def scaled_factor(data: TrainingData, fit: MDDFit) -> tuple[Array, Array]:
-    """Return the factor and the shift of the feature scaling, (d,) each; ones and zeros if there is none."""
-    if fit.run.scale is None:
-        return np.ones(data.features), np.zeros(data.features)
-    scaling = Scaling.of_features(data.statistics(), fit.run.scale)
-    return scaling.factor, scaling.shift
+    return LeastSquares(w, moments, loo | {"lam_": lam} | found.attributes, found.warning)
 
 
 def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Array, zero: Array | None) -> ShardMoments:
@@ -158,7 +140,7 @@ def _choose_lam(
     spread = total.spread / total.weight[0]
     score = float(np.mean([1.0 - e / s if s > 0 else 0.0 for e, s in zip(errors[best], spread, strict=True)]))
     freedom = query.effective(best)
-    if freedom > LOOSE * total.weight[0]:
+    if freedom > 0.5 * total.weight[0]:
         warnings.warn(
             f"leaving one out is too hopeful here: {freedom:.0f} effective parameters for rows of weight "
             f"{total.weight[0]:g}. Choose larger values of lam.",
@@ -168,75 +150,42 @@ def _choose_lam(
     return fit.lams[best], {"loo_score_": score, "loo_errors_": np.sqrt(errors.mean(axis=1))}
 
 
-def _parts(moments: ShardMoments, fit: MDDFit, lam: float) -> list[LinearPart]:
+def _system(moments: ShardMoments, fit: MDDFit, lam: float, i: int) -> LinearSystem:
+    """Return the factored system of shard ``i``."""
     m = fit.n_partitions
-    n = moments.weight
+    n = float(moments.weight[i])
     rows = float(moments.weight.sum())
     strength = lam * fit.discrepancy if m > 1 else 0.0
-    consensus = fit.mode == CONSENSUS
-    # with this pull, n_i times shard i's pull towards j equals n_j times j's towards i: the mean tends to ridge on all
-    pulls = strength * m / max(1, m - 1) * (1.0 - n / rows) if consensus else np.full(m, -strength)
-    return [
-        LinearPart(
-            moments.scatter[i] / n[i],
-            moments.covariance[i] / n[i],
-            float(moments.square[i].sum() / n[i]),
-            float(n[i]),
-            lam + (float(pulls[i]) if consensus else 0.0),
-            float(pulls[i]),
-            float(n[i]) if consensus else 1.0,
-            (rows - float(n[i])) or 1.0 if consensus else max(1.0, m - 1.0),
-            float(n[i]) if consensus else 1.0,
-            i,
-        )
-        for i in range(m)
-    ]
+    if fit.mode == CONSENSUS:
+        # with this pull, n_i times shard i's pull towards j is n_j times j's towards i: the mean tends to ridge on all
+        pull = strength * m / max(1, m - 1) * (1.0 - n / rows)
+        shift = lam + pull
+        share = n
+        rest = rows - n or 1.0
+    else:
+        pull = -strength
+        shift = lam
+        share = 1.0
+        rest = max(1.0, m - 1.0)
+    d = len(moments.factor)
+    return LinearSystem(
+        factor=cholesky(moments.scatter[i] / n + shift * np.eye(d)),
+        base=moments.covariance[i] / n,
+        pull=pull,
+        rest=rest,
+        first=i * d,
+        square=float(moments.square[i].sum() / n),
+        weight=n,
+        shift=shift,
+        share=share,
+    )
 
 
-def _least_eigenvalue(A: Array) -> float:
-    """Return a lower bound of the eigenvalues of a positive semi-definite matrix, less the rounding error."""
-    values = np.linalg.eigvalsh(A)
-    return max(0.0, float(values[0]) - ROUNDING * len(A) * float(values[-1]))
-
-
-def _mean(parts: Sequence[LinearPart], solutions: Sequence[Array]) -> Array:
-    """Return the mean of the shards' solutions, with the same shares as in the rounds."""
-    found: Array = linear_mix(parts)(solutions) / math.fsum(part.share for part in parts)
-    return found
-
-
-def _exchange(
-    data: TrainingData, fit: MDDFit, parts: Sequence[LinearPart], name: str, *, passes: float
-) -> tuple[ExchangeSolution, float]:
-    """Run the rounds. Returns their solution, and the factor by which a round shrinks the error."""
-    d, t, sizes = len(parts[0].A), parts[0].base.shape[1], [len(part.A) for part in parts]
-    resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
-    require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == (sum(sizes), t))
-    states = None if resume is None else stacked_states(resume.solutions, resume.sides, sizes)
-    # without an exchange tasks would only cost time; the result is the same
-    cluster = data.cluster if fit.exchanges else Cluster.local(fit.run.memory_limit)
-    asks = cluster.client is not None
-    with scratch_folder() if asks else nullcontext(None) as folder, single_threaded_blas:
-        exchange = ShardExchange(linear_rounds(cluster, parts, states, folder), linear_mix(parts))
-
-        def spread(v: Array) -> Array:
-            return np.tile(v.reshape(len(parts), d, 1).sum(axis=0), (len(parts), 1))
-
-        least = [part.shift + _least_eigenvalue(part.A) for part in parts] if fit.exchanges else [1.0] * len(parts)
-        if fit.mode == CONSENSUS:
-            q = max(part.pull / at_least for part, at_least in zip(parts, least, strict=True))
-        else:
-            bound = -parts[0].pull / min(least)
-            q = contraction(fit, exchange, spread, sum(sizes), parts[0].shift, bound)
-        solution = solve_exchange(
-            exchange,
-            q,
-            math.fsum(part.weight for part in parts),
-            tol=fit.tol,
-            max_iter=fit.max_iter,
-            resumed=() if resume is None else resume.history,
-            passes=passes,
-            on_step=report_step,
-            on_state=save,
-        )
-    return solution, q
+def _contraction_bound(moments: ShardMoments, systems: list[LinearSystem]) -> float:
+    """Return a bound of the factor by which a round shrinks the error, from the least eigenvalues of the systems."""
+    found = []
+    for i, system in enumerate(systems):
+        values = np.linalg.eigvalsh(moments.scatter[i] / system.weight)
+        rounding = 1e-15 * len(values) * float(values[-1])
+        found.append(abs(system.pull) / (system.shift + max(0.0, float(values[0]) - rounding)))
+    return max(found)

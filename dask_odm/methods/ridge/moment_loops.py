@@ -1,9 +1,11 @@
 """Compiled loops for second moments of few features: rows are transposed in pieces, and multiplied in 4 × 4 blocks.
 
-Products and sums over up to `SUMMED` rows are in the rows' type, the rest is float64.
+Products and sums over up to `TURNED_ROWS` rows are in the rows' type, the rest is float64.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +14,13 @@ from dask_odm.linalg.transpose import turn_rows
 from dask_odm.typing import Array
 
 TILE = 4  # columns whose products are summed at a time, so that sixteen sums stay in registers
-SUMMED = 256  # rows that are transposed at a time, and summed over in the rows' type
-WIDTH = SUMMED + 8  # width of the transposed array; columns a power of two apart would share lines of the cache
+TURNED_ROWS = 256  # rows that are transposed at a time, and summed over in the rows' type
+
+
+def scratch(k: int, dtype: Any) -> Array:
+    """Return the array into which rows of ``k`` numbers, a multiple of `TILE`, are transposed; rows not used stay 0."""
+    # wider than needed, since columns a power of two apart would share lines of the cache
+    return np.zeros((k, TURNED_ROWS + 8), dtype)
 
 
 @compiled
@@ -22,23 +29,13 @@ def add_moments(
 ) -> None:
     """Add the lower blocks of ``Σ z zᵀ`` over some rows to ``total``, with ``z = √c (x − origin, y − y_origin, 1)``.
 
-    Parameters
-    ----------
-    X : C-contiguous ndarray of shape (n, d)
-    y : ndarray of shape (n, t)
-    root : ndarray of shape (n,), or empty: all 1
-        √c, the square roots of the weights.
-    rows : int64 ndarray of shape (m,), or empty: all
-        Numbers of the rows to add.
-    origin, y_origin : ndarrays of shapes (d,) and (t,)
-        ``origin`` and X have the type of ``some``.
-    some : ndarray of shape (k, WIDTH), k ≥ d + t + 1 a multiple of `TILE`
-        Scratch array, which is 0 below its first d + t + 1 rows.
-    total : float64 ndarray of shape (k, k)
+    ``X`` (n, d) is C-contiguous, of the type of ``origin`` and ``some``; ``root`` (n,) is √c, and ``rows`` are the
+    numbers of the rows to add, int64. Empty ones stand for weights of 1, and for all rows. ``some`` comes from
+    `scratch`. ``total`` (k, k) is float64.
     """
     m = rows.size if rows.size else y.shape[0]
-    for start in range(0, m, SUMMED):
-        n = min(m - start, SUMMED)
+    for start in range(0, m, TURNED_ROWS):
+        n = min(m - start, TURNED_ROWS)
         _turn(X, y, root, rows, start, n, origin, y_origin, some)
         _add_products(some, n, total)
 

@@ -22,23 +22,17 @@ from dask_odm.learning.problem.features import Affine
 from dask_odm.learning.problem.nystrom_features import span_bytes
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
-from dask_odm.methods.ridge.moment_loops import TILE, WIDTH, add_moments
+from dask_odm.methods.ridge.moment_loops import TILE, add_moments, scratch
 from dask_odm.typing import Array
 
 PIECE_BYTES = 1 << 19  # bytes of the z that are multiplied at a time, which stay in a core's cache
-CONSTANT = 1e-14  # deviation of a target, relative to its size, that is rounding error
-MOST_TURNED = 64  # entries of z up to which compiled loops are faster than BLAS
-LEAST_SLICE = 32  # least rows of a shard in a piece, so that adding the products up is cheap beside making them
 
 
 class Embedding(Protocol):
     """The map from raw rows to the features φ that are regressed on; tasks carry it."""
 
     @property
-    def width(self) -> int:
-        """Number of entries of φ."""
-        ...
-
+    def width(self) -> int: ...
     @property
     def origin(self) -> Array:
         """The point that is subtracted from φ, (width,)."""
@@ -97,16 +91,8 @@ class InSpan:
 class MomentQuery:
     """The query for the moments of all rows; tasks carry it.
 
-    Parameters
-    ----------
-    embedding : Embedding
-    y_origin : ndarray of shape (t,)
-        A value near the targets.
-    n_shards : int
-    shard_of : callable or None
-        Maps row numbers (n,) to shards; None for a single shard.
-    numbers : ndarray, optional
-        The number of the row at each place, if they differ: rows in memory of which some were left out.
+    ``y_origin`` (t,) is near the targets. ``shard_of`` maps row numbers (n,) to shards; None stands for a single shard.
+    ``numbers`` has the number of the row at each place, if they differ: rows in memory of which some were left out.
     """
 
     embedding: Embedding
@@ -123,7 +109,13 @@ class MomentQuery:
     @property
     def piece_rows(self) -> int:
         """Number of rows that are multiplied at a time."""
-        return max(PIECE_BYTES // (8 * self.k), self.k, LEAST_SLICE * self.n_shards)
+        least = 32 * self.n_shards  # so that adding the products up is cheap beside making them
+        return max(PIECE_BYTES // (8 * self.k), self.k, least)
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether compiled loops multiply dense rows: up to 64 entries of z they are faster than BLAS."""
+        return isinstance(self.embedding, FromOrigin) and self.k <= 64
 
     def pass_bytes(self) -> PassBytes:
         """Return the memory that a task of a pass takes."""
@@ -132,16 +124,15 @@ class MomentQuery:
 
     def sums(self, blocks: Iterable[RowBlock]) -> Array:
         """Sum ``c z zᵀ`` over the rows of every shard, (n_shards, k, k)."""
-        may_turn = isinstance(self.embedding, FromOrigin) and self.k <= MOST_TURNED
-        side = -(-self.k // TILE) * TILE if may_turn else self.k
+        side = -(-self.k // TILE) * TILE if self.is_turned else self.k
         total = np.zeros((self.n_shards, side, side))
         buffers = dict[Any, Array]()
         for piece in self._pieces(blocks):
-            if may_turn and not issparse(piece.X):
+            if self.is_turned and not issparse(piece.X):
                 self._add_turned(piece, total, buffers)
             else:
                 self._add(piece, total[:, : self.k, : self.k])
-        if not may_turn:
+        if not self.is_turned:
             return total
         lower = np.tril(total[:, : self.k, : self.k])
         return lower + np.tril(lower, -1).transpose(0, 2, 1)
@@ -159,7 +150,7 @@ class MomentQuery:
         order, bounds = self._by_shard(piece)
         dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
         if dtype not in buffers:
-            buffers[dtype] = np.zeros((total.shape[1], WIDTH), dtype)
+            buffers[dtype] = scratch(total.shape[1], dtype)
         # the difference from an origin of the rows' own type is exact except for its last digit
         near = self.embedding.origin.astype(dtype, copy=False)
         X = frozen(np.ascontiguousarray(piece.X, dtype))
@@ -200,49 +191,22 @@ class MomentQuery:
 
 @dataclass(frozen=True, eq=False)
 class ShardMoments:
-    """Moments of shards about a common point, for scaled features.
+    """Moments of shards about a common point, for scaled features."""
 
-    Attributes
-    ----------
-    weight : ndarray of shape (m,)
-        n_i, the sum of every shard's weights.
-    scatter : ndarray of shape (m, d, d)
-        ``Σ c x xᵀ``.
-    covariance : ndarray of shape (m, d, t)
-        ``Σ c x yᵀ``.
-    square : ndarray of shape (m, t)
-        ``Σ c y²``.
-    mean : ndarray of shape (d,)
-        The point, in raw features. With an intercept it is their mean.
-    y_mean : ndarray of shape (t,)
-        The mean of the targets with an intercept, else 0.
-    factor : ndarray of shape (d,)
-        The factor of the feature scaling.
-    spread : ndarray of shape (t,)
-        ``Σ c (y − mean)²`` over all rows; 0 if a target is constant up to rounding.
-    """
-
-    weight: Array
-    scatter: Array
-    covariance: Array
-    square: Array
-    mean: Array
-    y_mean: Array
-    factor: Array
-    spread: Array
+    weight: Array  # n_i, the sum of every shard's weights, (m,)
+    scatter: Array  # Σ c x xᵀ, (m, d, d)
+    covariance: Array  # Σ c x yᵀ, (m, d, t)
+    square: Array  # Σ c y², (m, t)
+    mean: Array  # the point, in raw features, (d,); with an intercept it is their mean
+    y_mean: Array  # the mean of the targets with an intercept, else 0, (t,)
+    factor: Array  # the factor of the feature scaling, (d,)
+    spread: Array  # Σ c (y − mean)² over all rows, (t,); 0 if a target is constant up to rounding
 
     @property
     def total(self) -> ShardMoments:
         """The moments of all rows, as one shard."""
         names = ("weight", "scatter", "covariance", "square")
         return replace(self, **{name: getattr(self, name).sum(axis=0)[None] for name in names})
-
-    def mean_squares(self, w: Array) -> Array:
-        """Return the mean squared error (t,) over all rows, for weights ``w`` (d, t) of scaled features."""
-        all_rows = self.total
-        of_w = np.einsum("kt,kt->t", w, all_rows.scatter[0] @ w - 2.0 * all_rows.covariance[0])
-        errors: Array = np.maximum(all_rows.square[0] + of_w, 0.0) / all_rows.weight[0]
-        return errors
 
     def raw_weights(self, w: Array) -> tuple[Array, Array]:
         """Convert weights ``w`` (d, t) of scaled features to weights (t, d) and intercepts (t,) of raw features."""
@@ -271,7 +235,7 @@ def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) 
     sum_y = first.sum(axis=0)[d:]
     square_y = np.einsum("ikk->k", sums)[d:-1]
     spread = np.maximum(square_y - sum_y**2 / rows, 0.0)
-    spread[spread <= rows * (CONSTANT * np.abs(query.y_origin)) ** 2] = 0.0
+    spread[spread <= rows * (1e-14 * np.abs(query.y_origin)) ** 2] = 0.0  # only rounding is left
     return ShardMoments(
         weight,
         about[:, :d, :d] * np.outer(factor, factor),
@@ -292,33 +256,16 @@ class LeaveOutQuery:
     The fit's value is ``f = Σ_k q_k β_k/(s_k + nλ)``, and the row's leverage ``h = c (1/n + Σ_k q_k²/(s_k + nλ))``; 1/n
     is there with an intercept only. A fit without the row has the residual ``(y − f)/(1 − h)`` there, exactly. For a
     row of weight above 1 one copy is left out, so that its c in h is 1.
-
-    Parameters
-    ----------
-    embedding : Embedding
-    mean : ndarray of shape (width,)
-        The mean of all rows' φ, less the embedding's origin.
-    rotation : ndarray of shape (width, r)
-        U, for the embedding's unscaled features.
-    y_mean : ndarray of shape (t,)
-    inverse : ndarray of shape (r, l)
-        ``1/(s + nλ)`` for every λ.
-    coefficients : ndarray of shape (r, t)
-        β.
-    share : float
-        1/n, or 0 without an intercept.
-    penalties : ndarray of shape (l,)
-        nλ.
     """
 
     embedding: Embedding
-    mean: Array
-    rotation: Array
-    y_mean: Array
-    inverse: Array
-    coefficients: Array
-    share: float
-    penalties: Array
+    mean: Array  # the mean of all rows' φ, less the embedding's origin, (width,)
+    rotation: Array  # U, for the embedding's unscaled features, (width, r)
+    y_mean: Array  # (t,)
+    inverse: Array  # 1/(s + nλ) for every λ, (r, l)
+    coefficients: Array  # β, (r, t)
+    share: float  # 1/n, or 0 without an intercept
+    penalties: Array  # nλ, (l,)
 
     @classmethod
     def of(cls, moments: ShardMoments, embedding: Embedding, lams: Array, *, intercept: bool) -> LeaveOutQuery:

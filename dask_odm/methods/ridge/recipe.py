@@ -1,21 +1,51 @@
-"""Recipe of linear ridge regression by shards: one pass over the rows, then the MDD fixed point of small systems."""
+"""Recipes of ridge regression by shards: on the rows, on Nyström features, or exact, by factors of kernel matrices."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.engine.partition.base import require_rows
+from dask_odm.engine.partition.random import RandomPartitioner
+from dask_odm.engine.rounds import Rounds
+from dask_odm.errors import InputError
+from dask_odm.kernels.pivots import choose
 from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.steps import rescaling_advised
 from dask_odm.learning.training.trained import Trained, require_finite_solution
-from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.ridge.least_squares import learn, scaled_factor
-from dask_odm.methods.ridge.moments import FromOrigin
-from dask_odm.methods.ridge.settings import MDDFit
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.ridge.exchange import Exchanged, ShardExchange, run_exchange
+from dask_odm.methods.ridge.least_squares import learn
+from dask_odm.methods.ridge.moments import FromOrigin, InSpan
+from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
+from dask_odm.methods.ridge.shard_systems import begin
+from dask_odm.methods.ridge.workers import KernelShards
+from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
+from dask_odm.typing import Array
+
+ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
+EXCHANGE = Purpose("the exchange of shards' values", lambda n, d, itemsize: 10 * 8 * n, ADVICE)
 
 
 def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
     """Train by `dask_odm.methods.ridge.least_squares`, on the rows themselves."""
     with rescaling_advised():
-        factor, zero = scaled_factor(data, fit)
+        factor = np.ones(data.features)
+        zero = np.zeros(data.features)
+        if fit.run.scale is not None:
+            scaling = Scaling.of_features(data.statistics(), fit.run.scale)
+            factor = scaling.factor
+            zero = scaling.shift
         embedding = FromOrigin(data.origin()[0])
         found = learn(data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero)
         weights, intercept = found.moments.raw_weights(found.w)
@@ -23,4 +53,122 @@ def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
         return Trained(LinearModel(weights, intercept), found.attributes, found.warning)
 
 
-MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", Recipe(train_ridge, linear=True))
+def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
+    """Train by `dask_odm.methods.ridge.least_squares`, on the rows' Nyström features."""
+    assert fit.kernel is not None
+    assert fit.n_landmarks is not None
+    seen = data.seen_by(fit.kernel)
+    count = min(fit.n_landmarks, data.rows)
+    with rescaling_advised():
+        with single_threaded_blas:
+            landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
+        r = len(landmarks)
+        found = learn(data, fit, InSpan(landmarks, seen.scaling), "mdd-landmark", np.ones(r), np.zeros(r))
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        alpha = solve_triangular(landmarks.factor, found.w, lower=True, trans="T").T
+    return _trained(seen, raw, numbers, alpha, found.attributes, found.warning)
+
+
+def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
+    """Train by a Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
+
+    Raises InputError if there are fewer rows than shards or several values of lam, or the discrepancy is beyond its
+    threshold, and MemoryLimitError if the factors do not fit.
+    """
+    if len(fit.lams) > 1 or fit.loo:
+        raise InputError("leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam.")
+    require_rows(data.rows, fit.n_partitions)
+    assert fit.kernel is not None
+    seen = data.seen_by(fit.kernel)
+    workers = data.cluster.workers
+    each = -(-data.rows // fit.n_partitions)
+    needed = -(-fit.n_partitions // workers) * 8 * each * each  # checked before rows are moved
+    data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
+    with rescaling_advised(), seen.partitions(RandomPartitioner(fit.n_partitions, fit.run.seed), always=True) as rows:
+        found = _exchange(seen, rows, data, fit)
+        # the mean of the shards' functions, with all rows as support in their original order
+        numbers = rows.partitions.row_numbers(0, fit.n_partitions)
+        order = np.argsort(numbers, kind="stable")
+        raw, kept = rows.chosen(numbers[order])
+        alpha = np.concatenate(found.parts)[order].T / fit.n_partitions
+        return _trained(seen, raw, kept, alpha, {"lam_": fit.lams[0]} | found.attributes, found.warning)
+
+
+def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDDFit) -> Exchanged:
+    """Run the rounds over the shards, on the workers or in this process."""
+    counts = rows.partitions.counts
+    m = len(counts)
+    strength = fit.discrepancy if fit.exchanges else 0.0
+    stretch, pull, bound = 1.0, -strength, strength
+    if fit.mode == CONSENSUS:
+        stretch, pull, bound = 1.0 + strength, strength, strength / (1.0 + strength)
+    shards = KernelShards(rows.partitions, rows.scaling, seen.kernel, fit.lams[0], stretch, pull)
+    held = shards.factor_bytes(data.cluster.workers)
+    data.cluster.require(held, 1, f"Factors of {m} shards of {max(counts)} rows", ADVICE)
+    y, weight = rows.partitions.labels(0, m)
+    t = y.reshape(len(y), -1).shape[1]
+    _, threads = data.cluster.share(m)
+    asks = data.cluster.client is not None
+    with (
+        _mixed(rows, fit, held) as mix,
+        scratch_folder() if asks else nullcontext(None) as folder,
+        single_threaded_blas,
+    ):
+
+        def opened(states: list[dict[str, Array]] | None) -> ShardExchange:
+            hold = partial(shards.hold, threads=threads)
+            rounds = Rounds(data.cluster, range(m), begin, name="shards", hold=hold, states=states, scratch=folder)
+            return ShardExchange(rounds, mix)
+
+        shapes = [(count, t) for count in counts]
+        total = math.fsum(weight)
+        return run_exchange(data, fit, "mdd-kernel", shapes, opened, pull=pull, bound=bound, weight=total)
+
+
+@contextmanager
+def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[Array], Array]]:
+    """Open the products ``K w`` (N, t), which are each round's message to the shards; without an exchange it is empty.
+
+    The shards' factors take ``held`` bytes of a worker.
+    """
+    if not fit.exchanges:
+        yield lambda solutions: np.empty(0)
+        return
+    with rows.products(EXCHANGE, held) as products:
+        face = products.face(np.arange(products.n), double_precision=None)
+        yield lambda w: np.stack([face.matvec(np.ascontiguousarray(column)) for column in w.T], axis=1)
+
+
+def _trained(
+    seen: KernelData, raw: Any, numbers: Array, alpha: Array, attributes: dict[str, Any], warning: str | None
+) -> Trained:
+    require_finite_solution(alpha)
+    model = KernelModel(seen.kernel, seen.scaling, raw, np.ascontiguousarray(alpha), np.zeros(len(alpha)))
+    return Trained(model, attributes | {"support_": numbers}, warning)
+
+
+class RidgeRecipe(Recipe[MDDFit]):
+    linear = True
+
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        return train_ridge(data, fit)
+
+
+class ExactKernelRecipe(Recipe[MDDFit]):
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        return train_exact_kernel(data, fit)
+
+
+class LandmarkKernelRecipe(Recipe[MDDFit]):
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        return train_landmark_kernel(data, fit)
+
+
+MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", RidgeRecipe())
+
+
+def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:
+    """Choose Nyström features if ``n_landmarks`` is given, else exact factors of the shards' matrices."""
+    if fit.n_landmarks is None:
+        return Choice("exact", "no landmarks asked for", ExactKernelRecipe())
+    return Choice("landmark", "n_landmarks", LandmarkKernelRecipe())

@@ -18,30 +18,18 @@ LOO_LAMS = tuple(10.0**e for e in range(-8, 4))  # the values of λ that lam="lo
 
 @dataclass(frozen=True)
 class MDDFit:
-    """Settings of one fit.
-
-    Attributes
-    ----------
-    lams : tuple of float
-        λ, or the values that the leave-one-out error chooses from.
-    discrepancy : float
-        How strongly a shard is pushed away from the others or, in consensus mode, drawn to them.
-    loo : bool
-        Compute the leave-one-out error.
-    kernel : KernelChoice or None
-        None for a linear model.
-    """
+    """Settings of one fit."""
 
     run: FitRun
-    lams: tuple[float, ...]
-    discrepancy: float
+    lams: tuple[float, ...]  # λ, or the values that the leave-one-out error chooses from
+    discrepancy: float  # how strongly a shard is pushed away from the others, or drawn to them
     mode: str
     n_partitions: int
     tol: float
     max_iter: int
     fit_intercept: bool = False
-    loo: bool = False
-    kernel: KernelChoice | None = None
+    loo: bool = False  # whether the leave-one-out error is computed
+    kernel: KernelChoice | None = None  # None for a linear model
     n_landmarks: int | None = None
 
     @classmethod
@@ -78,13 +66,6 @@ class MDDFit:
     def exchanges(self) -> bool:
         """Whether shards exchange anything."""
         return self.n_partitions > 1 and self.discrepancy != 0
-
-    def require_rows(self, rows: int) -> None:
-        """Raise InputError if there are fewer rows than shards."""
-        if self.n_partitions > rows:
-            raise InputError(
-                f"n_partitions must be at most the number of rows, {rows}. Got {self.n_partitions} instead."
-            )
 
 
 def lams_of(lam: Any) -> tuple[float, ...]:

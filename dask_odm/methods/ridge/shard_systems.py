@@ -10,20 +10,17 @@ its own closed form has γ/2; and the others' values take every pair of shards, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from scipy.linalg import blas, solve_triangular
+from scipy.linalg import solve_triangular
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import cholesky
 from dask_odm.linalg.dense import factor_in_place
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
-
-TILE_ROWS = 512  # rows of a shard's matrix that are computed at a time
 
 State = dict[str, Array]
 
@@ -32,14 +29,9 @@ State = dict[str, Array]
 class Answer:
     """The answer of a shard after a round.
 
-    Attributes
-    ----------
-    w, side : ndarrays of shape (k, t)
-        Its solution, and the right-hand side that it solves for.
-    change, square : float
-        ``‖w − w_before‖²`` and ``‖w‖²`` in the norm of D, times the shard's weight in norms.
-    error : float
-        Weighted sum of the squared errors of its own function on its own rows, over all targets.
+    ``w`` and ``side`` (k, t) are its solution, and the right-hand side that it solves for. ``change`` and ``square``
+    are ``‖w − w_before‖²`` and ``‖w‖²`` in the norm of D, times the shard's weight in norms. ``error`` is the weighted
+    sum of the squared errors of its own function on its own rows, over all targets.
     """
 
     w: Array
@@ -49,135 +41,91 @@ class Answer:
     error: float
 
 
-class Held(Protocol):
-    """A shard between rounds: the factor of D, b, and what its answers need."""
+@dataclass(frozen=True, eq=False)
+class ShardSystem:
+    """A shard between rounds.
+
+    ``factor`` (k, k) is the lower Cholesky factor of D, ``base`` (k, t) is b, and ``pull`` is p. ``first`` is the place
+    of its first number among the K numbers of all shards. Another shard's solution counts 1/``rest`` in the mean of the
+    others, times that shard's share.
+    """
+
+    factor: Array
+    base: Array
+    pull: float
+    rest: float
+    first: int
 
     @property
-    def factor(self) -> Array: ...
-    @property
-    def base(self) -> Array: ...
-    @property
-    def pull(self) -> float: ...
-    @property
-    def norm_weight(self) -> float: ...
+    @abstractmethod
+    def norm_weight(self) -> float:
+        """The shard's weight in norms over all shards."""
+
+    @abstractmethod
     def others(self, w: Array, side: Array, message: Array) -> Array:
-        """Return o_i (k, t), from the message to all shards."""
-        ...
+        """Return o_i (k, t) from the message to all shards and the shard's own ``w`` and ``side``, D w."""
 
-    def own(self, v: Array) -> Array:
-        """Return the shard's own contribution (k, t) for ``v`` (k, t), which `others` subtracts."""
-        ...
+    @abstractmethod
+    def error(self, w: Array, side: Array) -> float:
+        """Return the `Answer.error`."""
 
     def part(self, message: Array) -> Array:
         """Return the shard's rows (k, t) of an array (K, t) of all shards."""
-        ...
+        return message[self.first : self.first + len(self.base)]
 
-    def error(self, w: Array, side: Array) -> float: ...
+    def solve(self, side: Array) -> Array:
+        """Return ``D⁻¹ side``."""
+        half = solve_triangular(self.factor, side, lower=True, check_finite=False)
+        return np.asarray(solve_triangular(self.factor, half, lower=True, trans="T", check_finite=False))
+
+    def answer(self, before: State, after: State) -> Answer:
+        """Return the answer after the shard's state changed."""
+        w = after["w"]
+        side = after["side"]
+        weight = self.norm_weight
+        change = float(((w - before["w"]) * (side - before["side"])).sum())
+        return Answer(w, side, weight * max(change, 0.0), weight * float((w * side).sum()), self.error(w, side))
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPart:
-    """One shard of a linear model: ``D = A + shift I``.
+class LinearSystem(ShardSystem):
+    """The system of a linear model: ``D = scatter/weight + shift I``; messages are ``Σ share_j w_j`` (d, t).
 
-    Parameters
-    ----------
-    A : ndarray of shape (d, d)
-        Scatter over the sum of weights.
-    base : ndarray of shape (d, t)
-        b, the covariance over the sum of weights.
-    square : float
-        Sum of squared targets over the sum of weights.
-    weight : float
-        n_i.
-    shift, pull : float
-        What is added to A's diagonal, and p_i.
-    share, rest : float
-        The shard's weight in the mean of all, and that of the others together.
-    norm_weight : float
-        The shard's weight in norms over all shards.
-    at : int
-        The shard's number.
+    ``square`` is the sum of the squared targets over the sum of weights, and ``weight`` is that sum.
     """
 
-    A: Array
-    base: Array
     square: float
     weight: float
     shift: float
-    pull: float
     share: float
-    rest: float
-    norm_weight: float
-    at: int
-
-    def hold(self) -> HeldLinear:
-        """Factor D."""
-        return HeldLinear(self, cholesky(self.A + self.shift * np.eye(len(self.A))))
-
-    def arrays(self) -> dict[str, Any]:
-        """Return the fields as keyword arguments of `numpy.savez`."""
-        return dict(vars(self))
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Array]) -> LinearPart:
-        """Build the shard from `arrays` after they were saved and loaded."""
-        plain: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in arrays.items()}
-        return cls(**plain)
-
-
-@dataclass(frozen=True, eq=False)
-class HeldLinear:
-    """A factored `LinearPart`; messages are ``Σ share_j w_j`` (d, t)."""
-
-    told: LinearPart
-    factor: Array
-
-    @property
-    def base(self) -> Array:
-        return self.told.base
-
-    @property
-    def pull(self) -> float:
-        return self.told.pull
 
     @property
     def norm_weight(self) -> float:
-        return self.told.norm_weight
+        return self.share
 
     def others(self, w: Array, side: Array, message: Array) -> Array:
-        found: Array = (message - self.told.share * w) / self.told.rest
+        found: Array = (message - self.share * w) / self.rest
         return found
 
-    def own(self, v: Array) -> Array:
-        return v
-
-    def part(self, message: Array) -> Array:
-        d = len(self.told.A)
-        return message[self.told.at * d : (self.told.at + 1) * d]
-
     def error(self, w: Array, side: Array) -> float:
-        told = self.told
-        return told.weight * float(told.square - 2.0 * (w * told.base).sum() + (w * (side - told.shift * w)).sum())
+        squares = (w * (side - self.shift * w)).sum()
+        return self.weight * float(self.square - 2.0 * (w * self.base).sum() + squares)
 
 
 @dataclass(frozen=True, eq=False)
-class HeldKernel:
-    """A factored shard of a kernel model: ``D = stretch K_ii + diag(shift)``; messages are ``K w`` of all rows (N, t).
+class KernelSystem(ShardSystem):
+    """The system of a kernel model: ``D = stretch K_ii + diag(shift)``; messages are ``K w`` of all rows (N, t).
 
     ``base`` (n, t) is y, ``weight`` (n,) the rows' weights, and ``shift`` (n, 1) is n_i λ over the rows' weights.
-    ``first`` is the place of the shard's first row among all rows.
     """
 
-    factor: Array
-    base: Array
     weight: Array
     shift: Array
     stretch: float
-    pull: float
-    others_count: int
-    first: int
 
-    norm_weight = 1.0
+    @property
+    def norm_weight(self) -> float:
+        return 1.0
 
     def _values(self, w: Array, side: Array) -> Array:
         """Return ``K_ii w``, from ``D w = side``."""
@@ -185,34 +133,29 @@ class HeldKernel:
         return found
 
     def others(self, w: Array, side: Array, message: Array) -> Array:
-        found: Array = (self.part(message) - self._values(w, side)) / self.others_count
+        found: Array = (self.part(message) - self._values(w, side)) / self.rest
         return found
-
-    def own(self, v: Array) -> Array:
-        upper = self.factor.T  # in BLAS's layout, so that there is no copy; BLAS does not read below the diagonal
-        return self._values(v, blas.dtrmm(1.0, upper, blas.dtrmm(1.0, upper, v), trans_a=1))
-
-    def part(self, message: Array) -> Array:
-        return message[self.first : self.first + len(self.base)]
 
     def error(self, w: Array, side: Array) -> float:
         return float(self.weight @ ((self.base - self._values(w, side)) ** 2).sum(axis=1))
 
 
-def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array, threads: int) -> Array | None:
+def factored_kernel(
+    kernel: Kernel, X: Array, stretch: float, shift: Array, threads: int, tile_rows: int = 512
+) -> Array | None:
     """Return the lower Cholesky factor (n, n) of ``stretch K + diag(shift)`` for float64 rows ``X`` (n, d).
 
-    Returns None if that is not positive definite. The matrix is made and factored in one array, whose upper half is no
-    part of the factor. The number of threads does not change the result.
+    Returns None if that is not positive definite. The matrix is made, ``tile_rows`` at a time, and factored in one
+    array, whose upper half is no part of the factor. The number of threads does not change the result.
     """
     matrix = np.empty((len(X), len(X)))
     right = kernel.pack_right(X)
 
     def fill(start: int) -> None:
-        rows = slice(start, start + TILE_ROWS)
+        rows = slice(start, start + tile_rows)
         kernel.tile_packed(kernel.pack_left(X[rows]), right, matrix[rows])
 
-    run_threads(fill, range(0, len(X), TILE_ROWS), threads)
+    run_threads(fill, range(0, len(X), tile_rows), threads)
     if stretch != 1.0:
         matrix *= stretch
     matrix[np.diag_indices(len(X))] += shift
@@ -222,42 +165,29 @@ def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array, thre
 # Questions to shards: `begin`, `move` and `read` of `dask_odm.engine.rounds.Rounds` -------------------------------
 
 
-def begin(held: Held) -> State:
+def begin(system: ShardSystem) -> State:
     """Solve the shard's system by itself, without the others."""
-    return {"w": solve(held, held.base), "side": held.base}
+    return {"w": system.solve(system.base), "side": system.base}
 
 
-def tell(held: Held, state: State, _: Any = None) -> Answer:
+def tell(system: ShardSystem, state: State, _: Any = None) -> Answer:
     """Return the answer at the shard's present solution."""
-    return _answer(held, state, state)
+    return system.answer(state, state)
 
 
-def move(held: Held, state: State, message: Array) -> tuple[State, Answer]:
+def move(system: ShardSystem, state: State, message: Array) -> tuple[State, Answer]:
     """Solve the shard's system with the message of a round."""
-    side = held.base + held.pull * held.others(state["w"], state["side"], message)
-    after = {"w": solve(held, side), "side": side}
-    return after, _answer(held, state, after)
+    side = system.base + system.pull * system.others(state["w"], state["side"], message)
+    after = {"w": system.solve(side), "side": side}
+    return after, system.answer(state, after)
 
 
-def apply_inverse(held: Held, state: State, message: Array) -> Array:
+def apply_inverse(system: ShardSystem, state: State, v: Array) -> Array:
     """Return ``D⁻¹ v`` for the shard's part of v."""
-    return solve(held, held.part(message))
+    return system.solve(system.part(v))
 
 
-def apply_own(held: Held, state: State, message: Array) -> Array:
-    """Return `Held.own` for the shard's part of v."""
-    return held.own(held.part(message))
-
-
-def solve(held: Held, side: Array) -> Array:
-    """Return ``D⁻¹ side``."""
-    half = solve_triangular(held.factor, side, lower=True, check_finite=False)
-    return np.asarray(solve_triangular(held.factor, half, lower=True, trans="T", check_finite=False))
-
-
-def _answer(held: Held, before: State, after: State) -> Answer:
-    w = after["w"]
-    side = after["side"]
-    weight = held.norm_weight
-    change = float(((w - before["w"]) * (side - before["side"])).sum())
-    return Answer(w, side, weight * max(change, 0.0), weight * float((w * side).sum()), held.error(w, side))
+def apply_coupling(system: ShardSystem, state: State, asked: tuple[Array, Array, Array]) -> Array:
+    """Return the mean of the others for v of all shards, given v, D v and the message of v."""
+    v, side, message = asked
+    return system.others(system.part(v), system.part(side), message)

@@ -29,7 +29,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.linear.recipe import start_weights
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.svrg.solver import SVRG, StochasticProblem, SVRGState
+from dask_odm.methods.svrg.solver import SVRG, StochasticProblem, SVRGSettings, SVRGState
 from dask_odm.methods.svrg.steps import ArraySteps, CoresetSteps, draw_coreset
 from dask_odm.methods.svrg.workers import Ring, RingJob, ring_partitions
 from dask_odm.typing import Array
@@ -47,9 +47,9 @@ def train_svrg(data: TrainingData, fit: ODMFit) -> Trained:
 def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by CSVRG on rows in memory."""
     held, features, kernel, scaled = _held_rows("csvrg", data, fit)
-    size = fit.svrg.coreset_size
+    size = fit.own.coreset_size
     seed = fit.run.seed
-    few = min(fit.n_strata, size)
+    few = min(fit.own.n_strata, size)
     strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
     chosen, factor = draw_coreset(strata, size, seed)
     problem = CoresetSteps(**_in_memory(held, features, scaled, fit), chosen=chosen, factor=factor)
@@ -66,7 +66,7 @@ def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
 
 def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by DSVRG: partition the rows, then run epochs on the workers or in this process."""
-    parts = ring_partitions(data.rows if fit.n_partitions else data.labelled_rows, fit.n_partitions)
+    parts = ring_partitions(data.rows if fit.own.n_partitions else data.labelled_rows, fit.own.n_partitions)
     seen = data.seen_by(fit.kernel)
     scaling = None if fit.kernel.scale is None else seen.scaling
     features = FeatureMap(data.features, fit.kernel.bias, scaling)
@@ -77,7 +77,7 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
             None if data.in_memory or scaling is None else rows.scaling,
             FeatureMap(features.d, features.bias),
             BandLoss(fit.odm, data.total_weight),
-            fit.svrg.stage_steps,
+            fit.own.stage_steps,
             fit.run.seed,
         )
         ring = Ring(job, rows.cluster)
@@ -134,7 +134,9 @@ def _run(
 ) -> Trained:
     resume, save = open_steps(name, fingerprint, fit, SVRGState)
     require_state(fit, resume is None or _fits(resume, features.k))
-    solver = SVRG(name, problem, fit.solver, fit.svrg, biased, on_step=report_step, on_state=save)
+    solver = SVRG(
+        name, problem, fit.solver, SVRGSettings(fit.own.step_size), biased, on_step=report_step, on_state=save
+    )
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
     trained = finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
     return weights_as_predicted(trained, found, features, data, fit)

@@ -29,7 +29,7 @@ from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.store.chunks import read_plain_chunk
 from dask_odm.data.store.layout import CHECKSUM_BYTES
 from dask_odm.engine.cluster import Cluster, return_free_memory
-from dask_odm.errors import InputError
+from dask_odm.engine.partition.base import require_rows
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
@@ -46,8 +46,7 @@ def ring_partitions(rows: int, n_partitions: int | None) -> int:
     """Return the number of partitions: ``n_partitions``, or eight (fewer for few rows), whatever the workers."""
     if n_partitions is None:
         return max(1, min(DEFAULT_PARTITIONS, rows // LEAST_ROWS))
-    if n_partitions > rows:
-        raise InputError(f"n_partitions must be at most the number of rows, {rows}. Got {n_partitions} instead.")
+    require_rows(rows, n_partitions)
     return n_partitions
 
 

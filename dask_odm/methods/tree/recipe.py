@@ -22,7 +22,6 @@ from dask_odm.learning.problem.bounds import own_gap
 from dask_odm.learning.problem.odm import Point, RowLosses
 from dask_odm.learning.problem.products import Products, scores_of
 from dask_odm.learning.solution import Solution
-from dask_odm.learning.training.checkpoints import TreeCheckpoint, open_tree
 from dask_odm.learning.training.model_building import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
@@ -31,6 +30,7 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.tree.checkpoint import TreeCheckpoint
 from dask_odm.methods.tree.merge_rule import pass_all
 from dask_odm.methods.tree.regroup_workers import Reclustering
 from dask_odm.methods.tree.rules import LEAF_ROWS, SODM, TreeRule
@@ -38,6 +38,7 @@ from dask_odm.methods.tree.workers import (
     Regroup,
     TreeJob,
     TreeResult,
+    TreeSettings,
     advice_at_root,
     combine,
     end_at_root,
@@ -59,9 +60,9 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     """
     data = _merged(data, fit)
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
-    parts = partitions_for(data.rows, fit.n_partitions, fit.tree.fan_in, most)
+    parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
-    checkpoint = open_tree(lambda: f"{'' if rule is SODM else rule.name} {parts} {data.fingerprint()}".strip(), fit)
+    checkpoint = TreeCheckpoint.open(f"{rule.name} {parts}", data.fingerprint, fit)
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
@@ -78,13 +79,18 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         return _finish(seen, rows, job, result, fit, rule)
 
 
+def tree_of(fit: ODMFit) -> TreeSettings:
+    """Return the shape of the tree that the solver object asks for."""
+    return TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
+
+
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
     """Log a warning if the rows make one partition, so that ``stop_at`` and ``early_stop`` change nothing.
 
     There is no warning if the user chose the number of partitions.
     """
-    asked = [f"stop_at={fit.tree.stop_at}"] * (fit.tree.stop_at > 1) + ["early_stop=True"] * fit.tree.early_stop
-    if parts == 1 and fit.n_partitions is None and asked:
+    asked = [f"stop_at={fit.own.stop_at}"] * (fit.own.stop_at > 1) + ["early_stop=True"] * fit.own.early_stop
+    if parts == 1 and fit.own.n_partitions is None and asked:
         change = "change" if len(asked) > 1 else "changes"
         logger.warning(
             "%s %s nothing: %d rows make one partition, and no tree. Give solver=SODM(n_partitions=…), or leave "
@@ -96,7 +102,7 @@ def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -
     """Build the callable that clusters the rows anew for every level; None if the rule merges partitions instead."""
     if not rule.recluster:
         return None
-    nodes = [len(bounds) - 1 for bounds in fit.tree.levels(len(job.partitions.counts))]
+    nodes = [len(bounds) - 1 for bounds in tree_of(fit).levels(len(job.partitions.counts))]
     partitioner = partial(rule.partitioner, fit, job.kernel)
     return Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
 
@@ -104,7 +110,7 @@ def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -
 def _check(checkpoint: TreeCheckpoint, job: TreeJob, fit: ODMFit, regroup: Regroup | None) -> None:
     """Raise StoreError if the checkpoint's level does not belong to this fit's tree."""
     counts = job.partitions.counts
-    levels = fit.tree.levels(len(counts))
+    levels = tree_of(fit).levels(len(counts))
 
     def sizes(number: int) -> list[int]:
         given = None if regroup is None or number == 0 else regroup(number)
@@ -123,7 +129,7 @@ def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
     if not fit.kernel.is_named:
         return data
     merged = data.merged()
-    return merged if fit.n_partitions is None or fit.n_partitions <= merged.rows else data
+    return merged if fit.own.n_partitions is None or fit.own.n_partitions <= merged.rows else data
 
 
 def _finish(
@@ -189,11 +195,11 @@ def _grow(
     counts = job.partitions.counts
     logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
     if checkpoint is None:
-        return grow_tree(job, fit.tree, rows.cluster, regroup=regroup)
+        return grow_tree(job, tree_of(fit), rows.cluster, regroup=regroup)
     start = checkpoint.start
     history = checkpoint.history
     save = checkpoint.save
-    return grow_tree(job, fit.tree, rows.cluster, resume=start, history=history, on_level=save, regroup=regroup)
+    return grow_tree(job, tree_of(fit), rows.cluster, resume=start, history=history, on_level=save, regroup=regroup)
 
 
 def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
@@ -204,7 +210,7 @@ def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
     counts = job.partitions.counts
     if job.pass_up is not pass_all or job.kernel.name == "linear" or is_low_rank(job.kernel, job.partitions.features):
         return False
-    return sum(counts) > ROOT_ROWS and len(fit.tree.levels(len(counts))[-1]) == 2
+    return sum(counts) > ROOT_ROWS and len(tree_of(fit).levels(len(counts))[-1]) == 2
 
 
 def _grow_to_root(
@@ -214,7 +220,7 @@ def _grow_to_root(
 
     The root's products are opened first, so that too little memory for them is an error before anything is solved.
     """
-    levels = fit.tree.levels(len(job.partitions.counts))
+    levels = tree_of(fit).levels(len(job.partitions.counts))
     number = len(levels) - 1
     if checkpoint is not None and checkpoint.start is not None and checkpoint.start[0] == number:
         return combine(checkpoint.start[1], checkpoint.history)
@@ -222,10 +228,10 @@ def _grow_to_root(
         start = None
         history = []
         if number:
-            below = replace(fit, tree=replace(fit.tree, stop_at=len(levels[-2]) - 1))
+            below = fit.with_own(stop_at=len(levels[-2]) - 1)
             result = _grow(job, below, rows, checkpoint, regroup)
             history = result.history
-            if fit.tree.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
+            if fit.own.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 return result
             start = result.dual[0]
         solution = _solve_root(job, start, products)

@@ -68,7 +68,7 @@ def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Parti
     """Deal each k-means cluster of the features evenly to the partitions; InputError for a precomputed kernel."""
     if isinstance(kernel, Precomputed):
         raise InputError("solver='dip' groups rows by their features, which kernel='precomputed' has none of.")
-    return MeansPartitioner(fit.n_clusters, n_partitions, seed)
+    return MeansPartitioner(fit.own.n_clusters, n_partitions, seed)
 
 
 def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:

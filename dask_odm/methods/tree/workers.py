@@ -27,7 +27,7 @@ from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.engine.cluster import ADVICE, Cluster, return_free_memory
-from dask_odm.errors import InputError
+from dask_odm.engine.partition.base import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.low_rank import is_low_rank
@@ -436,6 +436,5 @@ def partitions_for(rows: int, n_partitions: int | None, fan_in: int, leaf_rows: 
         n_partitions = 1
         while rows / n_partitions > leaf_rows:
             n_partitions *= fan_in
-    if n_partitions > rows:
-        raise InputError(f"n_partitions must be at most the number of rows, {rows}. Got {n_partitions} instead.")
+    require_rows(rows, n_partitions)
     return n_partitions

@@ -16,7 +16,7 @@ import pytest
 import xarray as xr
 
 from dask_odm import open_store
-from dask_odm.data.storage import new_objects, object_client, objects
+from dask_odm.data.storage import object_client
 from dask_odm.data.storage.new_objects import NewObjects, claimed
 from dask_odm.data.storage.objects import ObjectStorage
 from dask_odm.data.store.records import check_target, read_kind, read_record, write_record
@@ -47,9 +47,9 @@ def check(store: Store) -> None:
 # Bytes -------------------------------------------------------------------------------------------------------
 
 
-def test_bytes_come_back(place, monkeypatch):
-    monkeypatch.setattr(objects, "PART_BYTES", 1000)
+def test_bytes_come_back(place):
     storage, data = ObjectStorage(place), np.random.default_rng(0).bytes(3500)
+    storage.part_bytes = 1000
     storage.write("a/b", data)
     storage.write("a/c", memoryview(np.arange(3)))
     assert storage.sizes() == {"a/b": 3500, "a/c": 24}
@@ -72,9 +72,9 @@ def test_bytes_come_back(place, monkeypatch):
         storage.read_into("a/b", memoryview(bytearray(4)))
 
 
-def test_parts_of_a_chunk_are_read_at_the_same_time(place, object_server, monkeypatch):
-    monkeypatch.setattr(objects, "PART_BYTES", 1000)
+def test_parts_of_a_chunk_are_read_at_the_same_time(place, object_server):
     storage = ObjectStorage(place)
+    storage.part_bytes = 1000
     storage.write("a", bytes(8000))
     object_server.fail("slow", match="GET", seconds=0.3)
     began = time.monotonic()
@@ -259,12 +259,13 @@ def test_stores_that_belong_together_appear_together(place, object_server):
     assert object_server.keys(key_of(place, "")) == []
 
 
-def test_what_killed_writers_left_goes_after_a_day(place, monkeypatch):
+def test_what_killed_writers_left_goes_after_a_day(place):
     writer_of(place, b"killed")
     writer_of(place, b"one", overwrite=True).publish(overwrite=True)
     assert len(ObjectStorage(place).sizes()) == 5, "it may be being written"
-    monkeypatch.setattr(new_objects, "KEPT", -timedelta(seconds=1))
-    writer_of(place, b"two", overwrite=True).publish(overwrite=True)
+    later = writer_of(place, b"two", overwrite=True)
+    later.kept = -timedelta(seconds=1)
+    later.publish(overwrite=True)
     assert len(ObjectStorage(place).sizes()) == 3
 
 
@@ -312,9 +313,11 @@ def test_a_fault_that_stays_is_one_error_without_a_secret(
 
 
 def test_words_of_a_key_do_not_say_what_is_wrong():
-    found = OSError("timed out: http://host/rows/credentials/a.zarr/X/c/0/0")
-    error = object_client._error("s3://rows/credentials/a.zarr", "read", found)
-    assert "does not answer" in str(error)
+    with (
+        pytest.raises(ObjectStoreError, match="does not answer"),
+        object_client.explained("s3://rows/credentials/a.zarr", "read"),
+    ):
+        raise OSError("timed out: http://host/rows/credentials/a.zarr/X/c/0/0")
 
 
 def test_no_secret_is_kept_or_shown(place, object_server):

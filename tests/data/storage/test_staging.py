@@ -12,7 +12,6 @@ import pytest
 from tries.client_faults import Touches
 
 from dask_odm.data.storage import locks
-from dask_odm.data.storage import staging as asides
 from dask_odm.data.storage.files import aside
 from dask_odm.data.storage.staging import disown, own, owned_file, remove_abandoned
 from dask_odm.data.store.records import read_record, write_record
@@ -128,9 +127,10 @@ def test_what_was_there_is_not_lost_where_it_cannot_be_put_back(tmp_path, monkey
     assert value_in(target) == 1
 
 
-def test_a_lock_that_cannot_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(asides, "take_lock", lambda path: None)
-    monkeypatch.setattr(asides, "ATTEMPTS", 2)
+def test_a_name_that_another_owns(tmp_path):
+    name = str(tmp_path / ".a.zarr.01234567")
+    own(name)
     with pytest.raises(FileExistsError):
-        own(str(tmp_path / ".a.zarr.01234567"))
+        own(name, attempts=2)
+    disown(name)
     assert not os.listdir(tmp_path)

@@ -17,8 +17,8 @@ import xarray as xr
 import zarr
 
 from dask_odm.data.storage.storage import LocalStorage
-from dask_odm.data.store import entries
 from dask_odm.data.store.layout import crc32c, seal
+from dask_odm.data.store.sealed import ENTRIES
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError
@@ -221,7 +221,7 @@ def test_reading_finds_swapped_chunks(tmp_path, compression, name, known):
         array = getattr(store.layout, name)
         _swap(Path(store.path, array.chunk_key(0)), Path(store.path, array.chunk_key(1)))
     if not known:
-        entries._kept.clear()
+        ENTRIES.kept.clear()
     with pytest.raises(StoreError, match=rf"array '{name}', chunk 0(/0)?: {SWAPPED}"):
         _read_array(store, name, 0)
     if name == "X":
@@ -254,7 +254,7 @@ def test_reading_notices_that_the_store_was_replaced(tmp_path, known):
     store = write_store(tmp_path / "a.zarr")
     write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
     if not known:
-        entries._kept.clear()
+        ENTRIES.kept.clear()
     for read in (
         lambda: store.read(1),
         lambda: [*store.read_pieces(1, 9)],
@@ -268,7 +268,7 @@ def test_reading_notices_that_the_store_was_replaced(tmp_path, known):
 
 
 def test_the_manifest_is_read_once_a_process_and_store(store, monkeypatch):
-    entries._kept.clear()
+    ENTRIES.kept.clear()
     texts = []
     read = LocalStorage.read
 
@@ -291,8 +291,8 @@ def test_a_store_of_many_chunks_stays_small(tmp_path):
 
 
 def test_what_is_known_of_stores_is_bounded(tmp_path):
-    stores = [_store_of_equal_sizes(tmp_path / f"{i}.zarr", None, seed=i) for i in range(entries.MOST_STORES + 3)]
-    assert len(entries._kept) == entries.MOST_STORES
+    stores = [_store_of_equal_sizes(tmp_path / f"{i}.zarr", None, seed=i) for i in range(ENTRIES.most + 3)]
+    assert len(ENTRIES.kept) == ENTRIES.most
     assert [len(store.read(3).X) for store in stores] == [4] * len(stores)
 
 
@@ -389,7 +389,7 @@ def test_an_array_document_that_lies_is_refused(pristine, tmp_path):
     text = json.dumps(document).encode()
     path.write_bytes(text)
     _forge(store, lambda m: m["documents"].update({"X/zarr.json": [len(text), crc32c(text)]}))
-    with pytest.raises(StoreError, match="not the array of the manifest"):
+    with pytest.raises(StoreError, match="not as the manifest has it"):
         Store.open(store.path)
 
 
@@ -523,7 +523,7 @@ def test_a_group_document_that_lies_is_refused(store, change):
     root = json.loads(Path(store.path, "zarr.json").read_text())
     change(root)
     _rewrite(store, "zarr.json", json.dumps(root).encode())
-    with pytest.raises(StoreError, match=r"'zarr\.json': not the array of the manifest"):
+    with pytest.raises(StoreError, match=r"'zarr\.json': not as the manifest has it"):
         Store.open(store.path)
 
 

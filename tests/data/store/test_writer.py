@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store.layout import (
-    CHUNK_BYTES,
     MAX_CHUNK_BYTES,
+    STORE_CHUNK_BYTES,
     ArrayLayout,
     decode_strings,
     default_chunk_rows,
@@ -137,7 +137,7 @@ def test_a_store_without_labels(tmp_path):
 def test_default_chunks_have_8_to_16_megabytes(features, dtype):
     row = max(features * np.dtype(dtype).itemsize, 8)
     rows = default_chunk_rows(features, dtype)
-    assert 8_000_000 <= rows * row <= CHUNK_BYTES or rows == 1
+    assert 8_000_000 <= rows * row <= STORE_CHUNK_BYTES or rows == 1
     assert rows * 8 <= MAX_CHUNK_BYTES
 
 

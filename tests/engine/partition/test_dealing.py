@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_odm.engine.partition.dealing import EvenDealer, GroupDealer, permute, ranks_within
+from dask_odm.engine.partition.dealing import EvenDealer, permute, ranks_within
 
 
 @given(n=st.integers(1, 3000), key=st.integers(0, 2**32 - 1))
@@ -135,10 +135,3 @@ def test_without_a_shuffle_rows_of_a_group_go_round():
     dealer = EvenDealer((7, 5), 3, seed=0, shuffled=False)
     partition, _ = dealer.assign(groups, ranks_within(groups, np.zeros(2, int)))
     np.testing.assert_array_equal(partition, np.arange(12) % 3)
-
-
-def test_the_order_of_all_rows_is_that_of_their_places():
-    groups = np.random.default_rng(0).integers(0, 7, 500)
-    dealer = GroupDealer(tuple(np.bincount(groups).tolist()), seed=3)
-    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(7)))
-    np.testing.assert_array_equal(dealer.order(groups, threads=3), np.lexsort((place, partition)))

@@ -1,4 +1,4 @@
-"""A kind of try: how many the full campaign has, how long one may take, and how one is made of its number."""
+"""A kind of try: how long one may take, and how one is made of its number."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ class Kind:
     Parameters
     ----------
     name : str
-    count : int
-        Tries of the full campaign.
     seconds : float
         What one may take, its preparation included: longer is a hang, and the process is killed.
     prepare : callable
@@ -34,7 +32,6 @@ class Kind:
     """
 
     name: str
-    count: int
     seconds: float
     prepare: Callable[[Path], Callable[[int, np.random.Generator], Outcome]]
     preload: bool = False

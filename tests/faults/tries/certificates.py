@@ -228,4 +228,4 @@ def _prepare(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
     return try_once
 
 
-KINDS = (Kind("certificates", 500, 60.0, _prepare),)
+KINDS = (Kind("certificates", 60.0, _prepare),)

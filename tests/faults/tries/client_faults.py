@@ -189,6 +189,6 @@ def kill_schedulers(folder: Path) -> Callable[[int, np.random.Generator], Outcom
 
 
 KINDS = [
-    Kind("client kills", 150, 400.0, kill_clients),
-    Kind("scheduler kills", 60, 400.0, kill_schedulers),
+    Kind("client kills", 400.0, kill_clients),
+    Kind("scheduler kills", 400.0, kill_schedulers),
 ]

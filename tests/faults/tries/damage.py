@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.store.layout import MANIFEST, crc32c, with_digest
+from dask_odm.data.storage.locations import MANIFEST
+from dask_odm.data.store.layout import crc32c
+from dask_odm.data.store.manifest import with_digest
 from dask_odm.solvers import SODM
 from tries.base import Kind, parts, pick
 from tries.outcomes import Outcome, digest_of, digest_store, judge, left_in, with_leftovers
@@ -268,6 +270,6 @@ def lie_in(path: Path, rng: np.random.Generator, *, deep: bool) -> str:
 
 
 KINDS = [
-    Kind("corruptions", 2000, 300.0, corrupt),
-    Kind("lying documents", 300, 300.0, lying),
+    Kind("corruptions", 300.0, corrupt),
+    Kind("lying documents", 300.0, lying),
 ]

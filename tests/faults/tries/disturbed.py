@@ -196,7 +196,7 @@ def _kind(name: str, ways: dict[str, Disturb], *, named: bool) -> Kind:
 
         return try_once
 
-    return Kind(name, 300, 200.0, prepare)
+    return Kind(name, 200.0, prepare)
 
 
 def _spin(tell: Tell) -> None:
@@ -223,7 +223,7 @@ def compete(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
 
 
 KINDS = [
-    Kind("competing load", 300, 400.0, compete),
+    Kind("competing load", 400.0, compete),
     _kind("cancellations", {"cancelled": cancel}, named=True),
     _kind("closed clients", {"closed": Client.close}, named=True),
     _kind("restarts", {"restarted": restart}, named=True),

@@ -6,8 +6,6 @@ import bz2
 import gzip
 import io
 import lzma
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -161,26 +159,28 @@ def bombs(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
 
     def try_once(number: int, rng: np.random.Generator) -> Outcome:
         line, packer, kind = parts(number, list(LINES), list(PACKERS), ("csv", "libsvm"))
-        place = fresh(folder / "fuzzed")
-        path = place / f"a.{kind}{packer}"
+        packed = folder / f"{line}{packer}"
 
         def write() -> str:
-            path.write_bytes(PACKERS[packer](LINES[line]()))
+            packed.write_bytes(PACKERS[packer](LINES[line]()))
             return ""
 
-        made = run(write, folder, MAKING_SECONDS)  # elsewhere, for its memory
-        assert "digest" in made, made
-        size = os.path.getsize(path)
-        outcome = ingested(path, folder, f"{path.name}, {line}, {size} bytes of {LONG}", BOMB_SECONDS)
-        shutil.rmtree(place)
+        if not packed.exists():  # packing takes longer than a try: the next one of these finds it
+            made = run(write, folder, MAKING_SECONDS)  # elsewhere, for its memory
+            assert "digest" in made, made
+        path = fresh(folder / "fuzzed") / f"a.{kind}{packer}"
+        path.hardlink_to(packed)
+        outcome = ingested(path, folder, f"{path.name}, {line}, {path.stat().st_size} bytes of {LONG}", BOMB_SECONDS)
+        if not packer:
+            packed.unlink()
         return outcome
 
     return try_once
 
 
 KINDS = [
-    Kind("fuzzed text (100 cases each)", 60, 1100.0, fuzz_text),
-    Kind("fuzzed NumPy, Parquet, Arrow", 4000, 200.0, fuzz_binary),
-    Kind("fuzzed stores and records", 4000, 200.0, fuzz_records),
-    Kind("bombs and long lines", 48, 600.0, bombs),
+    Kind("fuzzed text (100 cases each)", 1100.0, fuzz_text),
+    Kind("fuzzed NumPy, Parquet, Arrow", 200.0, fuzz_binary),
+    Kind("fuzzed stores and records", 200.0, fuzz_records),
+    Kind("bombs and long lines", 600.0, bombs),
 ]

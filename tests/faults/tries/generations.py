@@ -35,4 +35,4 @@ def mix(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
     return try_once
 
 
-KINDS = [Kind("mixed generations", 300, 300.0, mix)]
+KINDS = [Kind("mixed generations", 300.0, mix)]

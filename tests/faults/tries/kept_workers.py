@@ -186,4 +186,4 @@ def kill_kept_workers(folder: Path) -> Callable[[int, np.random.Generator], Outc
     return try_once
 
 
-KINDS = [Kind("worker kills, supervised", 240, 400.0, kill_kept_workers)]
+KINDS = [Kind("worker kills, supervised", 400.0, kill_kept_workers)]

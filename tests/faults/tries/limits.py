@@ -126,6 +126,6 @@ def limit_memory(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
 
 
 KINDS = [
-    Kind("full disks", 200, 400.0, fill_disks),
-    Kind("memory limits", 60, 400.0, limit_memory),
+    Kind("full disks", 400.0, fill_disks),
+    Kind("memory limits", 400.0, limit_memory),
 ]

@@ -96,4 +96,4 @@ def fail_calls(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
     return Failing(folder).try_once
 
 
-KINDS = [Kind("failing system calls", 600, 300.0, fail_calls, preload=True)]
+KINDS = [Kind("failing system calls", 300.0, fail_calls, preload=True)]

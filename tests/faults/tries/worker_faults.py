@@ -180,6 +180,6 @@ def stop_workers(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
 
 
 KINDS = [
-    Kind("worker kills", 60, 400.0, kill_workers),
-    Kind("stops", 30, 400.0, stop_workers),
+    Kind("worker kills", 400.0, kill_workers),
+    Kind("stops", 400.0, stop_workers),
 ]

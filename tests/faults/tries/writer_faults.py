@@ -97,4 +97,4 @@ def kill_writers(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
     return Writers(folder).kill
 
 
-KINDS = [Kind("writer kills", 100, 400.0, kill_writers)]
+KINDS = [Kind("writer kills", 400.0, kill_writers)]

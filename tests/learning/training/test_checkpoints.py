@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from dask_odm import InputError, ODMClassifier, StoreError
-from dask_odm.learning.solution_records import load_state, save_state
+from dask_odm.data.store.records import read_record
 from dask_odm.learning.step_log import step_record
-from dask_odm.learning.training.checkpoints import open_steps, sole_writer
+from dask_odm.learning.training.checkpoint_files import open_checkpoint, save_checkpoint, sole_writer
+from dask_odm.learning.training.checkpoints import open_steps
 from dask_odm.learning.training.run import FitRun
 from dask_odm.solvers import SODM
 
@@ -151,11 +152,11 @@ def test_what_a_killed_fit_left_aside_goes_with_the_next(tmp_path):
     with sole_writer(path):
         pass
     assert sorted(os.listdir(tmp_path)) == before  # there is no checkpoint: what cannot be read may be one
-    save_state(tmp_path / ".c.zarr.4567abcd", {"w": np.ones((1, 2))}, {})
+    save_checkpoint(tmp_path / ".c.zarr.4567abcd", {"w": np.ones(2)}, {})
     with sole_writer(path):
         pass
     assert os.listdir(tmp_path) == ["c.zarr"]
-    assert load_state(path)[0]["w"].tolist() == [[1.0, 1.0]]
+    assert read_record(path, "checkpoint").array("w").tolist() == [1.0, 1.0]
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
@@ -164,4 +165,4 @@ def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(StoreError, match=r"checkpoint '.*c\.zarr' cannot be read: Input/output error\."):
-        load_state(tmp_path / "c.zarr")
+        open_checkpoint(tmp_path / "c.zarr")

@@ -10,16 +10,19 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from sklearn.linear_model import PassiveAggressiveClassifier, Perceptron
 
-from dask_odm.methods.mixing.online_passes import LOCALS, LocalRule, mark_nonzero
+from dask_odm.methods.mixing.online_passes import LOCALS, LocalRule
 from small_problems import blobs
 
-NONE = np.empty(0)
 every_rule = pytest.mark.parametrize("name", LOCALS)
 
 
-def walked(rule: LocalRule, X, y, *, weight=NONE, constant=False, seen=0, start=None) -> tuple[np.ndarray, np.ndarray]:
+def rule_of(name: str, C: float = 1.0, lam: float = 1e3, theta: float = 0.1, upsilon: float = 0.5) -> LocalRule:
+    return LocalRule(name, C, lam, theta, upsilon)
+
+
+def walked(rule: LocalRule, X, y, *, weight=None, constant=False, seen=0, start=None) -> tuple[np.ndarray, np.ndarray]:
     w = np.zeros(X.shape[1] + constant) if start is None else np.array(start, dtype=float)
-    return w, rule.walk(X, y, weight, w, seen)
+    return w, np.array(rule.walk(X, y, np.ones(len(y)) if weight is None else weight, w, seen))
 
 
 def scikit_learn(name: str, constant: bool, C: float):
@@ -40,7 +43,7 @@ def test_a_pass_is_scikit_learns(name, constant):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         expected = scikit_learn(name, constant, 0.05).fit(X, y)
-    w, (moved, loss) = walked(LocalRule(name, C=0.05), X, y, constant=constant)
+    w, (moved, loss) = walked(rule_of(name, C=0.05), X, y, constant=constant)
     np.testing.assert_allclose(w[:4], expected.coef_[0], rtol=1e-9)
     if constant:
         assert w[4] == pytest.approx(expected.intercept_[0])
@@ -72,7 +75,7 @@ def test_a_pass_with_a_constant_and_weights_is_the_papers(name):
     X, y = blobs(80, 3, seed=2, distance=0.5)
     X[::9] = 0.0
     weight = np.random.default_rng(0).uniform(0.2, 2.0, 80)
-    rule = LocalRule(name, C=0.3)
+    rule = rule_of(name, C=0.3)
     for constant in (False, True):
         expected, loss = slow_pass(name, 0.3, np.column_stack([X, np.ones(80)]) if constant else X, y, weight)
         w, counted = walked(rule, X, y, weight=weight, constant=constant)
@@ -95,7 +98,7 @@ def test_an_implicit_step_minimises_what_it_is_to(margin, seen):
         p = 0.5 * (v @ v) + c * lam / (1.0 - theta) ** 2 * 0.5 * band
         return 0.5 * (v - start) @ (v - start) + eta * p
 
-    rule = LocalRule("odm", lam=lam, theta=theta, upsilon=upsilon)
+    rule = rule_of("odm", lam=lam, theta=theta, upsilon=upsilon)
     w, (moved, loss) = walked(rule, x[None], np.array([label]), weight=np.array([c]), seen=seen, start=start)
     found = minimize(objective, start, method="BFGS", options={"gtol": 1e-10})
     assert objective(w) <= found.fun + 1e-9 * abs(found.fun)
@@ -110,8 +113,8 @@ def test_sparse_rows_walk_as_dense_ones(name, dtype, constant):
     rng = np.random.default_rng(3)
     X = (rng.normal(size=(120, 9)) * (rng.random((120, 9)) < 0.3)).astype(dtype)
     y, weight = rng.choice([-1.0, 1.0], 120), rng.uniform(0.5, 1.5, 120)
-    dense = walked(LocalRule(name), X, y, weight=weight, constant=constant, seen=7)
-    sparse = walked(LocalRule(name), csr_array(X), y, weight=weight, constant=constant, seen=7)
+    dense = walked(rule_of(name), X, y, weight=weight, constant=constant, seen=7)
+    sparse = walked(rule_of(name), csr_array(X), y, weight=weight, constant=constant, seen=7)
     for one, another in zip(dense, sparse, strict=True):
         np.testing.assert_allclose(one, another, rtol=1e-5 if dtype == "float32" else 1e-10)
 
@@ -119,18 +122,10 @@ def test_sparse_rows_walk_as_dense_ones(name, dtype, constant):
 @every_rule
 def test_a_pass_in_two_parts_is_the_pass(name):
     X, y = blobs(50, 3, seed=4)
-    whole, counted = walked(LocalRule(name), X, y)
-    w, first = walked(LocalRule(name), X[:20], y[:20])
-    _, rest = walked(LocalRule(name), X[20:], y[20:], seen=20, start=w)
+    whole, counted = walked(rule_of(name), X, y)
+    w, first = walked(rule_of(name), X[:20], y[:20])
+    _, rest = walked(rule_of(name), X[20:], y[20:], seen=20, start=w)
     again = w.copy()
-    LocalRule(name).walk(X[20:], y[20:], NONE, again, 20)
+    rule_of(name).walk(X[20:], y[20:], np.ones(30), again, 20)
     np.testing.assert_allclose(again, whole, rtol=1e-12)
     np.testing.assert_allclose(first + rest, counted, rtol=1e-12)
-
-
-def test_features_that_are_there_are_marked():
-    X = np.zeros((6, 4))
-    X[2, 1] = X[5, 3] = 1.0
-    present = np.array([True, False, False, False])
-    assert mark_nonzero(X, present) == 3
-    assert present.tolist() == [True, True, False, True]

@@ -15,6 +15,7 @@ from dask_odm.methods.mixing.online_passes import LocalRule
 from dask_odm.methods.mixing.solver import Centre, Mixing, MixingState, Mixture, Moments, mix_parameters, suspects
 
 M = 12
+ANY = 1.0, 1e3, 0.1, 0.5  # parameters of other rules
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +122,6 @@ class SlowShards:
         return len(self.shards_rows)
 
     @property
-    def rows(self) -> int:
-        return sum(len(y) for _, y in self.shards_rows)
-
-    @property
     def k(self) -> int:
         return self.shards_rows[0][0].shape[1]
 
@@ -134,7 +131,9 @@ class SlowShards:
     def walk(self, w: np.ndarray, epoch: int) -> Moments:
         self.ends = np.repeat(w[None], self.shards, axis=0)
         self.counted.append(
-            np.array([self.rule.walk(X, y, np.empty(0), self.ends[i], 0) for i, (X, y) in enumerate(self.shards_rows)])
+            np.array(
+                [self.rule.walk(X, y, np.ones(len(y)), self.ends[i], 0) for i, (X, y) in enumerate(self.shards_rows)]
+            )
         )
         return Moments.of(self.ends, self.counted[-1])
 
@@ -159,7 +158,7 @@ def made(separable: bool, unit: bool, seed: int = 0) -> tuple[list[tuple[np.ndar
 
 
 def run(shards, name: str, mixing: Mixing) -> tuple[MixingState, np.ndarray]:
-    problem = SlowShards(shards, LocalRule(name))
+    problem = SlowShards(shards, LocalRule(name, *ANY))
     state = mix_parameters(problem, mixing, 25)
     return state, np.array(problem.counted)
 
@@ -207,8 +206,8 @@ def test_losses_of_passive_aggressive_stay_below_theorem_4(mixing, length):
 def test_a_run_goes_on_where_it_stopped():
     shards, _ = made(separable=False, unit=False)
     whole, _ = run(shards, "pa", Mixing())
-    half = mix_parameters(SlowShards(shards, LocalRule("pa")), Mixing(), 10)
-    again = mix_parameters(SlowShards(shards, LocalRule("pa")), Mixing(), 25, resume=half)
+    half = mix_parameters(SlowShards(shards, LocalRule("pa", *ANY)), Mixing(), 10)
+    again = mix_parameters(SlowShards(shards, LocalRule("pa", *ANY)), Mixing(), 25, resume=half)
     np.testing.assert_array_equal(again.w, whole.w)
     np.testing.assert_array_equal(again.weights, whole.weights)
 
@@ -217,7 +216,7 @@ def test_weights_that_grow_without_bound_are_refused():
     X = np.array([[1e-154, 0.0], [0.0, 1e-154]])
     shards = [(X, np.array([1.0, -1.0]))] * 3
     with np.errstate(over="ignore"), pytest.raises(InputError, match=r"beyond all bounds in epoch 0 .*scale='minmax'"):
-        mix_parameters(SlowShards(shards, LocalRule("pa")), Mixing(), 3)
+        mix_parameters(SlowShards(shards, LocalRule("pa", *ANY)), Mixing(), 3)
 
 
 def test_suspects_contradict_beyond_chance():

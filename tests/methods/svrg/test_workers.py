@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -241,8 +242,7 @@ def test_an_error_in_a_hop_is_raised_here():
 @pytest.mark.slow
 def test_workers_that_vanish(start_workers, store, in_process, tmp_path, monkeypatch):
     """A clear error after the stated time, the checkpoint kept; `resume` goes on from it, to the same bits."""
-    monkeypatch.setattr(watch, "WORKERLESS_SECONDS", 3.0)
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, workerless=3.0, poll=0.2))
     path = str(tmp_path / "checkpoint.zarr")
 
     def vanish(event: object) -> None:

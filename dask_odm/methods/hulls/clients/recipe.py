@@ -13,7 +13,6 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import StoreShape
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.steps import rescaling_advised
 from dask_odm.learning.training.stored_data import StoredData
@@ -46,16 +45,6 @@ ADVICE = "Use more workers or more memory, or solver='mnp', which holds no rows.
 def by_clients(data: TrainingData, fit: SaddleFit) -> bool:
     """Whether rows are dealt to clients: if ``n_clients`` is given, or if they are not in memory."""
     return fit.n_clients is not None or not isinstance(data, MemoryData)
-
-
-def reads_for_one(shape: StoreShape, fit: SaddleFit) -> bool:
-    """Whether a store is read into memory: if it is small, and no ``n_clients`` is given."""
-    return shape.is_small and fit.n_clients is None
-
-
-def spreads_to_clients(fit: SaddleFit) -> bool:
-    """Whether rows in memory go to the workers, if there are some: if ``n_clients`` is given."""
-    return fit.n_clients is not None
 
 
 @dataclass(frozen=True, eq=False)
