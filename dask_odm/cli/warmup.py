@@ -20,7 +20,7 @@ from dask import config
 from scipy.sparse import csr_array
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.rows.scaling import FEW, Scaling
+from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
 from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge
 from dask_odm.estimators.mdd_ridge import MDDRidge
 from dask_odm.estimators.mixing_classifier import MixingClassifier
@@ -57,7 +57,7 @@ def _fits() -> list[Fit]:
         cholesky = 300  # rows of a solve by Cholesky in float32; 1,100 are solved by more than that
         found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)]
         found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
-        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((FEW + 1, 1), dtype))]
+        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
         # rows like texts, for which machines of many classes have loops of their own

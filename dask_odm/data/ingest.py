@@ -16,7 +16,6 @@ from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder
 from dask_odm.data.readers.missing import CompleteRows
 from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
 from dask_odm.data.storage.locations import location_of
-from dask_odm.data.store.layout import Label
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError
@@ -24,8 +23,6 @@ from dask_odm.events import Ingested, Progress, report
 from dask_odm.progress import shown_if_long
 
 logger = logging.getLogger("dask_odm")
-_SPLIT_GROUP = 100  # consecutive rows of which the split takes exactly its share, up to rounding
-_SPLIT_BATCH = 64  # groups drawn at a time
 
 Path = str | os.PathLike[str]
 
@@ -140,16 +137,7 @@ def ingest(
     StoreError
         The output cannot be written.
     """
-    if not isinstance(store, str | os.PathLike):
-        kind = type(store).__name__
-        raise InputError(f"store must be a path. Got {kind} instead; rows and labels go together, as (X, y).")
-    targets = [location_of(store)]
-    if test_size is not None:
-        targets.append(location_of(_test_path(targets[0]) if test_store is None else test_store))
-        if targets[0] == targets[1]:
-            raise InputError("store and test_store are the same folder.")
-    elif test_store is not None:
-        raise InputError("test_store is given without test_size.")
+    targets = _stores(store, test_size, test_store)
     split = None if test_size is None else RandomSplit(test_size, seed)
     with ExitStack() as stack:
         writers = [
@@ -178,6 +166,23 @@ def ingest(
     return stores[0] if test_size is None else (stores[0], stores[1])
 
 
+def _stores(store: Path, test_size: float | None, test_store: Path | None) -> list[str]:
+    """Return where to write the store, or the training and the test store."""
+    if not isinstance(store, str | os.PathLike):
+        kind = type(store).__name__
+        raise InputError(f"store must be a path. Got {kind} instead; rows and labels go together, as (X, y).")
+    path = location_of(store)
+    if test_size is None:
+        if test_store is not None:
+            raise InputError("test_store is given without test_size.")
+        return [path]
+    stem, suffix = os.path.splitext(path)
+    test_path = location_of(test_store or f"{stem}-test{suffix}")
+    if path == test_path:
+        raise InputError("store and test_store are the same folder.")
+    return [path, test_path]
+
+
 class RandomSplit:
     """Random split of a stream of rows of unknown length into training and test rows.
 
@@ -185,12 +190,15 @@ class RandomSplit:
     cut into blocks.
     """
 
+    group = 100  # consecutive rows of which the split takes exactly its share, up to rounding
+    batch = 64  # groups drawn at a time
+
     def __init__(self, test_size: float, seed: int) -> None:
         if not 0.0 < test_size < 1.0:
             raise InputError(f"test_size must be a float in the range (0.0, 1.0). Got {test_size} instead.")
         self._size = test_size
         self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
-        self._group = 0
+        self._drawn = 0  # groups
         self._ready = np.zeros(0, dtype=bool)
 
     def take(self, rows: int) -> npt.NDArray[np.bool_]:
@@ -204,16 +212,11 @@ class RandomSplit:
 
     def _draw(self) -> npt.NDArray[np.bool_]:
         """Draw the mask of the next groups of rows. Rounding is carried over, so that the total share stays exact."""
-        order = self._random.random((_SPLIT_BATCH, _SPLIT_GROUP)).argsort(axis=1, kind="stable").argsort(axis=1)
-        bounds = np.rint(np.arange(self._group, self._group + _SPLIT_BATCH + 1) * _SPLIT_GROUP * self._size)
-        self._group += _SPLIT_BATCH
+        order = self._random.random((self.batch, self.group)).argsort(axis=1, kind="stable").argsort(axis=1)
+        bounds = np.rint(np.arange(self._drawn, self._drawn + self.batch + 1) * self.group * self._size)
+        self._drawn += self.batch
         mask: npt.NDArray[np.bool_] = order < np.diff(bounds)[:, None]
         return mask.ravel()
-
-
-def _test_path(path: str) -> str:
-    stem, suffix = os.path.splitext(path)
-    return f"{stem}-test{suffix}"
 
 
 def _append(
@@ -229,17 +232,11 @@ def _append(
             writer.make_real(encoder.values)
     if split is None:
         writers[0].append(block.X, y, block.weight)
-    else:
-        test = split.take(len(block.X))
-        _append_rows(writers[0], block, y, ~test)
-        _append_rows(writers[1], block, y, test)
-
-
-def _append_rows(
-    writer: StoreWriter, block: SourceBlock, y: npt.NDArray[Any] | None, rows: npt.NDArray[np.bool_]
-) -> None:
-    weight = None if block.weight is None else block.weight[rows]
-    writer.append(block.X[rows], None if y is None else y[rows], weight)
+        return
+    test = split.take(len(block.X))
+    for writer, rows in zip(writers, (~test, test), strict=True):
+        columns = (None if each is None else each[rows] for each in (y, block.weight))
+        writer.append(block.X[rows], *columns)
 
 
 def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
@@ -249,19 +246,13 @@ def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
             "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
         )  # fmt: skip
+    found = len(set(encoder.classes()))
     if source.label_is_guessed and encoder.is_real:
         logger.warning(
             "%s: the targets are the last column, %s; name another by label= (--label).",
             source.description, source.label_name
         )  # fmt: skip
-    elif source.label_is_guessed:
-        _warn_of_classes(source, encoder.classes())
-
-
-def _warn_of_classes(source: Source, classes: Sequence[Label]) -> None:
-    """Warn if labels that were taken from the last column, by default, do not have two classes."""
-    found = len(set(classes))
-    if found != 2:
+    elif source.label_is_guessed and found != 2:
         logger.warning(
             "%s: the labels are the last column, %s, which holds %d different value%s; is it that of the labels? Name "
             "another by label= (--label).", source.description, source.label_name, found, "s" * (found > 1)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.training.recipe import Choice, Recipe, is_small
+from dask_odm.learning.training.recipe import Choice, Machines, Recipe, is_small
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.exact.recipe import train_exact
@@ -38,9 +36,7 @@ class ExactRecipe(Recipe[ODMFit]):
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_exact(data, fit)
 
-    def train_machines(
-        self, data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int
-    ) -> Trained | None:
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
         return train_pairs(data, fit, machines, pairs) if pairs and suits_pairs(data, fit) else None
 
 
@@ -51,9 +47,7 @@ class LandmarkRecipe(Recipe[ODMFit]):
     def reads(self, store: TrainingData, fit: ODMFit) -> bool:
         return is_small(store) and landmark_values(store.rows, fit) <= WHOLE_VALUES
 
-    def train_machines(
-        self, data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int
-    ) -> Trained | None:
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
         """Train all machines over the same landmarks, unless each is certified or left-out rows are wanted."""
         return None if fit.own.certify or fit.loo else train_machines_at_landmarks(data, fit, machines, pairs)
 
@@ -67,9 +61,7 @@ class NewtonRecipe(Recipe[ODMFit]):
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_newton(data, fit)
 
-    def train_machines(
-        self, data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int
-    ) -> Trained | None:
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
         return train_sparse(data, fit, machines) if not pairs and suits_sparse(data, fit) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.scaling import FEW, Scaling
+from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
@@ -128,7 +128,7 @@ class KernelModel:
 
     def _scaled(self, X: Any, dtype: np.dtype[Any]) -> Callable[[slice], Array]:
         """Return a function that gives some of the raw rows ``X``, scaled and dense."""
-        if not issparse(X) and X.size <= FEW:  # scale all at once: threads would wait for each other in NumPy
+        if not issparse(X) and X.size <= NUMPY_ENTRIES:  # scale all at once: threads would wait for each other in NumPy
             whole = self.scaling(X.astype(dtype, copy=False))
             return lambda rows: whole[rows]
 

@@ -23,11 +23,11 @@ from pyarrow import feather, parquet
 from scipy.sparse import coo_array, csr_array
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.formats import open_source
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from data.reading import read_all, stored
+from data.reading import read_all, read_blocks, stored
 from small_stores import store_of
 
 ROWS, BAD = 60, 37  # rows, and the one that is made bad

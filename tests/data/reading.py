@@ -6,15 +6,23 @@ import bz2
 import gzip
 import io
 import lzma
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import dump_svmlight_file
 
-from dask_odm.data.readers.formats import read_blocks
+from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.missing import CompleteRows
+from dask_odm.data.readers.sources import SourceBlock
 from dask_odm.data.store.store import Store
 
 COMPRESS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def read_blocks(source, *, drop_missing: bool = False, **options) -> Iterator[SourceBlock]:
+    """The complete rows of a source, as `ingest` reads them."""
+    yield from CompleteRows(open_source(source, **options), drop=drop_missing).blocks()
 
 
 def read_all(source, **options) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:

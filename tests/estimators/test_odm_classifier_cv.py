@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
-from dask_odm.data.rows.targets import fold_of
+from dask_odm.data.rows.targets import folds_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.search import recipe as search_recipe
 from dask_odm.events import Progress
@@ -79,7 +79,7 @@ def test_a_trial_says_what_a_fit_says(kernel):
 
 def test_folds_are_those_of_refits():
     model = search_of(cv=3, gammas=[1.0], lams=[100.0], thetas=[0.3]).fit(X[:100], Y[:100])
-    folds = fold_of(0, 100, 3, np.random.RandomState(0).randint(2**31 - 1))
+    folds = folds_of(np.arange(100), 3, np.random.RandomState(0).randint(2**31 - 1))
     for k in range(3):
         inside = folds == k
         plain = ODMClassifier(gamma=1.0, lam=100.0 * (~inside).mean(), theta=0.3, scale=None)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.rows.targets import uniform_of
+from dask_odm.data.rows.targets import uniforms_of
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
@@ -165,6 +165,6 @@ class _Lies:
         """Return false codes of rows ``first`` on, given the true ones: 0, 1 or −1 (unknown)."""
         codes = np.array(truth)
         shard = self._codes[first : first + len(codes)]
-        drawn = uniform_of(first, len(codes), self._seed) < self._share[shard]
+        drawn = uniforms_of(first + np.arange(len(codes)), self._seed) < self._share[shard]
         lies = np.where(self._flips[shard], 1 - codes, np.where(np.isnan(self._share[shard]), codes, drawn))
         return np.where(codes < 0, codes, lies).astype(codes.dtype)

@@ -15,34 +15,22 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
 from dask_odm.data.storage.files import write_synced
+from dask_odm.data.storage.locks import take_lock
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
-
-try:
-    import fcntl
-except ImportError:  # on Windows, where two processes may fetch one file at the same time
-    fcntl = None  # type: ignore[assignment]
-
-_PIECE = 1 << 18  # bytes read at a time
-_LATER = (408, 425, 429)  # statuses after which, as after 5xx, another try may succeed
-_BROKEN = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True)
 class Patience:
     """How long a download is tried.
 
-    Parameters
-    ----------
-    timeout : seconds without a byte after which an attempt is given up
-    retries : attempts after the first; attempts that received bytes do not count
-    wait : seconds before the first retry, doubled before every further one
+    An attempt is given up after ``timeout`` seconds without a byte. There are ``retries`` after the first attempt, not
+    counting attempts that received bytes. The first one waits ``wait`` seconds, and every further one twice as long.
     """
 
     timeout: float = 30.0
@@ -63,14 +51,21 @@ def download(url: str, path: str, *, sha256: str | None = None, patience: Patien
     """
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url}: only http and https can be fetched.")
-    with _writing(path):
+    try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with _alone(path):
+        lock = take_lock(f"{path}.lock")
+        if lock is None:
+            raise InputError(f"{path}: another process is fetching this file; wait for it.")
+        try:
             expected = (sha256 or _recorded(path) or "").lower()
             if os.path.exists(path):
                 _check_kept(url, path, expected)
             else:
                 _fetch(url, path, expected, patience or Patience())
+        finally:
+            lock.remove()
+    except OSError as error:
+        raise StoreError(f"cannot write '{error.filename or path}': {error.strerror or error}.") from error
     return path
 
 
@@ -110,19 +105,17 @@ def _check_kept(url: str, path: str, expected: str) -> None:
 def _fetch(url: str, path: str, expected: str, patience: Patience) -> None:
     part = f"{path}.part"
     failures = 0
-    wait = patience.wait
     while True:
         before = _size(part)
         try:
             _attempt(url, part, patience.timeout)
             break
         except _CutError as cut:
-            failures, wait = (0, patience.wait) if _size(part) > before else (failures + 1, wait)
+            failures = 0 if _size(part) > before else failures + 1
             if failures > patience.retries:
                 kept = f"; the {_size(part)} bytes that came are kept" if _size(part) else ""
                 raise InputError(f"{url}: {cut}{kept}. Check the connection and try again.") from cut
-            time.sleep(wait)
-            wait = min(2 * wait, 60.0)
+            time.sleep(min(patience.wait * 2 ** max(0, failures - 1), 60.0))
     _finish(url, path, part, expected)
 
 
@@ -152,24 +145,19 @@ def _attempt(url: str, part: str, timeout: float) -> None:
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
-        with error:
-            _refused(url, part, done, error)
+        error.close()
+        if error.code == 416 and done:  # the server has nothing after these bytes: begin again
+            _discard(part)
+        elif error.code < 500 and error.code not in (408, 425, 429):  # another attempt would not help
+            hint = "no such file there" if error.code in (404, 410) else error.reason
+            raise InputError(
+                f"{url}: the server answers {error.code} ({hint}). Check the name, or give url=."
+            ) from error
         raise _CutError(f"the server answers {error.code} ({error.reason})") from error
-    except urllib.error.URLError as error:
-        raise _CutError(f"cannot be reached ({error.reason})") from error
-    except (*_BROKEN, ValueError) as error:
-        raise _CutError(f"cannot be reached ({error})") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _CutError(f"cannot be reached ({getattr(error, 'reason', error)})") from error
     with response:
         _take(url, part, response, done, version)
-
-
-def _refused(url: str, part: str, done: int, error: urllib.error.HTTPError) -> None:
-    """Raise InputError if another attempt would not help."""
-    if error.code == 416 and done:  # the server has nothing after these bytes: begin again
-        _discard(part)
-    elif error.code < 500 and error.code not in _LATER:
-        hint = "no such file there" if error.code in (404, 410) else error.reason
-        raise InputError(f"{url}: the server answers {error.code} ({hint}). Check the name, or give url=.") from error
 
 
 def _take(url: str, part: str, response: Any, done: int, version: dict[str, str]) -> None:
@@ -198,8 +186,8 @@ def _copy(url: str, response: Any, file: IO[bytes], done: int, total: int | None
     report(Progress("download", done, total, "bytes"))
     while True:
         try:
-            data = response.read(_PIECE)
-        except _BROKEN as error:
+            data = response.read(1 << 18)
+        except (OSError, http.client.HTTPException) as error:
             raise _CutError(f"the connection broke after {done} bytes ({error or type(error).__name__})") from error
         if not data:
             return done
@@ -246,31 +234,3 @@ def _discard(part: str) -> None:
     for path in (f"{part}.json", part):
         with suppress(FileNotFoundError):
             os.remove(path)
-
-
-@contextmanager
-def _alone(path: str) -> Iterator[None]:
-    """Keep other processes from fetching the same file at the same time."""
-    lock = f"{path}.lock"
-    with open(lock, "wb") as file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = os.path.samestat(os.fstat(file.fileno()), os.stat(lock))  # the lock was not removed since
-        except (BlockingIOError, FileNotFoundError):
-            ours = False
-        if not ours:
-            raise InputError(f"{path}: another process is fetching this file; wait for it.")
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                os.remove(lock)
-
-
-@contextmanager
-def _writing(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"cannot write '{error.filename or path}': {error.strerror or error}.") from error

@@ -44,28 +44,15 @@ def _alone(n_features: int, file: str, rows: int) -> LibsvmSet:
     return LibsvmSet(n_features, (file,), (rows,))
 
 
-_ADULT: tuple[tuple[int, int], ...] = (
-    (1605, 30956),
-    (2265, 30296),
-    (3185, 29376),
-    (4781, 27780),
-    (6414, 26147),
-    (11220, 21341),
-)
-_ADULT += ((16100, 16461), (22696, 9865), (32561, 16281))
-_WEB: tuple[tuple[int, int], ...] = (
-    (2477, 47272),
-    (3470, 46279),
-    (4912, 44837),
-    (7366, 42383),
-    (9888, 39861),
-    (17188, 32561),
-)
-_WEB += ((24692, 25057), (49749, 14951))
+# training rows of a1a to a8a and of w1a to w7a; their test rows are the rest of 32,561 and of 49,749
+_ADULT = (1605, 2265, 3185, 4781, 6414, 11220, 16100, 22696)
+_WEB = (2477, 3470, 4912, 7366, 9888, 17188, 24692)
 
 LIBSVM_SETS: dict[str, LibsvmSet] = {
-    **{f"a{i}a": _with_test(123, f"a{i}a", rows) for i, rows in enumerate(_ADULT, 1)},
-    **{f"w{i}a": _with_test(300, f"w{i}a", rows) for i, rows in enumerate(_WEB, 1)},
+    **{f"a{i}a": _with_test(123, f"a{i}a", (rows, 32_561 - rows)) for i, rows in enumerate(_ADULT, 1)},
+    "a9a": _with_test(123, "a9a", (32_561, 16_281)),
+    **{f"w{i}a": _with_test(300, f"w{i}a", (rows, 49_749 - rows)) for i, rows in enumerate(_WEB, 1)},
+    "w8a": _with_test(300, "w8a", (49_749, 14_951)),
     "australian": _alone(14, "australian_scale", 690),
     "breast-cancer": _alone(10, "breast-cancer_scale", 683),
     "cod-rna": _with_test(8, "cod-rna", (59535, 271617)),

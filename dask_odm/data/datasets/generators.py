@@ -8,10 +8,12 @@ same as in memory. Labels are -1 and 1 (``make_shells``: inner and outer).
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +24,33 @@ from dask_odm.errors import InputError
 
 Path = str | os.PathLike[str]
 Made = tuple[NDArray[Any], NDArray[Any]] | Store
-SUSY_ROWS = 5_000_000
+F = TypeVar("F", bound=Callable[..., Made])
+_SHARED = """start : number of the first row in the endless sequence
+random_state : int from 0, or None for another sequence each time
+store : folder to write the rows to; None for arrays
+dtype : ``float32`` or ``float64``
+overwrite : replace an existing store
+
+Returns
+-------
+(X, y) of shapes (n_samples, n_features) and (n_samples,), or with ``store`` the open Store
+
+Raises
+------
+InputError
+    A parameter is out of its range, or the output exists.
+StoreError
+    The output cannot be written.
+"""
 
 
+def _documented(function: F) -> F:
+    """Add what all generators share to the docstring of one, which ends with its own parameters."""
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n{_SHARED}"
+    return function
+
+
+@_documented
 def make_separable(
     n_samples: int = 10_000,
     n_features: int = 20,
@@ -45,29 +71,13 @@ def make_separable(
     ----------
     n_samples, n_features : rows and features
     margin : least distance of a row from the plane, positive
-    start : number of the first row in the endless sequence
-    random_state : int from 0, or None for another sequence each time
-    store : folder to write the rows to; None for arrays
-    dtype : ``float32`` or ``float64``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (n_samples, n_features) and (n_samples,), or with ``store`` the open Store
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range, or the output exists.
-    StoreError
-        The output cannot be written.
     """
     seed = _seed("make_separable", n_samples, n_features, start, random_state)
     _check("make_separable", "margin", margin, 0.0, math.inf)
-    recipe = Separable(n_features, seed, margin)
-    return recipe.make(n_samples, start, store, dtype, overwrite)
+    return Separable(n_features, seed, margin).make(n_samples, start, store, dtype, overwrite)
 
 
+@_documented
 def make_overlapping(
     n_samples: int = 10_000,
     n_features: int = 20,
@@ -88,28 +98,13 @@ def make_overlapping(
     ----------
     n_samples, n_features : rows and features
     accuracy : of the best classifier, in (0.5, 1)
-    start : number of the first row in the endless sequence
-    random_state : int from 0, or None for another sequence each time
-    store : folder to write the rows to; None for arrays
-    dtype : ``float32`` or ``float64``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (n_samples, n_features) and (n_samples,), or with ``store`` the open Store
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range, or the output exists.
-    StoreError
-        The output cannot be written.
     """
     seed = _seed("make_overlapping", n_samples, n_features, start, random_state)
     recipe = Gaussians(n_features, seed, distance=_distance("make_overlapping", accuracy))
     return recipe.make(n_samples, start, store, dtype, overwrite)
 
 
+@_documented
 def make_imbalanced(
     n_samples: int = 10_000,
     n_features: int = 20,
@@ -133,22 +128,6 @@ def make_imbalanced(
     n_samples, n_features : rows and features
     positive : probability of label 1 in each row, in (0, 1)
     accuracy : accuracy of the best classifier if the classes had equal size, in (0.5, 1)
-    start : number of the first row in the endless sequence
-    random_state : int from 0, or None for another sequence each time
-    store : folder to write the rows to; None for arrays
-    dtype : ``float32`` or ``float64``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (n_samples, n_features) and (n_samples,), or with ``store`` the open Store
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range, or the output exists.
-    StoreError
-        The output cannot be written.
     """
     seed = _seed("make_imbalanced", n_samples, n_features, start, random_state)
     _check("make_imbalanced", "positive", positive, 0.0, 1.0)
@@ -156,6 +135,7 @@ def make_imbalanced(
     return recipe.make(n_samples, start, store, dtype, overwrite)
 
 
+@_documented
 def make_wide(
     n_samples: int = 6_000,
     n_features: int = 5000,
@@ -177,22 +157,6 @@ def make_wide(
     n_samples, n_features : rows and features
     informative : features that matter, from 1 to n_features
     accuracy : of the best classifier, in (0.5, 1)
-    start : number of the first row in the endless sequence
-    random_state : int from 0, or None for another sequence each time
-    store : folder to write the rows to; None for arrays
-    dtype : ``float32`` or ``float64``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (n_samples, n_features) and (n_samples,), or with ``store`` the open Store
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range, or the output exists.
-    StoreError
-        The output cannot be written.
     """
     seed = _seed("make_wide", n_samples, n_features, start, random_state)
     _whole("make_wide", "informative", informative, 1, n_features)
@@ -200,6 +164,7 @@ def make_wide(
     return recipe.make(n_samples, start, store, dtype, overwrite)
 
 
+@_documented
 def make_duplicated(
     n_samples: int = 10_000,
     n_features: int = 20,
@@ -222,30 +187,14 @@ def make_duplicated(
     n_samples, n_features : rows and features
     share : share of the rows that are copies, in [0, 1)
     accuracy : of the best classifier, in (0.5, 1)
-    start : number of the first row in the endless sequence
-    random_state : int from 0, or None for another sequence each time
-    store : folder to write the rows to; None for arrays
-    dtype : ``float32`` or ``float64``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (n_samples, n_features) and (n_samples,), or with ``store`` the open Store
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range, or the output exists.
-    StoreError
-        The output cannot be written.
     """
     seed = _seed("make_duplicated", n_samples, n_features, start, random_state)
-    if share != 0.0:
-        _check("make_duplicated", "share", share, 0.0, 1.0)
+    _check("make_duplicated", "share", share, 0.0, 1.0, least=True)
     recipe = Duplicated(n_features, seed, distance=_distance("make_duplicated", accuracy), share=share)
     return recipe.make(n_samples, start, store, dtype, overwrite)
 
 
+@_documented
 def make_susy(
     n_samples: int | None = None,
     *,
@@ -264,29 +213,14 @@ def make_susy(
     Parameters
     ----------
     n_samples : rows; by default 5,000,000 into a store, as the original, and 10,000 in memory
-    start : number of the first row in the endless sequence
-    random_state : int from 0, or None for another sequence each time
-    store : folder to write the rows to; None for arrays
-    dtype : ``float32`` or ``float64``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (n_samples, 18) and (n_samples,), or with ``store`` the open Store
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range, or the output exists.
-    StoreError
-        The output cannot be written.
     """
     if n_samples is None:
-        n_samples = 10_000 if store is None else SUSY_ROWS
+        n_samples = 10_000 if store is None else Susy.original_rows
     recipe = Susy(seed=_seed("make_susy", n_samples, 18, start, random_state))
     return recipe.make(n_samples, start, store, dtype, overwrite)
 
 
+@_documented
 def make_shells(
     n_samples: int = 10_000,
     n_features: int = 20,
@@ -310,29 +244,11 @@ def make_shells(
     n_samples, n_features : rows and features
     latent : dimensions behind the features, positive
     noise : standard deviation of the noise, not negative; a feature's own is 1
-    start : number of the first row in the endless sequence
-    random_state : int from 0, or None for another sequence each time
-    store : folder to write the rows to; None for arrays
-    dtype : ``float32`` or ``float64``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (n_samples, n_features) and (n_samples,), or with ``store`` the open Store
-
-    Raises
-    ------
-    InputError
-        A parameter is out of its range, or the output exists.
-    StoreError
-        The output cannot be written.
     """
     seed = _seed("make_shells", n_samples, n_features, start, random_state)
     _whole("make_shells", "latent", latent, 1)
-    if noise != 0.0:
-        _check("make_shells", "noise", noise, 0.0, math.inf)
-    recipe = Shells(n_features, seed, latent, noise)
-    return recipe.make(n_samples, start, store, dtype, overwrite)
+    _check("make_shells", "noise", noise, 0.0, math.inf, least=True)
+    return Shells(n_features, seed, latent, noise).make(n_samples, start, store, dtype, overwrite)
 
 
 def _seed(function: str, n_samples: int, n_features: int, start: int, random_state: int | None) -> int:
@@ -361,8 +277,10 @@ def _whole(function: str, name: str, value: Any, least: int, most: int | None = 
         )
 
 
-def _check(function: str, name: str, value: Any, low: float, high: float) -> None:
-    if not isinstance(value, float | int | np.number) or not low < value < high:
+def _check(function: str, name: str, value: Any, low: float, high: float, *, least: bool = False) -> None:
+    """Raise InputError unless ``value`` is a number between ``low``, which it may be if ``least``, and ``high``."""
+    if not isinstance(value, float | int | np.number) or not (low < value < high or (least and value == low)):
+        between = f"{'[' if least else '('}{low}, {high})"
         raise InputError(
-            f"The '{name}' parameter of {function} must be a float in the range ({low}, {high}). Got {value!r} instead."
+            f"The '{name}' parameter of {function} must be a float in the range {between}. Got {value!r} instead."
         )

@@ -28,7 +28,6 @@ from dask_odm.events import Progress, report
 from dask_odm.progress import shown_if_long
 
 Rows = tuple[NDArray[Any], NDArray[np.int64]]
-_CHUNK_NUMBERS = 1 << 18  # matrix entries made at a time
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,12 @@ class RowGenerator(ABC):
     seed: int = 0
 
     classes: ClassVar[tuple[Label, ...]] = (-1, 1)
+    chunk_entries: ClassVar[int] = 1 << 18  # matrix entries made at a time
 
     @property
     def chunk_rows(self) -> int:
         """Rows made at a time, which depends on the number of features only."""
-        return max(1, _CHUNK_NUMBERS // self.features)
+        return max(1, self.chunk_entries // self.features)
 
     @abstractmethod
     def chunk(self, number: int) -> Rows:
@@ -181,6 +181,7 @@ class Susy(RowGenerator):
 
     features: int = 18
 
+    original_rows: ClassVar[int] = 5_000_000
     distance: ClassVar[float] = 0.8377923  # the best accuracy is 0.80
     positive: ClassVar[float] = 0.46
     # columns of the low level: transverse momenta are positive and skewed, angles uniform, the others symmetric
@@ -230,11 +231,7 @@ class Shells(RowGenerator):
     noise: float = 0.5
 
     classes: ClassVar[tuple[Label, ...]] = ("inner", "outer")
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows of about 16 MB."""
-        return max(1, 4_000_000 // self.features)
+    chunk_entries: ClassVar[int] = 4_000_000
 
     @cached_property
     def _basis(self) -> NDArray[np.float32]:

@@ -12,7 +12,6 @@ from dask_odm.data.readers.sources import MAX_FEATURES, column_name
 from dask_odm.errors import InputError
 
 LABEL_NAMES = ("label", "y", "target", "class")
-_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -62,23 +61,12 @@ def choose_columns(
     guess: bool = True,
     drop: Sequence[str | int] = (),
 ) -> Columns:
-    """Find label and weight among the columns of a table.
+    """Find the columns of labels and weights among ``count`` columns, and those that ``drop`` leaves out.
 
-    Parameters
-    ----------
-    where : file or object, for messages
-    names : of all columns, or None
-    count : number of columns
-    label : name or number (from 0; negative from the end) of the label column; False for none; by default the
-        column named label, y, target or class (in any case), else the last
-    weight : name or number of the weight column, or None
-    guess : whether a label of None means that default; otherwise it means none
-    drop : names or numbers of columns that are left out
-
-    Raises
-    ------
-    InputError
-        No such column, no features beside label and weight, or two columns of one name.
+    Columns are given by name or number (from 0; negative from the end). A ``label`` of False means none, and None means
+    none unless ``guess``: then it is the column named label, y, target or class (in any case), else the last. ``where``
+    is the file or object in messages. Raises InputError if there is no such column or no feature beside label and
+    weight, or if two columns have one name.
     """
     texts = _texts(where, names)
     at_weight = None if weight is None else _position(where, "weight", weight, texts, names, count)
@@ -86,12 +74,12 @@ def choose_columns(
     dropped = tuple(at[x] if x in at else _position(where, "dropped", x, texts, names, count) for x in drop)
     if label is False or (label is None and not guess):
         at_label = None
-    elif label is None or label is True:
+    elif label is None:
         at_label = _guessed(texts, Columns(texts, count, None, at_weight, dropped=dropped).features)
     else:
         at_label = _position(where, "label", label, texts, names, count)
     named = at_label is not None and texts is not None and texts[at_label].lower() in LABEL_NAMES
-    guessed = at_label is not None and (label is None or label is True) and not named
+    guessed = at_label is not None and label is None and not named
     columns = Columns(texts, count, at_label, at_weight, guessed, dropped)
     _check(where, columns)
     return columns
@@ -141,7 +129,7 @@ def _position(
     try:
         position = int(column)
     except ValueError:
-        some = ", ".join((texts or ())[:_SHOWN])
+        some = ", ".join((texts or ())[:20])
         known = "the columns have no names" if texts is None else f"the columns are {some}"
         raise InputError(f"{where}: no {what} column '{column}'; {known}.") from None
     if not -count <= position < count:

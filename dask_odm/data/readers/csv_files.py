@@ -11,27 +11,20 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dask_odm.data.readers.columns import LABEL_NAMES, Columns, choose_columns
 from dask_odm.data.readers.lines import TextBlock, file_size, first_line, shown, text_blocks
-from dask_odm.data.readers.sources import (
-    BLOCK_BYTES,
-    Source,
-    SourceBlock,
-    block_rows,
-    check_finite,
-    check_weight,
-    describe,
-    narrow,
-)
+from dask_odm.data.readers.sources import BLOCK_BYTES, describe
+from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
 from dask_odm.errors import InputError
 
-MAX_COLUMNS = 100_000  # pandas takes some 0.1 ms for each column of each block
 _SEPARATORS = ",;\t|"
 _BLANK = " \t\r\n"
 _MARK = b"\xef\xbb\xbf"
@@ -45,22 +38,22 @@ _ENCODE = (
 )
 
 
-class CsvSource(Source):
-    """Rows of one or more CSV files with the same columns.
+class _Fields(PandasTable):
+    """Fields of CSV text, parsed: all but labels and dropped columns are float64."""
 
-    Parameters
-    ----------
-    paths : the files, read one after another; either each has the header, or none has
-    label : name or number (from 0; negative from the end) of the label column; False for none. By default
-        the column named label, y, target or class (in any case), else the last
-    weight : name or number of the weight column, or None
-    header : whether the first line has names; by default it does if no field of it is a number, or if one
-        is a name that tells the label column
-    n_features : only checked
-    drop : names or numbers of columns that are left out
-    dtype : ``float32`` or ``float64``
-    block_bytes : bytes of text, and of rows, held at a time
-    allow_large : whether a compressed file may unpack to far more than text does
+    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
+        """Do nothing: the parser has seen to it."""
+
+    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
+        """See `Table`."""
+        return self._frame.iloc[start:stop, list(wanted)].to_numpy(dtype=np.float64)
+
+
+class CsvSource(TableSource):
+    """Rows of one or more CSV files with the same columns, read one after another.
+
+    Either each file has the header, or none has. By default (``header`` None) the first line has names if no field of
+    it is a number, or if one is a name that tells the label column.
     """
 
     labels_are_text = True
@@ -73,36 +66,27 @@ class CsvSource(Source):
         weight: str | int | None = None,
         header: bool | None = None,
         drop: Sequence[str | int] = (),
-        n_features: int | None = None,
-        dtype: str = "float32",
         block_bytes: int = BLOCK_BYTES,
         allow_large: bool = False,
+        **options: Any,
     ) -> None:
+        size = sum(map(file_size, paths))
         self._paths = tuple(paths)
-        self._dtype = dtype
-        self._block_bytes = block_bytes
-        self._allow_large = allow_large
-        self._sizes = [file_size(path) for path in self._paths]
-        self.size = sum(self._sizes)
-        self.description = describe(self._paths)
-        self._columns, self._header, self._separator = _find_columns(self._paths[0], label, weight, header, drop)
-        self.n_features = len(self._columns.features)
-        if n_features not in (None, self.n_features):
-            raise InputError(f"{paths[0]}: {self.n_features} feature columns, but n_features is {n_features}.")
-        self.feature_names, self.label_name = self._columns.feature_names, self._columns.label_name
-        self.label_is_guessed = self._columns.guessed
+        columns, self._header, self._separator = _find_columns(paths[0], label, weight, header, drop)
         self._with_gaps = False  # a missing value was met; until then fields are not compared with its spellings
+        batches = partial(self._read_all, block_bytes, allow_large)
+        super().__init__(describe(paths), columns, batches, size=size, block_bytes=block_bytes, **options)
 
-    def blocks(self) -> Iterator[SourceBlock]:
-        """Yield the rows."""
+    def _read_all(self, block_bytes: int, allow_large: bool) -> Iterator[Batch]:
         before = 0
-        for path, size in zip(self._paths, self._sizes, strict=True):
+        for path in self._paths:
             skip = self._check_first_line(path)
-            for text in text_blocks(path, self._block_bytes, allow_large=self._allow_large):
+            for text in text_blocks(path, block_bytes, allow_large=allow_large):
                 body = _after_line(text, skip)
-                if body.data.strip(_BLANK.encode()):
-                    yield from self._rows(path, body, before + text.position)
-            before += size
+                if _content(body.data):
+                    line = partial(body.line_of, content=_content)
+                    yield Batch(_Fields(self._parse(body)), path, before + body.position, line=line)
+            before += file_size(path)
 
     def _check_first_line(self, path: str) -> int:
         """Check that the header is that of the first file, and return its line number; 0 if there is no header."""
@@ -112,53 +96,37 @@ class CsvSource(Source):
             raise InputError(f"{path}, line {number}: the columns are not those of {self._paths[0]}.")
         return number if self._header else 0
 
-    def _rows(self, path: str, text: TextBlock, position: int) -> Iterator[SourceBlock]:
-        frame = self._parse(path, text)
-        columns = self._columns
-        step = block_rows(self.n_features, "float64", self._block_bytes)
-        for start in range(0, len(frame), step):
-            part = frame.iloc[start : start + step]
-            place = partial(_place, path, text, start)
-            numbers = part[columns.features].to_numpy(dtype=np.float64)
-            X = narrow(numbers, self._dtype)
-            check_finite(X, numbers, place, self.feature_names)
-            y = None if columns.label is None else part[columns.label].to_numpy(dtype=object)
-            weight = None if columns.weight is None else part[columns.weight].to_numpy(dtype=np.float64)
-            if weight is not None:
-                check_weight(weight, place)
-            yield SourceBlock(X, y, weight, place, position)
-
-    def _parse(self, path: str, text: TextBlock) -> pd.DataFrame:
+    def _parse(self, text: TextBlock) -> pd.DataFrame:
         if _MARK in text.data:  # pandas would drop it, but only at the beginning of a block
-            raise self._explain(path, text, ValueError("a byte order mark"))
-        if self._begins_too_wide(path, text):
-            raise self._explain(path, text, ValueError("too many fields"))
-        frame = self._read(path, text)
+            raise self._explain(text, ValueError("a byte order mark"))
+        if self._begins_too_wide(text):
+            raise self._explain(text, ValueError("too many fields"))
+        frame = self._read(text)
         odd = b'"' in text.data or text.data.count(b"\r") != text.data.count(b"\r\n")
-        if odd and len(frame) != text.count_lines(_BLANK.encode()):
-            raise self._explain(path, text, ValueError("a line break within a line"))
-        self._check_short_lines(path, text, frame)
+        if odd and len(frame) != sum(1 for _, line in text.lines() if _content(line)):
+            raise self._explain(text, ValueError("a line break within a line"))
+        self._check_short_lines(text, frame)
         if any(part in text.data for part in _BOOLEANS) and self._has_booleans(frame, text):
-            raise self._explain(path, text, ValueError("booleans"))
+            raise self._explain(text, ValueError("booleans"))
         return frame
 
-    def _check_short_lines(self, path: str, text: TextBlock, frame: pd.DataFrame) -> None:
+    def _check_short_lines(self, text: TextBlock, frame: pd.DataFrame) -> None:
         """Raise InputError if a line has too few fields, which pandas takes for missing values."""
         last = frame[self._columns.count - 1]
         suspects = set(np.flatnonzero((last.isna() | (last == "")).to_numpy()).tolist())
-        filled = (each for each in text.lines() if each[1].strip(_BLANK.encode())) if suspects else ()
+        filled = (each for each in text.lines() if _content(each[1])) if suspects else ()
         for row, (number, line) in enumerate(filled):
-            if row in suspects and len(_split(path, number, line, self._separator)) < self._columns.count:
-                raise self._explain(path, text, ValueError("too few fields"))
+            if row in suspects and len(_split(text.path, number, line, self._separator)) < self._columns.count:
+                raise self._explain(text, ValueError("too few fields"))
 
-    def _begins_too_wide(self, path: str, text: TextBlock) -> bool:
+    def _begins_too_wide(self, text: TextBlock) -> bool:
         """Return whether the first line has more fields than there are columns; pandas would make a column of each."""
-        number, first = next((number, line) for number, line in text.lines() if line.strip(_BLANK.encode()))
+        number, first = next((number, line) for number, line in text.lines() if _content(line))
         if first.count(self._separator.encode()) < self._columns.count:
             return False
-        return len(_split(path, number, first, self._separator)) > self._columns.count
+        return len(_split(text.path, number, first, self._separator)) > self._columns.count
 
-    def _read(self, path: str, text: TextBlock) -> pd.DataFrame:
+    def _read(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields, with labels as strings and all else as numbers, NaN if missing."""
         columns = self._columns
         types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(columns.count)}
@@ -173,7 +141,7 @@ class CsvSource(Source):
                 return frame
             return self._read_words(text)
         except _UNREADABLE as error:
-            raise self._explain(path, text, error) from error
+            raise self._explain(text, error) from error
 
     def _read_words(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields of a block in which missing values have blanks around them or rare spellings."""
@@ -186,7 +154,7 @@ class CsvSource(Source):
         numbers = pd.read_csv(column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3)
         values = numbers[0].to_numpy().reshape(len(words), len(places))  # parsed as before, so the bits are the same
         frame = pd.DataFrame(values, columns=places)
-        return pd.concat([frame, words[sorted(texts)]], axis=1) if texts else frame
+        return pd.concat([frame, words[sorted(texts)]], axis=1).sort_index(axis=1) if texts else frame
 
     def _table(self, text: TextBlock, **options: Any) -> pd.DataFrame:
         with warnings.catch_warnings():
@@ -208,21 +176,21 @@ class CsvSource(Source):
         words = self._table(text, dtype=str, na_filter=False, usecols=suspects)
         return any(not words[i].map(_is_number_or_missing).all() for i in suspects)
 
-    def _explain(self, path: str, text: TextBlock, error: Exception) -> InputError:
+    def _explain(self, text: TextBlock, error: Exception) -> InputError:
         """Find the first bad line, and return the error that says what is wrong with it."""
         for number, line in text.lines():
-            if not line.strip(_BLANK.encode()):
+            if not _content(line):
                 continue
             if _MARK in line:
-                return InputError(f"{path}, line {number}: a byte order mark; were files joined?")
+                return InputError(f"{text.path}, line {number}: a byte order mark; were files joined?")
             try:
-                fields = _split(path, number, line, self._separator)
+                fields = _split(text.path, number, line, self._separator)
             except InputError as unreadable:
                 return unreadable
             complaint = self._complaint(fields)
             if complaint:
-                return InputError(f"{path}, line {number}: {complaint}")
-        return InputError(f"{path}, from line {text.first_line}: not CSV ({error}).")
+                return InputError(f"{text.path}, line {number}: {complaint}")
+        return InputError(f"{text.path}, from line {text.first_line}: not CSV ({error}).")
 
     def _complaint(self, fields: list[str], most: int = 5) -> str | None:
         """Return what is wrong with a line, by ``most`` of its columns that are not numbers."""
@@ -238,16 +206,24 @@ class CsvSource(Source):
 
 
 def _find_columns(
-    path: str, label: str | int | bool | None, weight: str | int | None, header: bool | None, drop: Sequence[str | int]
+    path: str,
+    label: str | int | bool | None,
+    weight: str | int | None,
+    header: bool | None,
+    drop: Sequence[str | int],
+    most: int = 100_000,
 ) -> tuple[Columns, bool, str]:
-    """Return label and weight columns, whether there is a header, and the separator, by the first line."""
+    """Return the roles of the columns, whether there is a header, and the separator, by the first line.
+
+    There may be at ``most`` so many columns: pandas takes some 0.1 ms for each column of each block.
+    """
     number, line = first_line(path)
     separator = max(_SEPARATORS, key=lambda candidate: line.count(candidate.encode()))
     fields = _split(path, number, line, separator)
-    if len(fields) > MAX_COLUMNS:
+    if len(fields) > most:
         raise InputError(
-            f"{path}, line {number}: {len(fields)} columns; at most {MAX_COLUMNS} can be read as CSV. Write wider rows "
-            "as .npy or as LIBSVM text."
+            f"{path}, line {number}: {len(fields)} columns; at most {most} can be read as CSV. Write wider rows as "
+            ".npy or as LIBSVM text."
         )
     if header is None:
         words = [field for field in fields if not _is_number(field)]
@@ -271,20 +247,17 @@ def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
     return [field.strip(_BLANK) for field in rows[0]] if rows else []
 
 
+def _content(line: bytes) -> bytes:
+    return line.strip(_BLANK.encode())
+
+
 def _after_line(text: TextBlock, number: int) -> TextBlock:
     """Return the block without its lines up to ``number``."""
     skip = number - text.first_line + 1
     if skip <= 0:
         return text
     parts = text.data.split(b"\n", skip)
-    return TextBlock(parts[-1] if len(parts) > skip else b"", number + 1, text.position)
-
-
-def _place(path: str, text: TextBlock, start: int, row: int) -> str:
-    """Return the place of row ``start + row`` of the block, by its line."""
-    filled = (number for number, line in text.lines() if line.strip(_BLANK.encode()))
-    number = next(number for i, number in enumerate(filled) if i == start + row)
-    return f"{path}, line {number}"
+    return replace(text, data=parts[-1] if len(parts) > skip else b"", first_line=number + 1)
 
 
 def _is_number_or_missing(field: str) -> bool:

@@ -24,16 +24,10 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 class LabelEncoder:
     """Encoder that gives each distinct label a code, in order of appearance, or finds that labels are real targets.
 
-    Parameters
-    ----------
-    text : whether labels were read from text. Then their type follows from all of them: integers if all are, else
-        floats if all are numbers, else strings. Otherwise each keeps its type.
-    target : ``classes``, ``real`` (numbers, kept as they are) or ``auto``: classes, until there are more than 100
-        different labels, all of them numbers and some not whole; then they are real, from the first row on
-
-    Attributes
-    ----------
-    is_real : whether labels are real targets, as far as is known
+    If labels were read from ``text``, their type follows from all of them: integers if all are, else floats if all are
+    numbers, else strings. Otherwise each keeps its type. ``target`` is ``classes``, ``real`` (numbers, kept as they
+    are) or ``auto``: classes, until there are more than 100 different labels, all of them numbers and some not whole;
+    then they are real, from the first row on. ``is_real`` says what is known so far.
     """
 
     def __init__(self, *, text: bool, target: str = "classes") -> None:
@@ -189,10 +183,6 @@ def _complaint(value: Any) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    if value is None or value is pd.NA or value is pd.NaT:
-        return True
     if isinstance(value, str | bytes):
         return not value.strip()
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return bool(np.isnat(value))
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 from sklearn.datasets import load_svmlight_file
 
-from dask_odm.data.readers.lines import LARGE_BYTES, LARGE_TIMES, PipedText, TextBlock, file_size, shown, text_blocks
+from dask_odm.data.readers.lines import PipedText, TextBlock, file_size, is_far_more, shown, text_blocks
 from dask_odm.data.readers.sources import (
     BLOCK_BYTES,
     MAX_FEATURES,
@@ -31,27 +31,14 @@ from dask_odm.data.readers.sources import (
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 
-LONG_LINE_BYTES = 1 << 24  # bytes of a line beyond which its pairs are counted before it is parsed
-
 
 class LibsvmSource(Source):
-    """Rows of one or more LIBSVM files.
+    """Rows of one or more LIBSVM files, read one after another.
 
-    Parameters
-    ----------
-    paths : the files, read one after another
-    n_features : number of features; without it a first pass over the files looks for the largest index
-        (a tenth of the time of reading them, but a compressed file is decompressed twice)
-    label : False to leave the labels out; then lines may begin with their first pair
-    dtype : ``float32`` or ``float64``
-    block_bytes : bytes of text, and of dense rows, held at a time
-    allow_large : whether the rows may take far more bytes than their text without ``n_features``
-
-    Raises
-    ------
-    InputError
-        The rows would take more than `LARGE_TIMES` the text and more than `LARGE_BYTES`, perhaps because of one wrong
-        index.
+    Without ``n_features`` a first pass over the files looks for the largest index. It takes a tenth of the time of
+    reading them, but a compressed file is decompressed twice. Unless ``allow_large``, InputError is raised if the rows
+    would take far more bytes than their text, perhaps because of one wrong index. Without ``label``, labels are left
+    out, and lines may begin with their first pair.
     """
 
     labels_are_text = True
@@ -71,33 +58,39 @@ class LibsvmSource(Source):
         self._dtype = dtype
         self._block_bytes = block_bytes
         self._allow_large = allow_large
-        self._sizes = [file_size(path) for path in self._paths]
-        self.size = sum(self._sizes)
-        self.description = describe(self._paths)
+        self.size = sum(map(file_size, paths))
+        self.description = describe(paths)
         if n_features is not None and not 1 <= n_features <= MAX_FEATURES:
             raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {n_features} instead.")
-        if n_features is None and any(isinstance(path, PipedText) for path in self._paths):
+        if n_features is None and any(isinstance(path, PipedText) for path in paths):
             raise InputError(
                 f"{self.description}: LIBSVM text through a pipe cannot be read twice to count its features; "
                 "give n_features (--n-features)."
             )
-        self.n_features = self._scan() if n_features is None else n_features
+        self.n_features = n_features or self._scan()
 
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows as dense blocks."""
-        for path, text, before in self._text():
-            yield from self._dense(path, text, before + text.position)
+        for text in self._texts():
+            text = text if self._label else _labelled(text)
+            rows, y = self._parse(text)
+            step = block_rows(self.n_features, self._dtype, self._block_bytes)
+            for start in range(0, rows.shape[0], step):
+                labels = y[start : start + step] if self._label else None
+                place = partial(_place, text, start)
+                yield SourceBlock(rows[start : start + step].toarray(), labels, None, place, text.position)
 
     def feature(self, i: int) -> str:
         """Return the name of a feature in messages."""
         return f"index {i + 1}"
 
-    def _text(self) -> Iterator[tuple[str, TextBlock, int]]:
+    def _texts(self) -> Iterator[TextBlock]:
+        """Yield the text of all files. Positions count the files before."""
         before = 0
-        for path, size in zip(self._paths, self._sizes, strict=True):
+        for path in self._paths:
             for text in text_blocks(path, self._block_bytes, allow_large=self._allow_large):
-                yield path, text, before
-            before += size
+                yield replace(text, position=before + text.position)
+            before += file_size(path)
 
     def _scan(self) -> int:
         """Return the largest index of all files."""
@@ -106,69 +99,62 @@ class LibsvmSource(Source):
         nbytes = 0
         where = ""
         report(Progress("scan", 0, self.size, "bytes"))
-        for path, text, before in self._text():
-            index, number, filled = _largest_index(path, text)
+        for text in self._texts():
+            index, number, filled = _largest_index(text)
             if index > largest:
                 largest = index
-                where = f"{path}, line {number}"
-            rows = rows + filled
-            nbytes = nbytes + len(text.data)
-            report(Progress("scan", before + text.position, self.size, "bytes"))
+                where = f"{text.path}, line {number}"
+            rows += filled
+            nbytes += len(text.data)
+            report(Progress("scan", text.position, self.size, "bytes"))
         if largest == 0:
             raise InputError(f"{self.description}: no index:value pair in any line; give n_features if that is right.")
-        self._check_size(rows, largest, nbytes, where)
+        needed = rows * largest * np.dtype(self._dtype).itemsize
+        if is_far_more(needed, nbytes) and not self._allow_large:
+            raise InputError(
+                f"{where}: index {largest} makes {rows} rows of {largest} features, {format_bytes(needed)} as a store, "
+                f"of {format_bytes(nbytes)} of text. If that is meant, give n_features={largest} "
+                f"(--n-features {largest}) or allow_large=True (--yes); else mend the index, or give the number of "
+                "features that there are."
+            )
         return largest
 
-    def _check_size(self, rows: int, features: int, text: int, where: str) -> None:
-        """Raise InputError if rows of so many features take far more than their bytes of text can mean."""
-        needed = rows * features * np.dtype(self._dtype).itemsize
-        if self._allow_large or needed <= max(LARGE_BYTES, LARGE_TIMES * text):
-            return
-        raise InputError(
-            f"{where}: index {features} makes {rows} rows of {features} features, {format_bytes(needed)} as a store, "
-            f"of {format_bytes(text)} of text. If that is meant, give n_features={features} (--n-features {features}) "
-            "or allow_large=True (--yes); else mend the index, or give the number of features that there are."
-        )
-
-    def _dense(self, path: str, text: TextBlock, position: int) -> Iterator[SourceBlock]:
-        text = text if self._label else _labelled(text)
-        rows, y = self._parse(path, text)
-        step = block_rows(self.n_features, self._dtype, self._block_bytes)
-        for start in range(0, rows.shape[0], step):
-            part = rows[start : start + step]
-            labels = y[start : start + step] if self._label else None
-            place = partial(_place, path, text, start)
-            yield SourceBlock(part.toarray(), labels, None, place, position)
-
-    def _parse(self, path: str, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
+    def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
         """Return the block as a CSR matrix of the requested type, and its labels."""
-        if _has_too_many_pairs(text, self.n_features):  # scikit-learn's reader would take 20 times a line's bytes
-            raise _explain(path, text, self.n_features, ValueError("more pairs than features"))
+        # scikit-learn's reader would take 20 times the bytes of a line with more pairs than features
+        if len(text.data) > 2 * self._block_bytes and _has_too_many_pairs(text, self.n_features):
+            raise explain(text, self.n_features, ValueError("more pairs than features"))
         try:
             rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
         except (ValueError, OverflowError, IndexError) as error:
-            raise _explain(path, text, self.n_features, error) from error
-        if b"_" in text.data and any(b"_" in line.partition(b"#")[0] for _, line in text.lines()):
-            raise _explain(path, text, self.n_features, ValueError("an underscore"))  # Python's 1_000 is no number here
+            raise explain(text, self.n_features, error) from error
+        if b"_" in text.data and any(b"_" in _content(line) for _, line in text.lines()):
+            raise explain(text, self.n_features, ValueError("an underscore"))  # Python's 1_000 is no number here
         if np.isinf(y).any():
             row = int(np.argmax(np.isinf(y)))
-            raise InputError(f"{_place(path, text, 0, row)}: the label is {y[row]}; it must be a finite number.")
+            raise InputError(f"{_place(text, 0, row)}: the label is {y[row]}; it must be a finite number.")
         values = narrow(rows.data, self._dtype)
         if np.isinf(values).any():
             at = int(np.argmax(np.isinf(values)))
             row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-            column = f"index {rows.indices[at] + 1}"
-            raise not_finite(_place(path, text, 0, row), column, rows.data[at], self._dtype)
+            raise not_finite(_place(text, 0, row), f"index {rows.indices[at] + 1}", rows.data[at], self._dtype)
         rows.data = values
         return rows, y
 
 
+def _content(line: bytes) -> bytes:
+    """Return a line without its comment and the blanks around it."""
+    return line.partition(b"#")[0].strip()
+
+
+def _place(text: TextBlock, start: int, row: int) -> str:
+    """Return the place of row ``start + row`` of the block, by its line."""
+    return f"{text.path}, line {text.line_of(start + row, _content)}"
+
+
 def _has_too_many_pairs(text: TextBlock, n_features: int) -> bool:
-    """Return whether a long line has more pairs than there are features, so that indices cannot ascend."""
-    if len(text.data) <= LONG_LINE_BYTES:
-        return False
-    lines = (line.partition(b"#")[0] for _, line in text.lines() if len(line) > LONG_LINE_BYTES)
-    return any(line.count(b":") > n_features + 1 for line in lines)  # one more for qid:n
+    """Return whether a line has more pairs than there are features, so that indices cannot ascend."""
+    return any(_content(line).count(b":") > n_features + 1 for _, line in text.lines())  # one more for qid:n
 
 
 def _labelled(text: TextBlock) -> TextBlock:
@@ -177,7 +163,7 @@ def _labelled(text: TextBlock) -> TextBlock:
     return replace(text, data=b"\n".join(lines))
 
 
-def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
+def _largest_index(text: TextBlock) -> tuple[int, int, int]:
     """Return the largest last index of all lines, its line, and the number of rows.
 
     Indices are taken to ascend, which the reading pass will check.
@@ -198,7 +184,7 @@ def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
             continue
         if index > MAX_FEATURES:
             raise InputError(
-                f"{path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
+                f"{text.path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
             )
         if index > largest:
             largest = index
@@ -206,20 +192,13 @@ def _largest_index(path: str, text: TextBlock) -> tuple[int, int, int]:
     return largest, where, rows
 
 
-def _place(path: str, text: TextBlock, start: int, row: int) -> str:
-    """Return the place of row ``start + row`` of the block, by its line."""
-    filled = (number for number, line in text.lines() if line.partition(b"#")[0].strip())
-    number = next(number for i, number in enumerate(filled) if i == start + row)
-    return f"{path}, line {number}"
-
-
-def _explain(path: str, text: TextBlock, n_features: int, error: Exception) -> InputError:
+def explain(text: TextBlock, n_features: int, error: Exception) -> InputError:
     """Find the first bad line, and return the error that says what is wrong with it."""
     for number, line in text.lines():
-        complaint = _complaint(line.partition(b"#")[0], n_features)
+        complaint = _complaint(_content(line), n_features)
         if complaint:
-            return InputError(f"{path}, line {number}: {complaint}")
-    return InputError(f"{path}, from line {text.first_line}: not LIBSVM text ({error}).")
+            return InputError(f"{text.path}, line {number}: {complaint}")
+    return InputError(f"{text.path}, from line {text.first_line}: not LIBSVM text ({error}).")
 
 
 def _complaint(line: bytes, n_features: int) -> str | None:

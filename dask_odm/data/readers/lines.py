@@ -7,9 +7,10 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Any, cast
 
 from dask.utils import format_bytes
@@ -18,12 +19,10 @@ from dask_odm.data.storage.object_files import open_source, source_size
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
-# output is refused if it exceeds this many bytes and this multiple of the text, unless asked for
-LARGE_BYTES = 1 << 28
-LARGE_TIMES = 200
+LARGE_BYTES = 1 << 28  # what is made of text may always take so many bytes
+LARGE_TIMES = 200  # or so many times the bytes of the text; more is refused, unless asked for
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\x00", "xz"))
 _COMPRESSED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
-_WIDE = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -35,6 +34,7 @@ class TextBlock:
     were read so far. Every line of ``data`` ends in a line feed, except perhaps the last of the file.
     """
 
+    path: str
     data: bytes
     first_line: int
     position: int
@@ -43,9 +43,14 @@ class TextBlock:
         """Yield number and content of each line, including blank ones."""
         yield from enumerate(self.data.split(b"\n"), self.first_line)
 
-    def count_lines(self, blank: bytes) -> int:
-        """Count the lines with other characters than those in ``blank``."""
-        return sum(1 for line in self.data.split(b"\n") if line.strip(blank))
+    def line_of(self, row: int, content: Callable[[bytes], bytes]) -> int:
+        """Return the number of the line that holds row ``row`` of the block: lines without ``content`` hold none."""
+        return next(islice((number for number, line in self.lines() if content(line)), row, None))
+
+
+def is_far_more(made: int, text: int) -> bool:
+    """Return whether ``made`` bytes are far more than ``text`` bytes of text can mean."""
+    return made > max(LARGE_BYTES, LARGE_TIMES * text)
 
 
 class PipedText(str):
@@ -54,57 +59,42 @@ class PipedText(str):
     gzip, bzip2 and xz are recognised by their first bytes. ``name`` is the stream's name in messages.
     """
 
-    _LOOK = 1 << 16
+    _raw: _Pipe
+    _text: _Pipe | None
+    _begun: bool
 
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
         """Make the name, and keep its stream."""
         piped = super().__new__(cls, name)
         piped._raw = _Pipe(stream)
         piped._text = None
-        piped._head = b""
         piped._begun = False
         return piped
 
-    _raw: _Pipe
-    _text: Any
-    _head: bytes
-    _begun: bool
-
     def look(self) -> bytes:
         """Return the beginning of the text: its first lines, or all of it."""
-        if self._begun:
-            raise InputError(f"{self}: cannot be read twice.")
-        if self._text is None:
-            self._text = _decompressed(self._raw, self._raw.look())
-            self._head = b"".join(self._first_lines())
-        return self._head
-
-    def _first_lines(self) -> Iterator[bytes]:
-        """Yield text up to the end of the first line that is not blank."""
-        size = 0
-        ended = False
-        filled = False
-        while not ended and size <= MAX_LINE_BYTES and (data := self._text.read(self._LOOK)):
-            yield data
-            rest = data if filled else data.lstrip()
-            size = size + len(data)
-            ended = b"\n" in rest
-            filled = filled or bool(rest)
+        return self._unread().look(_has_a_line)
 
     def open(self) -> tuple[IO[bytes], IO[bytes]]:
         """Return the stream of text from its beginning, and the pipe. It can be called once."""
-        head = self.look()
+        text = self._unread()
         self._begun = True
-        self._head = b""
-        return cast(IO[bytes], _Pipe(self._text, head)), cast(IO[bytes], self._raw)
+        return cast(IO[bytes], text), cast(IO[bytes], self._raw)
+
+    def _unread(self) -> _Pipe:
+        if self._begun:
+            raise InputError(f"{self}: cannot be read twice.")
+        if self._text is None:
+            self._text = _Pipe(_decompressed(self._raw, self._raw.look(lambda head: len(head) >= 6)))
+        return self._text
 
 
 class _Pipe:
     """A stream with the bytes that were already read of it put back in front."""
 
-    def __init__(self, stream: Any, head: bytes = b"") -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._head = head
+        self._head = b""
         self._read = 0
 
     def read(self, size: int = -1) -> bytes:
@@ -114,13 +104,18 @@ class _Pipe:
         self._read += len(data)
         return data
 
-    def look(self) -> bytes:
-        while len(self._head) < 6 and (data := self._stream.read(6)):
+    def look(self, enough: Callable[[bytes], bool]) -> bytes:
+        """Return so much of the beginning that it is enough, or all. It stays to be read."""
+        while not enough(self._head) and (data := self._stream.read(max(1 << 12, len(self._head)))):
             self._head += data
         return self._head
 
     def tell(self) -> int:
         return self._read
+
+
+def _has_a_line(text: bytes) -> bool:
+    return b"\n" in text.lstrip() or len(text) > MAX_LINE_BYTES
 
 
 def file_size(path: str) -> int:
@@ -198,34 +193,31 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
     """
     line = 1
     rest = bytearray()
-    begun = False
     unpacked = 0
-    size = os.path.getsize(path) if os.path.isfile(path) else 0
     with open_text(path) as (stream, file):
         while data := stream.read(max(block_bytes, len(_BOM))):
-            unpacked += len(data)
             if not allow_large:
-                _check_unpacked(path, unpacked, file.tell(), size)
-            data = data if begun else _without_mark(path, data)
-            begun = True
+                _check_unpacked(path, unpacked + len(data), file.tell())
+            data = data if unpacked else _without_mark(path, data)
+            unpacked += max(1, len(data))
             cut = data.rfind(b"\n") + 1
             if cut == 0:
                 rest += data  # a bytearray is extended without a copy
                 if len(rest) > MAX_LINE_BYTES:
                     raise InputError(f"{path}, line {line}: longer than {MAX_LINE_BYTES} bytes; is this a text file?")
                 continue
-            block = TextBlock(b"".join((rest, data[:cut])), line, file.tell())
+            block = TextBlock(path, b"".join((rest, data[:cut])), line, file.tell())
             yield block
             line += block.data.count(b"\n")
             rest = bytearray(data[cut:])
         if rest:
-            yield TextBlock(bytes(rest), line, file.tell())
+            yield TextBlock(path, bytes(rest), line, file.tell())
 
 
-def _check_unpacked(path: str, unpacked: int, read: int, size: int) -> None:
-    """Raise InputError if the ``read`` bytes of a file of ``size`` bytes (0: unknown) unpack to far more than text."""
-    if unpacked > max(LARGE_BYTES, LARGE_TIMES * read):
-        rest = f" of {format_bytes(size)}" if size else ""
+def _check_unpacked(path: str, unpacked: int, read: int) -> None:
+    """Raise InputError if the ``read`` bytes of a compressed file unpack to far more than text does."""
+    if is_far_more(unpacked, read):
+        rest = f" of {format_bytes(os.path.getsize(path))}" if os.path.isfile(path) else ""
         raise InputError(
             f"{path}: {format_bytes(read)}{rest} unpack to more than {format_bytes(unpacked)}, {unpacked // read} "
             "times as much; is this a file of zeros? If it is meant, pass allow_large=True (--yes)."
@@ -264,10 +256,10 @@ def first_bytes(path: str) -> bytes:
 def _looked_at(path: PipedText) -> list[TextBlock]:
     """Return the beginning of piped text, which can still be read."""
     with _explained(path):
-        return [TextBlock(_without_mark(path, path.look()), 1, 0)]
+        return [TextBlock(path, _without_mark(path, path.look()), 1, 0)]
 
 
 def _without_mark(path: str, data: bytes) -> bytes:
-    if data.startswith(_WIDE):
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path}: UTF-16 text; save it as UTF-8.")
     return data.removeprefix(_BOM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,6 @@ from dask_odm.data.readers.labels import missing_labels
 from dask_odm.data.readers.sources import Source, SourceBlock, joined
 from dask_odm.errors import InputError
 
-_SHOWN_COLUMNS = 5
 _log = logging.getLogger("dask_odm")
 
 
@@ -27,19 +26,6 @@ class MissingValuesError(InputError):
 
     def __str__(self) -> str:
         return f"{self.found}; fill them in, or drop those rows with drop_missing=True (--drop-missing)."
-
-
-@dataclass(frozen=True)
-class _Missing:
-    """Masks of missing values in a block, each of shape (rows,) or (rows, d)."""
-
-    X: npt.NDArray[np.bool_]
-    y: npt.NDArray[np.bool_]
-    weight: npt.NDArray[np.bool_]
-
-    @property
-    def rows(self) -> npt.NDArray[np.bool_]:
-        return self.X.any(axis=1) | self.y | self.weight
 
 
 class CompleteRows:
@@ -55,7 +41,8 @@ class CompleteRows:
         self.dropped = 0
         self._first: str | None = None
         self._counts = np.zeros(source.n_features, dtype=np.int64)
-        self._labels = self._weights = 0
+        self._labels = 0
+        self._weights = 0
 
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the blocks of the source with complete rows only.
@@ -64,59 +51,54 @@ class CompleteRows:
         first place.
         """
         for block in self._source.blocks():
-            missing = _missing(block)
-            if missing is not None and not self._drop:
-                self._count(block, missing)
+            missing = self._missing(block)
+            if missing.any() and self._drop:
+                self.dropped += int(missing.sum())
+            elif missing.any() and self._first is None:
+                self._first = block.place(int(np.argmax(missing)))
             if self._first is not None:
-                yield _rows(block, np.zeros(len(block.X), dtype=bool))
-            elif missing is not None:
-                rows = missing.rows
-                self.dropped += int(rows.sum())
-                yield _rows(block, ~rows)
-            else:
-                yield block
+                missing[:] = True
+            yield _without(block, missing) if missing.any() else block
         if self._first is not None:
-            raise MissingValuesError(self._complaint())
+            raise MissingValuesError(self._complaint(self._first))
         if self.dropped:
             _log.info("%s: %d rows with missing values dropped", self._source.description, self.dropped)
 
-    def _count(self, block: SourceBlock, missing: _Missing) -> None:
-        if self._first is None:
-            self._first = block.place(int(np.argmax(missing.rows)))
-        self._counts += missing.X.sum(axis=0)
-        self._labels += int(missing.y.sum())
-        self._weights += int(missing.weight.sum())
+    def _missing(self, block: SourceBlock) -> npt.NDArray[np.bool_]:
+        """Return a mask (rows,) of the rows that miss a value, and count the values by column."""
+        absent = np.isnan(block.X)
+        rows: npt.NDArray[np.bool_] = absent.any(axis=1)
+        if rows.any():
+            self._counts += absent.sum(axis=0)
+        if block.y is not None:
+            labels = missing_labels(block.y)
+            self._labels += int(labels.sum())
+            rows |= labels
+        if block.weight is not None:
+            weights = np.isnan(block.weight)
+            self._weights += int(weights.sum())
+            rows |= weights
+        return rows
 
-    def _complaint(self) -> str:
+    def _complaint(self, first: str, most: int = 5) -> str:
+        """Say which columns miss values, ``most`` of them by name, and where the ``first`` is."""
         where = self._source.description
-        first = self._first or ""
         label = self._source.label_name
         columns = [("the weight", self._weights), (f"the label, {label}" if label else "the label", self._labels)]
         order = np.argsort(-self._counts, kind="stable")[: max(1, np.count_nonzero(self._counts))]
-        columns += [(self._source.feature(int(i)), int(self._counts[i])) for i in order[:_SHOWN_COLUMNS]]
+        columns += [(self._source.feature(int(i)), int(self._counts[i])) for i in order[:most]]
         shown = [f"{name} ({count} row{'s' if count > 1 else ''})" for name, count in columns if count]
-        more = len(order) - _SHOWN_COLUMNS
+        more = len(order) - most
         if more > 0:
             shown.append(f"{more} more column{'s' if more > 1 else ''}")
         return f"{where}: missing values in {joined(shown)}, first at {first.removeprefix(f'{where}, ')}"
 
 
-def _missing(block: SourceBlock) -> _Missing | None:
-    """Return the masks of a block's missing values; None if there are none."""
-    none = np.zeros(len(block.X), dtype=bool)
-    missing = _Missing(
-        np.isnan(block.X),
-        none if block.y is None else missing_labels(block.y),
-        none if block.weight is None else np.isnan(block.weight),
-    )
-    return missing if missing.X.any() or missing.y.any() or missing.weight.any() else None
-
-
-def _rows(block: SourceBlock, keep: npt.NDArray[np.bool_]) -> SourceBlock:
-    """Return the rows of a block that ``keep`` selects."""
-    y, weight = (None if each is None else each[keep] for each in (block.y, block.weight))
-    place = partial(_place, block.place, np.flatnonzero(keep))
-    return replace(block, X=block.X[keep], y=y, weight=weight, place=place)
+def _without(block: SourceBlock, missing: npt.NDArray[np.bool_]) -> SourceBlock:
+    """Return a block without its ``missing`` rows."""
+    kept = np.flatnonzero(~missing)
+    y, weight = (None if each is None else each[kept] for each in (block.y, block.weight))
+    return replace(block, X=block.X[kept], y=y, weight=weight, place=partial(_place, block.place, kept))
 
 
 def _place(place: Callable[[int], str], kept: npt.NDArray[np.intp], row: int) -> str:

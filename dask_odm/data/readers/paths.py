@@ -15,23 +15,15 @@ from dask_odm.data.storage.object_files import objects_at
 from dask_odm.data.store.manifest import other_zarr
 from dask_odm.errors import InputError
 
-FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
 TEXT_FORMATS = ("libsvm", "csv")
 _SUFFIXES = {
-    ".libsvm": "libsvm",
-    ".svm": "libsvm",
-    ".svmlight": "libsvm",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".npy": "numpy",
-    ".npz": "numpy",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
+    "libsvm": (".libsvm", ".svm", ".svmlight"),
+    "csv": (".csv", ".tsv"),
+    "numpy": (".npy", ".npz"),
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
 }
+FORMATS = tuple(_SUFFIXES)
 _MAGIC = ((b"\x93NUMPY", "numpy"), (b"PK\x03\x04", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
@@ -66,8 +58,9 @@ def detect_format(path: str) -> str:
             raise InputError(f"{path}: is a spreadsheet; save it as CSV.")
         if suffix in _COMPRESSED:
             suffix = os.path.splitext(stem)[1]
-        if suffix in _SUFFIXES:
-            return _SUFFIXES[suffix]
+        for kind, suffixes in _SUFFIXES.items():
+            if suffix in suffixes:
+                return kind
     head = first_bytes(path)
     for magic, kind in _MAGIC:
         if head.startswith(magic):

@@ -14,27 +14,17 @@ from dask_odm.errors import InputError
 
 BLOCK_BYTES = 8_000_000
 MAX_FEATURES = 10_000_000
-_SHOWN_PATHS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class SourceBlock:
-    """Consecutive rows of a source.
+    """Consecutive rows of a source."""
 
-    Parameters
-    ----------
-    X : numbers of shape (rows, d), in the requested type; finite, or NaN for missing values
-    y : labels of shape (rows,), as the source has them (numbers or strings), or None
-    weight : float64 of shape (rows,), NaN if missing, or None
-    place : returns the place of row ``i`` of the block, such as ``train.csv, line 17``
-    position : bytes of the source read so far
-    """
-
-    X: npt.NDArray[Any]
-    y: npt.NDArray[Any] | None
-    weight: npt.NDArray[np.float64] | None
-    place: Callable[[int], str]
-    position: int
+    X: npt.NDArray[Any]  # numbers of shape (rows, d), in the requested type; finite, or NaN for missing values
+    y: npt.NDArray[Any] | None  # labels of shape (rows,), as the source has them: numbers or strings
+    weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
+    place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``
+    position: int  # bytes of the source read so far
 
 
 class Source(ABC):
@@ -59,24 +49,9 @@ class Source(ABC):
 
 
 def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-    """Return ``values`` as ``dtype``. Numbers that are too large become infinite, which `check_finite` finds."""
+    """Return ``values`` as ``dtype``. Numbers that are too large become infinite, which readers look for."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, dtype=dtype)
-
-
-def check_finite(
-    X: npt.NDArray[Any],
-    original: npt.NDArray[Any],
-    place: Callable[[int], str],
-    feature_names: Sequence[str] | None = None,
-) -> None:
-    """Raise InputError at the first infinite entry of X (rows, d), with place and column. NaN is allowed."""
-    if np.isfinite(X).all():
-        return
-    bad = np.isinf(X)
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        raise not_finite(place(row), column_name(column, feature_names), original[row, column], X.dtype.name)
 
 
 def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
@@ -96,25 +71,11 @@ def block_rows(features: int, dtype: str, block_bytes: int) -> int:
     return max(1, block_bytes // (max(1, features) * np.dtype(dtype).itemsize))
 
 
-def check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:
-    """Raise InputError at the first weight that is negative or infinite. NaN (missing) is allowed."""
-    bad = (weight < 0) | np.isinf(weight)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputError(f"{place(row)}: weight {weight[row]}; weights must be finite and not negative.")
-
-
-def check_count(where: str, found: int, n_features: int | None) -> None:
-    """Raise InputError if ``n_features`` was given and differs from the number found."""
-    if n_features not in (None, found):
-        raise InputError(f"{where}: {found} features, but n_features is {n_features}.")
-
-
-def describe(paths: Sequence[str]) -> str:
+def describe(paths: Sequence[str], most: int = 3) -> str:
     """Return the names of files for messages and the store: all of a few, or the first of many and how many more."""
-    shown = paths[:_SHOWN_PATHS]
-    more = len(paths) - _SHOWN_PATHS
-    return ", ".join(shown) if more <= 0 else f"{', '.join(shown)} and {more} more file{'s' if more > 1 else ''}"
+    shown = ", ".join(paths[:most])
+    more = len(paths) - most
+    return shown if more <= 0 else f"{shown} and {more} more file{'s' if more > 1 else ''}"
 
 
 def joined(words: Sequence[str]) -> str:

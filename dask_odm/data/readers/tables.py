@@ -1,4 +1,4 @@
-"""Tables in columns: pandas frames, and the source that turns batches of any table into blocks of rows.
+"""Tables in columns, and the source that cuts batches of any table into blocks of rows.
 
 Columns without numbers (strings, categories, booleans, dates) are refused, with a hint on how to encode them. Which
 encoding is right is a decision about the data, not about their format.
@@ -6,31 +6,30 @@ encoding is right is a decision about the data, not about their format.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import scipy.sparse
+from pandas.api import types
 
 from dask_odm.data.readers.columns import Columns, choose_columns
-from dask_odm.data.readers.missing import CompleteRows, MissingValuesError
 from dask_odm.data.readers.sources import (
+    BLOCK_BYTES,
     Source,
     SourceBlock,
     block_rows,
-    check_count,
-    check_finite,
-    check_weight,
+    column_name,
     joined,
     narrow,
+    not_finite,
 )
 from dask_odm.errors import InputError
-
-_SHOWN_COLUMNS = 5
-_OTHERWISE = "; or name the label by label= (--label)"
-_KINDS = ("string", "boolean", "date", "other")
 
 
 class Table(Protocol):
@@ -38,49 +37,48 @@ class Table(Protocol):
 
     rows: int
 
-    def kind(self, column: int) -> tuple[str, str]:
-        """Return what a column has (``number``, string, boolean, date or other), and the name of its type."""
+    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
+        """Raise InputError, with ``where`` and a hint, if a wanted column has no numbers."""
 
-    def numbers(self, columns: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        """Return rows of numeric columns, shape (stop − start, columns), with NaN for missing values."""
+    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
+        """Return rows of numeric columns, shape (stop − start, wanted), with NaN for missing values."""
 
     def labels(self, column: int) -> npt.NDArray[Any]:
-        """Return a column as labels, shape (rows,); raise NotImplementedError if its type has none."""
+        """Return a column as labels, shape (rows,); raise NotImplementedError(type) if there are none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of a table that are in memory together.
-
-    Parameters
-    ----------
-    table : the rows
-    place : returns the place of row ``i`` of the table in words
-    begin, end : bytes of the source read before the batch, and including it
-    y, weight : shape (rows,), if they are not columns of the table
-    """
+    """Rows of a table that are in memory together, of the file or object ``where``."""
 
     table: Table
-    place: Callable[[int], str]
-    begin: int
-    end: int
-    y: npt.NDArray[Any] | None = None
-    weight: npt.NDArray[Any] | None = None
+    where: str
+    end: int  # bytes of the source read, this batch included
+    first: int = 0  # number of the first row in ``where``
+    y: npt.NDArray[Any] | None = None  # of shape (rows,), if labels are not a column of the table
+    weight: npt.NDArray[Any] | None = None  # as y
+    line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
+
+    def place(self, start: int) -> Callable[[int], str]:
+        """Return what tells the place of rows from ``start`` on. Blocks keep it, so it does not hold the table."""
+        return partial(_place, self.where, self.first + start, self.line)
+
+    def check_lengths(self) -> None:
+        """Raise InputError unless there is a label and a weight for every row."""
+        for what, column in (("y", self.y), ("weight", self.weight)):
+            if column is not None and len(column) != self.table.rows:
+                raise InputError(f"{self.where}: {what} has {len(column)} rows where X has {self.table.rows}.")
+
+
+def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) -> str:
+    return f"{where}, row {first + row}" if line is None else f"{where}, line {line(first + row)}"
 
 
 class TableSource(Source):
-    """Rows of tables that come batch by batch.
+    """Rows of tables that come batch by batch: ``batches`` yields them in order.
 
-    Parameters
-    ----------
-    description : file or object, for messages
-    columns : the roles of the columns
-    batches : yields the rows, in order
-    size : bytes, in the unit of the batches; 0 if unknown
-    label_name : name of the labels if they are not a column
-    n_features : only checked
-    dtype : ``float32`` or ``float64``
-    block_bytes : bytes of rows held at a time, besides the batch itself
+    ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column.
+    ``n_features`` is only checked. ``block_bytes`` of rows are held at a time, besides the batch itself.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class TableSource(Source):
         label_name: str | None = None,
         n_features: int | None = None,
         dtype: str = "float32",
-        block_bytes: int,
+        block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self.description = description
         self.size = size
@@ -105,78 +103,116 @@ class TableSource(Source):
         self.feature_names = columns.feature_names
         self.label_name = columns.label_name or label_name
         self.label_is_guessed = columns.guessed
-        check_count(description, self.n_features, n_features)
+        if n_features not in (None, self.n_features):
+            raise InputError(f"{description}: {self.n_features} features, but n_features is {n_features}.")
 
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows."""
         columns = self._columns
+        wanted = columns.features + ([] if columns.weight is None else [columns.weight])
+        begin = 0
         for batch in self._batches():
-            self._check(batch)
+            batch.table.require_numbers(batch.where, columns, wanted)
+            batch.check_lengths()
             y = batch.y if columns.label is None else self._labels(batch, columns.label)
             weight = batch.weight
             if columns.weight is not None:
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
-            weight = None if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
-            yield from self._cut(replace(batch, y=y, weight=weight))
+            yield from self._cut(batch, y, weight, begin)
+            begin = batch.end
+            del batch, y, weight  # before the next ones are read
 
     def _labels(self, batch: Batch, column: int) -> npt.NDArray[Any]:
-        """Return the label column of a batch; raise InputError if its type cannot be labels."""
         try:
             return batch.table.labels(column)
-        except NotImplementedError:
-            name = self._columns.name(column)
+        except NotImplementedError as error:
             raise InputError(
-                f"{self._where(batch)}: {name} ({batch.table.kind(column)[1]}) holds no labels, which are numbers, "
-                "strings or booleans; choose another column with label= (--label), or make strings of this one first."
+                f"{batch.where}: {self._columns.name(column)} ({error}) holds no labels, which are numbers, strings or "
+                "booleans; choose another column with label= (--label), or make strings of this one first."
             ) from None
 
-    def _where(self, batch: Batch) -> str:
-        """Return the name of a batch's file or object, for messages."""
-        return self.description if batch.table.rows == 0 else batch.place(0).rpartition(", ")[0]
-
-    def _cut(self, batch: Batch) -> Iterator[SourceBlock]:
-        table = batch.table
-        features = self._columns.features
-        step = block_rows(len(features), "float64", self._block_bytes)
-        for start in range(0, table.rows, step):
-            stop = min(start + step, table.rows)
-            place = partial(_place, batch.place, start)
-            numbers = table.numbers(features, start, stop)
+    def _cut(self, batch: Batch, y: Any, weight: Any, begin: int) -> Iterator[SourceBlock]:
+        """Yield the rows of a batch, a few at a time. What was read before it ended at byte ``begin``."""
+        rows = batch.table.rows
+        step = block_rows(self.n_features, "float64", self._block_bytes)
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            place = batch.place(start)
+            numbers = batch.table.numbers(self._columns.features, start, stop)
             X = narrow(numbers, self._dtype)
-            check_finite(X, numbers, place, self.feature_names)
-            y, weight = (None if each is None else each[start:stop] for each in (batch.y, batch.weight))
-            if weight is not None:
-                check_weight(weight, place)
-            position = batch.begin + (batch.end - batch.begin) * stop // table.rows
-            yield SourceBlock(X, y, weight, place, position)
+            _check_finite(X, numbers, place, self.feature_names)
+            labels = None if y is None else y[start:stop]
+            weights = None if weight is None else np.asarray(weight[start:stop], dtype=np.float64)
+            if weights is not None:
+                _check_weight(weights, place)
+            yield SourceBlock(X, labels, weights, place, begin + (batch.end - begin) * stop // rows)
 
-    def _check(self, batch: Batch) -> None:
-        """Raise InputError if a batch is not rows of numbers."""
-        columns = self._columns
-        table = batch.table
-        wanted = columns.features + ([] if columns.weight is None else [columns.weight])
-        kinds = [(columns.name(i), *table.kind(i)) for i in wanted]
-        where = self._where(batch)
-        refuse_kinds(where, kinds)
-        for what, column in (("y", batch.y), ("weight", batch.weight)):
-            if column is not None and len(column) != table.rows:
-                raise InputError(f"{where}: {what} has {len(column)} rows where X has {table.rows}.")
+
+def _check_finite(
+    X: npt.NDArray[Any], original: npt.NDArray[Any], place: Callable[[int], str], names: Sequence[str] | None
+) -> None:
+    """Raise InputError at the first infinite entry of X (rows, d), with place and column. NaN is allowed."""
+    if np.isfinite(X).all():
+        return
+    bad = np.isinf(X)
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        raise not_finite(place(row), column_name(column, names), original[row, column], X.dtype.name)
+
+
+def _check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:
+    """Raise InputError at the first weight that is negative or infinite. NaN (missing) is allowed."""
+    bad = (weight < 0) | np.isinf(weight)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(f"{place(row)}: weight {weight[row]}; weights must be finite and not negative.")
+
+
+class ArrayTable:
+    """Rows of an array in memory, which may be dense, masked or sparse. Of sparse formats but CSR, a copy is held."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array.tocsr() if scipy.sparse.issparse(array) else array
+        self.rows = array.shape[0]
+
+    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
+        """See `Table`."""
+        dtype = self._array.dtype
+        if dtype.kind not in "iuf":
+            hint = "convert it with astype(float), or encode text as numbers"
+            raise InputError(f"{where}: features must be integers or floats. Got {dtype} instead; {hint}.")
+
+    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
+        """See `Table`."""
+        rows = dense(self._array[start:stop])
+        return rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
+
+    def labels(self, column: int) -> npt.NDArray[Any]:
+        """See `Table`."""
+        return label_values(dense(self._array[:, [column]]))
 
 
 class PandasTable:
     """Rows of a pandas frame."""
 
-    def __init__(self, frame: Any) -> None:
-        self._frame, self.rows = frame, len(frame)
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
+        self.rows = len(frame)
 
-    def kind(self, column: int) -> tuple[str, str]:
-        """See `Table`."""
-        return _pandas_kind(self._frame.iloc[:, column])
+    @cached_property
+    def _dtypes(self) -> Any:
+        return self._frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
 
-    def numbers(self, columns: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
+    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         """See `Table`."""
-        part = self._frame.iloc[start:stop, list(columns)]
-        if all(isinstance(dtype, np.dtype) for dtype in part.dtypes):
+        dtypes = self._dtypes
+        held = [i for i in wanted if not (isinstance(dtypes[i], np.dtype) and dtypes[i].kind in "iuf")]
+        refuse_kinds(where, [(columns.name(i), *pandas_kind(self._frame.iloc[:, i])) for i in held])
+
+    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
+        """See `Table`."""
+        part = self._frame.iloc[start:stop, list(wanted)]
+        if all(isinstance(self._dtypes[i], np.dtype) for i in wanted):
             return np.asarray(part.to_numpy())
         return np.asarray(part.to_numpy(dtype=np.float64, na_value=np.nan))
 
@@ -185,63 +221,47 @@ class PandasTable:
         return label_values(self._frame.iloc[:, column])
 
 
-class PandasSource(TableSource):
-    """A pandas frame in memory, whose labels and weights are columns of it or are given beside it.
-
-    With ``y``, no column is taken for the labels. ``weight`` is a column's name or number, or an array.
-    """
-
-    def __init__(
-        self, frame: Any, y: Any = None, weight: Any = None, *, label: str | int | bool | None = None, **options: Any
-    ) -> None:
-        where = "the DataFrame"
-        rows = len(frame)
-        beside = not isinstance(weight, str | int | None)
-        columns = choose_columns(
-            where, list(frame.columns), frame.shape[1], False if y is not None else label, None if beside else weight
-        )
-        labels = None if y is None or label is False else label_values(y)
-        weights = beside_rows(weight) if beside else None
-        batch = Batch(PandasTable(frame), partial(numbered, where), 0, 8 * frame.size, labels, weights)
-        super().__init__(where, columns, lambda: iter([batch] if rows else []), size=8 * frame.size,
-                         label_name=None if labels is None else beside_name(y), **options)  # fmt: skip
+def pandas_kind(column: Any) -> tuple[str, str]:
+    """Return what a column has (``number``, string, boolean, date or other), and the name of its type."""
+    dtype = column.dtype
+    if types.is_object_dtype(dtype):
+        found = types.infer_dtype(column, skipna=True)
+        known = {"string": "string", "boolean": "boolean", "datetime": "date", "date": "date", "timedelta": "date"}
+        return known.get(found, "other"), f"object, {found}"
+    kind = "other"
+    if types.is_bool_dtype(dtype):
+        kind = "boolean"
+    elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
+        kind = "number"
+    elif types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+        kind = "date"
+    elif isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
+        kind = "string"
+    return kind, str(dtype)
 
 
-def frame_rows(frame: Any, dtype: str = "float64", where: str = "X") -> tuple[npt.NDArray[Any], tuple[str, ...] | None]:
-    """Return the rows (n, d) of a pandas frame whose columns are all features, and their names (None if only numbered).
-
-    ``where`` is the frame's name in messages. Raises the InputErrors of `ingest`, such as for a column without numbers,
-    or a missing or infinite value.
-    """
-    columns = choose_columns(where, list(frame.columns), frame.shape[1], False, None)
-    batch = Batch(PandasTable(frame), partial(numbered, where), 0, 0)
-    source = TableSource(where, columns, lambda: iter([batch]), dtype=dtype, block_bytes=max(1, 8 * frame.size))
-    try:
-        blocks = [block.X for block in CompleteRows(source).blocks()]
-    except MissingValuesError as error:
-        raise InputError(f"{error.found}; fill them in, or drop those rows.") from None
-    X = np.concatenate(blocks) if blocks else np.empty((0, source.n_features), dtype=dtype)
-    return X, columns.names
-
-
-def refuse_kinds(where: str, columns: Sequence[tuple[str, str, str]], otherwise: str = _OTHERWISE) -> None:
+def refuse_kinds(
+    where: str,
+    columns: Sequence[tuple[str, str, str]],
+    otherwise: str = "; or name the label by label= (--label)",
+    most: int = 5,
+) -> None:
     """Raise InputError if columns (name, kind, type) have no numbers, and say which, and how to encode them."""
     bad = [each for each in columns if each[1] != "number"]
     if not bad:
         return
-    shown = [f"{name} ({dtype})" for name, _, dtype in bad[:_SHOWN_COLUMNS]]
-    if len(bad) > _SHOWN_COLUMNS:
-        shown.append(f"{len(bad) - _SHOWN_COLUMNS} more columns")
-    hints = [_hint(kind, [name for name, other, _ in bad if other == kind]) for kind in _KINDS]
+    shown = [f"{name} ({dtype})" for name, _, dtype in bad[:most]]
+    if len(bad) > most:
+        shown.append(f"{len(bad) - most} more columns")
+    hints = []
+    for kind in ("string", "boolean", "date", "other"):
+        names = [name.removeprefix("column ") for name, other, _ in bad if other == kind]
+        hints += [_hint(kind, names[:most])] if names else []
     many = "hold" if len(bad) > 1 else "holds"
-    text = "; ".join(hint for hint in hints if hint)
-    raise InputError(f"{where}: {joined(shown)} {many} no numbers; {text}{otherwise}.")
+    raise InputError(f"{where}: {joined(shown)} {many} no numbers; {'; '.join(hints)}{otherwise}.")
 
 
-def _hint(kind: str, columns: list[str]) -> str:
-    if not columns:
-        return ""
-    names = [name.removeprefix("column ") for name in columns[:_SHOWN_COLUMNS]]
+def _hint(kind: str, names: list[str]) -> str:
     first = names[0]
     if kind == "string":
         shown = ", ".join(names)
@@ -254,6 +274,24 @@ def _hint(kind: str, columns: list[str]) -> str:
     if kind == "date":
         return f"make dates numbers, as by (frame[{first}] - frame[{first}].min()) / pandas.Timedelta('1D')"
     return f"convert other types, as by pandas.to_numeric(frame[{first}]), or leave them out"
+
+
+def require_matrix(where: str, shape: tuple[Any, ...]) -> None:
+    """Raise InputError unless ``shape`` is that of rows with a known number of features."""
+    if len(shape) != 2 or np.isnan(shape[1]) or shape[1] == 0:
+        raise InputError(f"{where}: rows must have two dimensions and a feature. Got shape {shape} instead.")
+
+
+def dense(rows: Any) -> npt.NDArray[Any]:
+    """Return rows as a plain array.
+
+    Sparse rows are filled with zeros; masked entries become NaN (and the dtype a float).
+    """
+    if scipy.sparse.issparse(rows):
+        return np.asarray(rows.toarray())
+    if np.ma.is_masked(rows) and rows.dtype.kind in "iuf":
+        return np.ma.filled(rows.astype(np.result_type(rows.dtype, np.float32)), np.nan)
+    return np.asarray(rows)
 
 
 def label_values(y: Any) -> npt.NDArray[Any]:
@@ -273,45 +311,62 @@ def label_values(y: Any) -> npt.NDArray[Any]:
     return values
 
 
-def beside_name(y: Any) -> str:
-    """Return the name, for messages, of labels that are given beside the rows."""
-    name = getattr(y, "name", None)
-    return f"'{name}'" if isinstance(name, str) and name and not hasattr(y, "dask") else "y"
-
-
-def beside_rows(weight: Any) -> npt.NDArray[np.float64]:
-    """Return the weights that are given beside the rows, shape (rows,)."""
+def weight_values(weight: Any) -> npt.NDArray[np.float64]:
+    """Return weights of any array-like as float64 of shape (rows,). Missing ones are NaN."""
     try:
         if hasattr(weight, "to_numpy") and hasattr(weight, "index"):
             return np.asarray(weight.to_numpy(dtype=np.float64, na_value=np.nan))
-        return np.asarray(weight, dtype=np.float64).reshape(-1)
+        return dense(np.asanyarray(weight, dtype=np.float64)).reshape(-1)
     except (TypeError, ValueError) as error:
         raise InputError(f"weight must be numbers ({error}).") from error
 
 
-def _pandas_kind(column: Any) -> tuple[str, str]:
-    import pandas
-    from pandas.api import types
+def table_of(
+    where: str,
+    names: Sequence[Any] | None,
+    count: int,
+    batches: Callable[[Any, Any], Iterator[Batch]],
+    *,
+    y: Any = None,
+    weight: Any = None,
+    label: str | int | bool | None = None,
+    guess: bool = True,
+    label_name: str | None = None,
+    **options: Any,
+) -> TableSource:
+    """Return a source of rows whose labels and weights are columns of them, or are given beside them.
 
-    dtype = column.dtype
-    if types.is_bool_dtype(dtype):
-        return "boolean", str(dtype)
-    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
-        return "number", str(dtype)
-    if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
-        return "date", str(dtype)
-    if types.is_object_dtype(dtype):
-        found = types.infer_dtype(column, skipna=True)
-        known = {"string": "string", "boolean": "boolean", "datetime": "date", "date": "date", "timedelta": "date"}
-        return known.get(found, "other"), f"object, {found}"
-    return ("string" if isinstance(dtype, pandas.CategoricalDtype) or types.is_string_dtype(dtype) else "other"), str(
-        dtype
-    )
+    ``batches(y, weight)`` yields the rows, with those labels and weights that are beside them, in memory or of Dask.
+    With ``y`` no column is taken for the labels. ``weight`` is a column's name or number, or the weights.
+    """
+    beside = not isinstance(weight, str | int | None)
+    y = None if label is False else y
+    at_weight = None if beside else weight
+    columns = choose_columns(where, names, count, label if y is None else False, at_weight, guess=guess)
+    name = label_name or (None if y is None else _beside_name(y))
+    labels = label_values(y) if y is not None and not hasattr(y, "dask") else y
+    weights = weight if hasattr(weight, "dask") else weight_values(weight) if beside else None
+    return TableSource(where, columns, partial(batches, labels, weights), label_name=name, **options)
 
 
-def _place(place: Callable[[int], str], start: int, row: int) -> str:
-    return place(start + row)
+def held_source(X: Any, y: Any = None, weight: Any = None, **options: Any) -> TableSource:
+    """Return the rows of a pandas frame or of an array in memory, dense, masked or sparse, as a source."""
+    frame = isinstance(X, pd.DataFrame)
+    where = "the DataFrame" if frame else "X"
+    if not frame:
+        require_matrix(where, X.shape)
+    size = 8 * X.shape[0] * X.shape[1] if frame else math.prod(X.shape) * X.dtype.itemsize
+
+    def batches(labels: Any, weights: Any) -> Iterator[Batch]:
+        if X.shape[0]:
+            table: Table = PandasTable(X) if frame else ArrayTable(X)
+            yield Batch(table, where, size, y=labels, weight=weights)
+
+    names = list(X.columns) if frame else None
+    return table_of(where, names, X.shape[1], batches, y=y, weight=weight, guess=frame, size=size, **options)
 
 
-def numbered(where: str, row: int) -> str:
-    return f"{where}, row {row}"
+def _beside_name(y: Any) -> str:
+    """Return the name, for messages, of labels that are given beside the rows."""
+    name = getattr(y, "name", None)
+    return f"'{name}'" if isinstance(name, str) and name and not hasattr(y, "dask") else "y"

@@ -7,17 +7,14 @@ from numpy.typing import NDArray
 
 from dask_odm.typing import Array
 
-_ROWS = 4096  # rows compared at a time
-_CACHED = 1 << 15  # words hashed at a time
 
-
-def _hash_rows(words: Array, odd: Array, out: Array) -> None:
-    """Add a hash of every row of ``words`` (n, d), modulo 2**64, to ``out`` (n,).
+def _hash_rows(words: Array, odd: Array, out: Array, cached: int = 1 << 15) -> None:
+    """Add a hash of every row of ``words`` (n, d), modulo 2**64, to ``out`` (n,), for ``cached`` words at a time.
 
     Each word is mixed with its column.
     """
     columns = np.arange(words.shape[1], dtype=np.uint64)
-    step = max(1, _CACHED // max(1, words.shape[1]))
+    step = max(1, cached // max(1, words.shape[1]))
     for start in range(0, len(words), step):
         mixed = words[start : start + step] + columns
         mixed *= odd
@@ -48,7 +45,7 @@ def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64
     first = first[order]
     of = place[of]
     again = np.flatnonzero(first[of] != np.arange(len(y)))
-    steps = (again[i : i + _ROWS] for i in range(0, len(again), _ROWS))
+    steps = (again[i : i + 4096] for i in range(0, len(again), 4096))  # comparing copies the rows
     if not all((words[first[of[i]]] == words[i]).all() and (y[first[of[i]]] == y[i]).all() for i in steps):
         return np.arange(len(y)), np.arange(len(y))  # different rows with equal hashes: very rare, or on purpose
     return first, of

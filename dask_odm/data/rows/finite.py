@@ -9,8 +9,6 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-SHOWN = 5  # columns that a message names
-
 
 def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, first: int = 0) -> str | None:
     """Return a sentence that says where X is missing or infinite, and what to do; None if all of X is finite.
@@ -32,12 +30,12 @@ def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, fi
     return None
 
 
-def _places(bad: Array, names: Sequence[Any] | Array | None, first: int) -> str:
+def _places(bad: Array, names: Sequence[Any] | Array | None, first: int, most: int = 5) -> str:
     counts = bad.sum(axis=0)
     columns = np.flatnonzero(counts).tolist()
-    words = [f"column {j if names is None else _name(names[j])} ({_rows(counts[j])})" for j in columns[:SHOWN]]
-    if len(columns) > SHOWN:
-        words.append(f"{len(columns) - SHOWN} more")
+    words = [f"column {j if names is None else _name(names[j])} ({_rows(counts[j])})" for j in columns[:most]]
+    if len(columns) > most:
+        words.append(f"{len(columns) - most} more")
     return f"{', '.join(words)}, first in row {first + int(np.argmax(bad.any(axis=1)))}"
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dask_odm.data.rows.scaled import RowsOfMatrix
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.linalg.row_passes import rows_between
@@ -51,22 +52,10 @@ class Partitions(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryRows:
+class MemoryRows(RowsOfMatrix):
     """Scaled rows in memory."""
 
     X: Array
-
-    @property
-    def n(self) -> int:
-        return len(self.X)
-
-    @property
-    def d(self) -> int:
-        return int(self.X.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         return self.X[start:stop]

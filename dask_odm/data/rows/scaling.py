@@ -14,13 +14,12 @@ from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
-SAMPLE = 512  # rows that `Scaling.at_rest` looks at
-FEW = 1 << 17  # matrix entries up to which NumPy is faster than loading Numba and the compiled loop
+NUMPY_ENTRIES = 1 << 17  # matrix entries up to which NumPy is faster than loading Numba and the compiled loop
 
 
 def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
     """Scale ``X`` into ``out`` by NumPy or the compiled loop. Both give the same bits."""
-    if X.size <= FEW and not _scale_row_by_row.is_made:
+    if X.size <= NUMPY_ENTRIES and not _scale_row_by_row.is_made:
         out[:] = (X - shift) * factor
     else:
         _scale_row_by_row(frozen(X), shift, factor, out)
@@ -83,13 +82,13 @@ class Scaling:
         _scale(np.ascontiguousarray(X), self.shift, self.factor, out)
         return out
 
-    def at_rest(self, X: Array, statistics: Statistics) -> Scaling:
+    def at_rest(self, X: Array, statistics: Statistics, sample: int = 512) -> Scaling:
         """Return a scaling that maps to 0 the minimum or maximum of a feature if most rows have that value.
 
-        That does not change a kernel of distances, and makes most entries of an image 0. A sample of the rows ``X``
-        shows how frequent a value is.
+        That does not change a kernel of distances, and makes most entries of an image 0. Some ``sample`` of the rows
+        ``X`` show how frequent a value is.
         """
-        some = X[:: max(1, len(X) // SAMPLE)]
+        some = X[:: max(1, len(X) // sample)]
         shift = self.shift.copy()
         for value in (statistics.minimum, statistics.maximum):
             often = 2 * np.count_nonzero(some == value, axis=0) > len(some)

@@ -33,7 +33,7 @@ from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 
-CHUNK_BYTES = 4 << 20  # smaller than a store's chunks, since solvers read panels that begin and end within chunks
+PARTITION_CHUNK_BYTES = 4 << 20  # fewer than a store's: solvers read panels that begin and end within chunks
 _COLUMNS = {"weight": "float64", "row": "int64"}
 
 
@@ -59,7 +59,7 @@ class StoredPartitions:
     ) -> StoredPartitions:
         """Plan partitions for the rows of a store, in its dtype or in ``dtype``, with y in ``y_type``."""
         kind = store.dtype if dtype is None else np.dtype(dtype)
-        rows = max(1, min(CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
+        rows = max(1, min(PARTITION_CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
         return cls(path, store.features, kind.name, counts, rows, y_type)
 
     @property

@@ -1,8 +1,8 @@
 """Targets: what is learned about each row of a store (two classes, many, one against others, a real value).
 
-Targets are small records of settings that are called on a block of a store. They also select the rows that take part.
-A selection depends on row numbers only, so the folds of a search are masks, not copies, and do not depend on chunks
-or workers.
+Targets are small records of settings that are called on a block of a store. They also say which rows take part. Draws
+of rows depend on row numbers only, so the folds of a search are masks, not copies, and do not depend on chunks or
+workers.
 """
 
 from __future__ import annotations
@@ -14,28 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.store import StoreBlock
-from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
-NEGLIGIBLE = 1e-200  # weights up to this count as zero, since products with them underflow
+NEGLIGIBLE_WEIGHT = 1e-200  # weights up to this count as zero, since products with them underflow
 NO_WEIGHT = np.empty(0)  # stands for a weight of 1 in every row
 
 Mask = npt.NDArray[np.bool_]
 
 
-class Selection(Protocol):
-    """Rule that selects rows of a store by their row numbers."""
-
-    def __call__(self, first: int, n: int) -> Mask:
-        """Return a mask (n,) of the selected rows among those numbered ``first`` to ``first + n - 1``."""
-
-
 class Targets(Protocol):
     """What is learned about each row: a frozen record that can be pickled, compared and tokenised by Dask."""
-
-    @property
-    def selection(self) -> Selection | None:
-        """Rule that selects rows by their row numbers; None selects all rows."""
 
     @property
     def keeps_all(self) -> bool:
@@ -51,105 +39,91 @@ class Targets(Protocol):
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y and weight for a pass over all rows, without copies if no row is left out.
 
-        For classes, y holds the integer codes as stored. It is −1 for a row that is left out by its code, the selection
+        For classes, y holds the integer codes as stored. It is −1 for a row that is left out by its code
         or a class weight of zero. For real values, y is float64, and a row that is left out has weight 0 and y 0. The
         weight is the store's, (rows,) float64, without class weights; it is empty if all weights are 1.
         """
 
 
-@dataclass(frozen=True)
-class TwoClasses:
-    """Targets ±1 for one positive class against all others.
+class _Classes:
+    """Base class of targets made of class codes. Rows of unknown class (code −1) and of weight zero are dropped.
 
-    ``positive`` is a class code of the store. Rows of unknown class (code −1) and rows of weight zero are dropped.
+    ``class_weights`` has a weight for each class, in the order of the codes.
     """
 
-    positive: int
-    negative_weight: float = 1.0
-    positive_weight: float = 1.0
-    selection: Selection | None = None
+    class_weights: tuple[float, ...]
 
     @property
     def keeps_all(self) -> bool:
-        """Whether both classes have positive weight and no selection is set."""
-        return self.negative_weight > 0 and self.positive_weight > 0 and self.selection is None
+        return all(weight > 0 for weight in self.class_weights)
 
     @property
     def y_type(self) -> str:
         return "int8"
 
+    def values(self, codes: Array) -> Array:
+        """Return the target of each row, float64 (n,)."""
+        raise NotImplementedError
+
+    def of_codes(self, codes: Array) -> Array:
+        """Return the class weight of each row; it is 0 for an unknown class (code −1)."""
+        weights: Array = np.array([*self.class_weights, 0.0])[codes]
+        return weights
+
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
         codes = _y_of(block)
-        y = np.where(codes == self.positive, 1.0, -1.0)
-        weight = np.where(y > 0, self.positive_weight, self.negative_weight)
+        weight = self.of_codes(codes)
         if block.weight is not None:
             weight = weight * block.weight
-        return _selected(self.selection, block, (codes >= 0) & (weight > NEGLIGIBLE)), y, weight
+        return weight > NEGLIGIBLE_WEIGHT, self.values(codes), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         codes = _y_of(block)
         if not self.keeps_all:
-            of_class = np.where(codes == self.positive, self.positive_weight > 0, self.negative_weight > 0)
-            codes = np.where(_selected(self.selection, block, of_class), codes, -1).astype(codes.dtype)
+            codes = np.where(self.of_codes(codes) > 0, codes, -1).astype(codes.dtype)
         return codes, NO_WEIGHT if block.weight is None else block.weight
 
 
 @dataclass(frozen=True)
-class ManyClasses:
-    """Targets that are the class codes themselves. Rows of unknown class (code −1) and of weight zero are dropped.
+class TwoClasses(_Classes):
+    """Targets ±1 for one positive class, by its code in the store, against all others."""
 
-    ``class_weights`` has a weight for each class of the store, in the order of the codes.
-    """
-
-    class_weights: tuple[float, ...]
-    selection: Selection | None = None
+    positive: int
+    negative_weight: float = 1.0
+    positive_weight: float = 1.0
 
     @property
     def keeps_all(self) -> bool:
-        return all(weight > 0 for weight in self.class_weights) and self.selection is None
+        return self.negative_weight > 0 and self.positive_weight > 0
+
+    def values(self, codes: Array) -> Array:
+        return np.where(codes == self.positive, 1.0, -1.0)
+
+    def of_codes(self, codes: Array) -> Array:
+        known = np.where(codes == self.positive, self.positive_weight, self.negative_weight)
+        return np.where(codes < 0, 0.0, known)
+
+
+@dataclass(frozen=True)
+class ManyClasses(_Classes):
+    """Targets that are the class codes themselves."""
+
+    class_weights: tuple[float, ...]
 
     @property
     def y_type(self) -> str:
         return "int8" if len(self.class_weights) <= 128 else "int32"
 
-    def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
-        codes = _y_of(block)
-        weight = self._of_code(codes)
-        if block.weight is not None:
-            weight = weight * block.weight
-        return _selected(self.selection, block, weight > NEGLIGIBLE), codes.astype(np.float64), weight
-
-    def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        codes = _y_of(block)
-        if not self.keeps_all:
-            codes = np.where(_selected(self.selection, block, self._of_code(codes) > 0), codes, -1).astype(codes.dtype)
-        return codes, NO_WEIGHT if block.weight is None else block.weight
-
-    def _of_code(self, codes: Array) -> Array:
-        """Return the class weight of each row; it is 0 for an unknown class (code −1)."""
-        weights: Array = np.array([*self.class_weights, 0.0])[codes]
-        return weights
+    def values(self, codes: Array) -> Array:
+        return codes.astype(np.float64)
 
 
 @dataclass(frozen=True)
-class OneOfMany:
-    """Targets ±1 for one class against others, as one machine of several learns them.
-
-    ``positive`` is the code of the positive class. ``class_weights`` has a weight for each class, in the order of the
-    codes; 0 leaves out the rows of a class.
-    """
+class OneOfMany(_Classes):
+    """Targets ±1 for one class against others, as one machine of several learns them. A weight of 0 drops a class."""
 
     positive: int
     class_weights: tuple[float, ...]
-    selection: Selection | None = None
-
-    @property
-    def keeps_all(self) -> bool:
-        return all(weight > 0 for weight in self.class_weights) and self.selection is None
-
-    @property
-    def y_type(self) -> str:
-        return "int8"
 
     @property
     def pair_weights(self) -> tuple[float, float] | None:
@@ -157,13 +131,8 @@ class OneOfMany:
         others = {weight for code, weight in enumerate(self.class_weights) if code != self.positive and weight > 0}
         return (others.pop(), self.class_weights[self.positive]) if len(others) == 1 else None
 
-    def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
-        codes = _y_of(block)
-        weight = self.of_codes(codes)
-        if block.weight is not None:
-            weight = weight * block.weight
-        keep = _selected(self.selection, block, weight > NEGLIGIBLE)
-        return keep, np.where(codes == self.positive, 1.0, -1.0), weight
+    def values(self, codes: Array) -> Array:
+        return np.where(codes == self.positive, 1.0, -1.0)
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None.
@@ -172,26 +141,19 @@ class OneOfMany:
         """
         codes = _y_of(block)
         of_class = self.of_codes(codes)
-        codes = np.where(_selected(self.selection, block, of_class > 0), codes == self.positive, -1).astype(np.int8)
+        y = np.where(of_class > 0, codes == self.positive, -1).astype(np.int8)
         if self.pair_weights is None:
-            return codes, of_class if block.weight is None else of_class * block.weight
-        return codes, NO_WEIGHT if block.weight is None else block.weight
-
-    def of_codes(self, codes: Array) -> Array:
-        """Return the class weight of each row; it is 0 for an unknown class (code −1)."""
-        weights: Array = np.array([*self.class_weights, 0.0])[codes]
-        return weights
+            return y, of_class if block.weight is None else of_class * block.weight
+        return y, NO_WEIGHT if block.weight is None else block.weight
 
 
 @dataclass(frozen=True)
 class RealValues:
     """Targets that are the store's y. Rows with unknown y (NaN) or weight zero are dropped."""
 
-    selection: Selection | None = None
-
     @property
     def keeps_all(self) -> bool:
-        return self.selection is None
+        return True
 
     @property
     def y_type(self) -> str:
@@ -200,56 +162,21 @@ class RealValues:
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
         y = _y_of(block)
         weight = np.ones(len(y)) if block.weight is None else block.weight
-        keep = _selected(self.selection, block, ~np.isnan(y) & (weight > NEGLIGIBLE))
+        keep = ~np.isnan(y) & (weight > NEGLIGIBLE_WEIGHT)
         return keep, np.where(keep, y, 0.0), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         y = _y_of(block)
-        keep = _selected(self.selection, block, ~np.isnan(y))
+        keep = ~np.isnan(y)
         if keep.all():
             return y, NO_WEIGHT if block.weight is None else block.weight
         weight = keep.astype(np.float64) if block.weight is None else np.where(keep, block.weight, 0.0)
         return np.where(keep, y, 0.0), weight
 
 
-@dataclass(frozen=True)
-class Fold:
-    """Selection of fold ``k`` of ``of`` folds, or, unless ``inside``, of all rows outside it.
-
-    A seeded hash of the row number decides the fold of a row, so sizes of folds differ as random draws do. Raises
-    InputError if there is no such fold.
-    """
-
-    k: int
-    of: int
-    seed: int = 0
-    inside: bool = True
-
-    def __post_init__(self) -> None:
-        if not (self.of >= 2 and 0 <= self.k < self.of and self.seed >= 0):
-            raise InputError(f"fold {self.k} of {self.of} by seed {self.seed}: k must be in [0, of), of at least 2.")
-
-    def __call__(self, first: int, n: int) -> Mask:
-        mine: Mask = fold_of(first, n, self.of, self.seed) == self.k
-        return mine if self.inside else ~mine
-
-
-def fold_of(first: int, n: int, of: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the fold, in [0, of), of each row numbered ``first`` to ``first + n - 1``, (n,)."""
-    return folds_of(np.arange(first, first + n), of, seed)
-
-
 def folds_of(numbers: Array, of: int, seed: int) -> npt.NDArray[np.int64]:
     """Return the fold, in [0, of), of each row in ``numbers`` (n,)."""
     return (_hash_of(numbers, seed) % np.uint64(of)).astype(np.int64)
-
-
-def uniform_of(first: int, n: int, seed: int) -> npt.NDArray[np.float64]:
-    """Draw a number in [0, 1) for each row numbered ``first`` to ``first + n - 1``, (n,).
-
-    It depends on row and seed only.
-    """
-    return uniforms_of(np.arange(first, first + n), seed)
 
 
 def uniforms_of(numbers: Array, seed: int) -> npt.NDArray[np.float64]:
@@ -276,12 +203,3 @@ def _y_of(block: StoreBlock) -> Array:
     """Return y of a block that must have one."""
     assert block.y is not None
     return block.y
-
-
-def _selected(selection: Selection | None, block: StoreBlock, keep: Mask) -> Mask:
-    """Return ``keep`` without the rows that the selection leaves out."""
-    if selection is None:
-        return keep
-    if block.first < 0:
-        raise ValueError("rows gathered from a store have lost their numbers, which a selection goes by")
-    return keep & selection(block.first, len(keep))

@@ -13,7 +13,7 @@ from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm.data.readers.columns import LABEL_NAMES
-from dask_odm.data.readers.tables import PandasTable, refuse_kinds
+from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
@@ -186,9 +186,9 @@ def _without_numbers(frame: pd.DataFrame) -> list[Any]:
 
 def _require_numbers(frame: pd.DataFrame) -> None:
     """Raise InputError, as `ingest` does, for columns without numbers. Numbers in object columns are accepted."""
-    table = PandasTable(frame)
     held = [j for j in range(frame.shape[1]) if not _are_numbers(frame.iloc[:, j])]
-    refuse_kinds("X", [(f"column {frame.columns[j]!r}", *table.kind(j)) for j in held], otherwise="")
+    kinds = [(f"column {frame.columns[j]!r}", *pandas_kind(frame.iloc[:, j])) for j in held]
+    refuse_kinds("X", kinds, otherwise="")
 
 
 def _are_numbers(column: pd.Series[Any]) -> bool:

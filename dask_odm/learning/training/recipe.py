@@ -14,6 +14,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 
 F = TypeVar("F")
+Machines = Sequence[OneOfMany]  # the targets of each
 
 
 class Recipe(ABC, Generic[F]):
@@ -36,7 +37,7 @@ class Recipe(ABC, Generic[F]):
         """Return whether rows in memory go to the workers by a store, if there are workers."""
         return False
 
-    def train_machines(self, data: TrainingData, fit: F, machines: Sequence[OneOfMany], pairs: int) -> Trained | None:
+    def train_machines(self, data: TrainingData, fit: F, machines: Machines, pairs: int) -> Trained | None:
         """Train all machines of many classes at once, or return None if each is to be trained like two classes.
 
         ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest.
@@ -66,7 +67,7 @@ class Choice(Generic[F]):
         with single_threaded_blas:  # once for all products, since entering it looks for libraries
             return self._noted(self.recipe.train(data, fit))
 
-    def train_machines(self, data: TrainingData, fit: F, machines: Sequence[OneOfMany], pairs: int) -> Trained | None:
+    def train_machines(self, data: TrainingData, fit: F, machines: Machines, pairs: int) -> Trained | None:
         """Train all machines of many classes at once, if the recipe does that, and note what `train` does."""
         with single_threaded_blas:
             found = self.recipe.train_machines(data, fit, machines, pairs)

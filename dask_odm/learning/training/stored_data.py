@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
-from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, uniform_of
+from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, uniforms_of
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -91,7 +91,7 @@ class StoredData(TrainingData):
 
     @cached_property
     def total_weight(self) -> float:
-        if self.targets.selection is not None or not self.class_weights:
+        if not self.class_weights:
             return float(self.taking_part[2].sum())
         weights = self.targets.class_weights if isinstance(self.targets, OneOfMany) else self.class_weights
         return float(self.store.class_weights_total() @ np.array(weights))
@@ -117,7 +117,7 @@ class StoredData(TrainingData):
         found = []
         for block in self.store.column_blocks():
             keep, y, _ = self.targets(block)
-            mine = np.flatnonzero(keep & (uniform_of(block.first, len(keep), seed) < share))
+            mine = np.flatnonzero(keep & (uniforms_of(block.first + np.arange(len(keep)), seed) < share))
             found.append((block.first + mine, y[mine]))
         numbers, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
         if not len(numbers):

@@ -16,9 +16,9 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 
 import dask_odm.datasets as ds
-from dask_odm.data.datasets import download as downloads
 from dask_odm.data.datasets.download import Patience, download
 from dask_odm.data.datasets.fetch import LIBSVM_SETS
+from dask_odm.data.storage.locks import take_lock
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
 from data.reading import libsvm_bytes, read_all
@@ -326,13 +326,11 @@ def test_a_server_that_says_nothing_is_given_up(target):
 
 
 def test_two_processes_do_not_fetch_one_file(site, target):
-    if downloads.fcntl is None:
-        pytest.skip("needs flock")
     os.makedirs(os.path.dirname(target))
-    with open(f"{target}.lock", "wb") as file:
-        downloads.fcntl.flock(file, downloads.fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="another process is fetching this file; wait for it"):
-            _fetch(site, target)
+    lock = take_lock(f"{target}.lock")
+    with pytest.raises(InputError, match="another process is fetching this file; wait for it"):
+        _fetch(site, target)
+    lock.remove()
     assert _fetch(site, target) == DATA
 
 

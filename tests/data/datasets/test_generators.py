@@ -198,7 +198,7 @@ def test_susy_rows_are_an_invertible_image_so_that_its_best_accuracy_holds():
 
 
 def test_susy_takes_its_own_size_into_a_store(tmp_path, monkeypatch):
-    monkeypatch.setattr("dask_odm.data.datasets.generators.SUSY_ROWS", 20_000)
+    monkeypatch.setattr(Susy, "original_rows", 20_000)
     assert ds.make_susy(store=tmp_path / "a.zarr").rows == 20_000
 
 

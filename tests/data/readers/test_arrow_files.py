@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source, read_blocks
+from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
-from data.reading import read_all, stored, write_file
+from data.reading import read_all, read_blocks, stored, write_file
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")

@@ -142,7 +142,7 @@ def test_csv_words_are_no_numbers_beside_missing_values(tmp_path):
         ({"label": "z"}, "no label column 'z'; the columns are a, b, y"),
         ({"label": 3}, "no label column 3; there are 3 columns"),
         ({"weight": "z"}, "no weight column 'z'"),
-        ({"n_features": 3}, "2 feature columns, but n_features is 3"),
+        ({"n_features": 3}, "2 features, but n_features is 3"),
         ({"label": "a", "weight": "a"}, "no feature columns beside label and weight"),
     ],
 )

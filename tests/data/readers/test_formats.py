@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
-from dask_odm.data.readers.formats import detect_format, open_source, read_blocks
+from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.paths import detect_format
 from dask_odm.errors import InputError
-from data.reading import COMPRESS, libsvm_bytes, read_all, write_file
+from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, write_file
 
 
 def test_labels_may_be_left_out(tmp_path):

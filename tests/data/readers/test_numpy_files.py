@@ -94,16 +94,15 @@ def test_arrays_in_memory():
     [
         (np.zeros(3), {}, "two dimensions"),
         (np.zeros((3, 0)), {}, "two dimensions and a feature"),
-        (np.zeros((0, 3)), {}, "no rows"),
         (np.array([["a"]]), {}, "features must be integers or floats. Got <U1"),
         (np.array([[True]]), {}, "features must be integers or floats. Got bool"),
         (np.array([[1j]]), {}, "Got complex128"),
         (np.array([[None]]), {}, "Got object"),
-        ((np.zeros((3, 1)), [0, 1]), {}, r"y has shape \(2,\), but there are 3 rows"),
-        (np.zeros((3, 1)), {"weight": [1.0]}, r"weight has shape \(1,\)"),
+        ((np.zeros((3, 1)), [0, 1]), {}, "X: y has 2 rows where X has 3"),
+        (np.zeros((3, 1)), {"weight": [1.0]}, "X: weight has 1 rows where X has 3"),
         (np.zeros((3, 2)), {"label": 2}, "no label column 2"),
-        (np.zeros((3, 1)), {"label": 0}, "0 features beside label"),
-        (np.zeros((3, 2)), {"label": "y"}, "names a column, but arrays have none"),
+        (np.zeros((3, 1)), {"label": 0}, "X: no feature columns beside label"),
+        (np.zeros((3, 2)), {"label": "y"}, "X: no label column 'y'; the columns have no names"),
         (np.zeros((3, 2)), {"n_features": 3}, "2 features, but n_features is 3"),
         (np.array([[1.0, 2.0], [3.0, np.nan]]), {}, r"X: missing values in column 2 \(1 row\), first at row 1; fill"),
         (np.array([[1.0, 2.0], [np.inf, 3.0]]), {}, "X, row 1, column 1: infinity"),
@@ -149,10 +148,10 @@ def test_damaged_archives_and_arrays(tmp_path):
     whole = (tmp_path / "X.npy").read_bytes()
     for cut in (3, 60, 500):
         (tmp_path / "X.npy").write_bytes(whole[:cut])
-        with pytest.raises(InputError, match=r"X\.npy: not a \.npy file"):
+        with pytest.raises(InputError, match=r"X\.npy: (not a \.npy file|the file is cut off)"):
             read_all(tmp_path / "X.npy")
     (tmp_path / "X.npy").write_bytes(whole.replace(b"}", b"(", 1))  # the header's text has no end
-    with pytest.raises(InputError, match=r"X\.npy: not a \.npy file"):
+    with pytest.raises(InputError, match=r"X\.npy: (not a \.npy file|the file is cut off)"):
         read_all(tmp_path / "X.npy")
 
 
@@ -175,5 +174,5 @@ def test_archives_whose_member_does_not_open(at, value, tmp_path):
 
 def test_a_pickle_is_never_loaded(tmp_path):
     np.save(tmp_path / "X.npy", np.array([[object()]]), allow_pickle=True)
-    with pytest.raises(InputError, match=r"not a \.npy file of numbers"):
+    with pytest.raises(InputError, match=r"X\.npy: Python objects; save numbers"):
         read_all(tmp_path / "X.npy")

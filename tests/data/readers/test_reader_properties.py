@@ -20,8 +20,8 @@ from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_svmlight_file
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source, read_blocks
-from data.reading import COMPRESS, read_all, write_file
+from dask_odm.data.readers.formats import open_source
+from data.reading import COMPRESS, read_all, read_blocks, write_file
 
 quick = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -7,7 +7,6 @@ import pytest
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.stores import StoreSource
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
@@ -19,7 +18,7 @@ from data.reading import read_all, stored
 def test_a_store_is_what_went_in(tmp_path, pristine, form, block_bytes):
     original = pristine["zstd"]
     source = form(original.path)
-    assert isinstance(open_source(source), StoreSource)
+    assert open_source(source).description == f"store '{original.path}'"
     store = ingest(source, tmp_path / "b.zarr", block_bytes=block_bytes, chunk_rows=77)
     np.testing.assert_array_equal(stored(store)[0], stored(original)[0], strict=True)
     np.testing.assert_array_equal(stored(store)[1], stored(original)[1], strict=True)

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source, read_blocks
-from dask_odm.data.readers.tables import frame_rows
+from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
-from data.reading import read_all, stored
+from data.reading import read_all, read_blocks, stored
 
 
 def _frame(rows: int = 100) -> pd.DataFrame:
@@ -138,8 +137,6 @@ def test_columns_without_numbers(columns, message):
     frame = WORDS[[*columns, "x"]]
     with pytest.raises(InputError, match=f"^the DataFrame: .*{message}.*name the label by label="):
         read_all((frame, [0, 1]))
-    with pytest.raises(InputError, match=f"^X: .*{message}"):
-        frame_rows(frame)
 
 
 @pytest.mark.parametrize(
@@ -177,18 +174,3 @@ def test_blocks_are_small_and_positions_reach_the_size():
     blocks = list(read_blocks(frame, label=False, block_bytes=2000))
     assert max(block.X.shape[0] for block in blocks) * 20 * 8 <= 2000
     assert blocks[-1].position == open_source(frame).size
-
-
-def test_frame_rows():
-    frame = _frame().drop(columns="Label")
-    X, names = frame_rows(frame, "float32")
-    np.testing.assert_array_equal(X, frame.to_numpy(dtype="float64").astype("float32"), strict=True)
-    assert names == ("a", "b", "c", "w")
-    assert frame_rows(pd.DataFrame([[1, 2]]))[1] is None
-    assert frame_rows(frame.iloc[:0])[0].shape == (0, 4)
-    with pytest.raises(
-        InputError, match=r"^X: missing values in column 'a' \(1 row\), first at row 1; .*drop those rows.$"
-    ):
-        frame_rows(pd.DataFrame({"a": [1.0, None]}))
-    with pytest.raises(InputError, match=r"^X, row 0, column 'a': infinity"):
-        frame_rows(pd.DataFrame({"a": [np.inf]}))

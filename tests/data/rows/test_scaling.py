@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from dask_odm.data.rows.scaling import FEW, METHODS, Scaling
+from dask_odm.data.rows.scaling import METHODS, NUMPY_ENTRIES, Scaling
 from dask_odm.data.store.statistics import Statistics
 
 
@@ -30,7 +30,7 @@ def test_agrees_with_scikit_learn(method, scaler):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_many_rows_have_the_bits_of_few(dtype):
     few = rows(dtype)
-    X = np.tile(few, (FEW // few.size + 1, 1))
+    X = np.tile(few, (NUMPY_ENTRIES // few.size + 1, 1))
     scaling = Scaling.from_statistics(statistics(X), "standard", centre=False)
     expected = ((few - scaling.shift) * scaling.factor).astype(dtype)  # in float64, whoever does it
     np.testing.assert_array_equal(scaling(few), expected)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_odm.data.rows.targets import Fold, ManyClasses, RealValues, Targets, TwoClasses
+from dask_odm.data.rows.targets import ManyClasses, RealValues, Targets, TwoClasses, folds_of
 from dask_odm.data.store.store import StoreBlock
-from dask_odm.errors import InputError
 
 CODES = np.array([0, 1, -1, 2, 1], np.int8)
 WEIGHT = np.array([1.0, 0.0, 2.0, 4.0, 3.0])
@@ -21,13 +20,6 @@ REAL = np.array([0.5, np.nan, -2.0, 0.0, 7.0])
 
 def block(y: np.ndarray, weight: np.ndarray | None = None, first: int = 0) -> StoreBlock:
     return StoreBlock(np.zeros((len(y), 1)), y, weight, first)
-
-
-class Odd:
-    """A selection of rows of odd numbers."""
-
-    def __call__(self, first: int, n: int) -> np.ndarray:
-        return np.arange(first, first + n) % 2 == 1
 
 
 def test_two_classes():
@@ -64,11 +56,9 @@ def test_columns_of_all_rows_are_the_stores_own():
     assert RealValues().columns(known)[0] is known.y
 
 
-@pytest.mark.parametrize("selection", [None, Odd()])
 @pytest.mark.parametrize("given_weight", [None, WEIGHT])
-@pytest.mark.parametrize("make", [lambda s: TwoClasses(1, 0.0, 2.0, s), lambda s: ManyClasses((1.0, 0.0, 5.0), s)])
-def test_columns_of_classes_say_who_is_left_out(make, given_weight, selection):
-    targets = make(selection)
+@pytest.mark.parametrize("targets", [TwoClasses(1, 0.0, 2.0), ManyClasses((1.0, 0.0, 5.0))])
+def test_columns_of_classes_say_who_is_left_out(targets, given_weight):
     seen = block(CODES, given_weight, first=3)
     keep = targets(seen)[0]
     y, weight = targets.columns(seen)
@@ -79,10 +69,10 @@ def test_columns_of_classes_say_who_is_left_out(make, given_weight, selection):
     assert (len(weight) == 0) == (given_weight is None)
 
 
-@pytest.mark.parametrize("selection", [None, Odd()])
 @pytest.mark.parametrize("given_weight", [None, WEIGHT])
-def test_columns_of_real_values_weigh_nothing_where_left_out(given_weight, selection):
-    targets, seen = RealValues(selection), block(REAL, given_weight)
+def test_columns_of_real_values_weigh_nothing_where_left_out(given_weight):
+    targets = RealValues()
+    seen = block(REAL, given_weight)
     keep = targets(seen)[0]
     y, weight = targets.columns(seen)
     np.testing.assert_array_equal(weight > 0, keep)
@@ -90,7 +80,7 @@ def test_columns_of_real_values_weigh_nothing_where_left_out(given_weight, selec
     assert np.isfinite(y).all()
 
 
-@pytest.mark.parametrize("targets", [TwoClasses(1, 0.5), ManyClasses((1.0, 2.0)), RealValues(), RealValues(Fold(1, 3))])
+@pytest.mark.parametrize("targets", [TwoClasses(1, 0.5), ManyClasses((1.0, 2.0)), RealValues()])
 def test_targets_are_values(targets: Targets):
     again = pickle.loads(pickle.dumps(targets))
     assert again == targets
@@ -102,9 +92,8 @@ def test_keeps_all():
     assert TwoClasses(1).keeps_all
     assert ManyClasses((1.0, 2.0)).keeps_all
     assert RealValues().keeps_all
-    fold = Fold(0, 2)
-    less = TwoClasses(1, 0.0), TwoClasses(1, selection=fold), ManyClasses((1.0, 0.0)), RealValues(fold)
-    assert not any(targets.keeps_all for targets in less)
+    assert not TwoClasses(1, 0.0).keeps_all
+    assert not ManyClasses((1.0, 0.0)).keeps_all
 
 
 def test_partitions_hold_y_in_the_smallest_type():
@@ -114,37 +103,20 @@ def test_partitions_hold_y_in_the_smallest_type():
     assert RealValues().y_type == "float64"
 
 
-@given(st.integers(2, 12), st.integers(0, 2**64), st.lists(st.integers(0, 300), max_size=8))
-def test_folds_are_disjoint_and_cover_all_whatever_the_chunks(of, seed, lengths):
-    n = sum(lengths)
-    whole = np.array([Fold(k, of, seed)(0, n) for k in range(of)])
-    assert (whole.sum(axis=0) == 1).all()
-    starts = np.cumsum([0, *lengths])
-    for k in range(of):
-        cut = [Fold(k, of, seed)(int(first), length) for first, length in zip(starts, lengths, strict=False)]
-        np.testing.assert_array_equal(np.concatenate([*cut, np.empty(0, bool)]), whole[k])
-        np.testing.assert_array_equal(Fold(k, of, seed, inside=False)(0, n), ~whole[k])
+@given(st.integers(2, 12), st.integers(0, 2**64), st.integers(0, 300), st.integers(0, 300))
+def test_folds_are_the_same_whatever_the_chunks(of, seed, n, cut):
+    whole = folds_of(np.arange(n), of, seed)
+    assert set(whole.tolist()) <= set(range(of))
+    np.testing.assert_array_equal(folds_of(np.arange(n)[cut:], of, seed), whole[cut:])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
 @pytest.mark.parametrize("of", [2, 5, 10])
 def test_folds_are_of_near_equal_sizes_and_independent_of_order(of, seed):
     n = 100_000
-    fold = sum(k * Fold(k, of, seed)(0, n) for k in range(of))
+    fold = folds_of(np.arange(n), of, seed)
     deviation = np.sqrt(n / of * (1 - 1 / of))
     assert (np.abs(np.bincount(fold, minlength=of) - n / of) < 5 * deviation).all()
     every_third = np.bincount(fold[::3], minlength=of)  # as rows in a repeating order would have it
     assert (np.abs(every_third - n / 3 / of) < 5 * deviation).all()
-    other = sum(k * Fold(k, of, seed + 1)(0, n) for k in range(of))
-    assert abs((fold == other).mean() - 1 / of) < 0.02
-
-
-@pytest.mark.parametrize("wrong", [(0, 1), (2, 2), (-1, 3), (0, 3, -1)])
-def test_folds_that_are_none(wrong):
-    with pytest.raises(InputError, match=r"k must be in \[0, of\)"):
-        Fold(*wrong)
-
-
-def test_gathered_rows_cannot_be_selected():
-    with pytest.raises(ValueError, match="lost their numbers"):
-        RealValues(Fold(0, 2))(block(REAL, first=-1))
+    assert abs((fold == folds_of(np.arange(n), of, seed + 1)).mean() - 1 / of) < 0.02

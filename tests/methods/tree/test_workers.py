@@ -281,7 +281,7 @@ def test_partitions_for():
 @pytest.fixture
 def lean_stores(monkeypatch):
     """Chunks of partitions on disk have few rows."""
-    monkeypatch.setattr(stored, "CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(stored, "PARTITION_CHUNK_BYTES", 1 << 10)
 
 
 @pytest.mark.parametrize("setting", [(1e3, 0.3, 0.4), (50.0, 0.5, 0.2)], ids=str)
