@@ -8,10 +8,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from dask_odm.learning.problem.features import Affine, FeatureMap
-from dask_odm.linalg.row_passes import ThreadPasses
-from dask_odm.methods.hulls.clients.problem import ClientHulls
-from dask_odm.methods.hulls.clients.rows import begin, floats_of
-from dask_odm.methods.hulls.clients.workers import ArrayRange, Preparation, prepared_for, row_ranges
+from dask_odm.linalg.row_passes import RowBlock, ThreadPasses
+from dask_odm.methods.hulls.clients.preparation import Preparation
+from dask_odm.methods.hulls.clients.problem import ClientHulls, Clients
+from dask_odm.methods.hulls.clients.workers import row_ranges
 from dask_odm.methods.hulls.problem.hulls import HullProblem
 from dask_odm.methods.hulls.problem.query import HullQuery
 
@@ -62,32 +62,6 @@ def distance_by_slsqp(X: np.ndarray, y: np.ndarray, caps: np.ndarray) -> float:
     return float(found.fun)
 
 
-class HereClients:
-    """Clients in this process, each with some consecutive rows of (X, y) that a `Preparation` made ready."""
-
-    def __init__(self, preparation: Preparation, X: Any, y: np.ndarray, weight: np.ndarray | None, count: int) -> None:
-        self.count, self.rounds, self.floats = count, 0, 0
-        given = np.ones(len(y)) if weight is None else weight
-        codes = (y > 0).astype(np.int8)
-        self.held = [preparation(ArrayRange(X[a:b], codes[a:b], given[a:b])) for a, b in row_ranges(len(y), count)]
-        self.states = [begin(rows) for rows in self.held]
-
-    def ask(self, step: Any, message: Any) -> list[Any]:
-        moved = [step(rows, state, message) for rows, state in zip(self.held, self.states, strict=True)]
-        self.states = [state for state, _ in moved]
-        return self._told(message, [answer for _, answer in moved])
-
-    def read(self, question: Any, message: Any) -> list[Any]:
-        return self._told(
-            message, [question(rows, state, message) for rows, state in zip(self.held, self.states, strict=True)]
-        )
-
-    def _told(self, message: Any, answers: list[Any]) -> list[Any]:
-        self.rounds += 1
-        self.floats += self.count * floats_of(message) + sum(map(floats_of, answers))
-        return answers
-
-
 def by_clients(
     X: Any,
     y: np.ndarray,
@@ -97,9 +71,12 @@ def by_clients(
     count: int = 3,
     block_size: int | None = None,
     seed: int = 0,
-) -> tuple[ClientHulls, Preparation]:
-    """Two hulls whose rows are with clients, and how these made them ready."""
+    states: Any = None,
+) -> ClientHulls:
+    """Two hulls whose rows are with clients of this process, each with some consecutive ones."""
     problem = hulls(X, y, alpha, weight)
-    preparation = prepared_for(problem, block_size, seed)
-    clients = HereClients(preparation, X, y, weight, count)
-    return ClientHulls(clients, preparation.totals(problem.totals), alpha, X.shape[1]), preparation
+    preparation = Preparation.of(problem, block_size, seed)
+    given = np.ones(len(y)) if weight is None else weight
+    codes = (y > 0).astype(np.int8)
+    held = [preparation([RowBlock(X[a:b], codes[a:b], given[a:b])]) for a, b in row_ranges(len(y), count)]
+    return ClientHulls(Clients(held, states), problem, preparation)

@@ -25,8 +25,7 @@ from dask_odm.learning.solver_objects import (
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.hulls.recipes import choose_hull_solver
-from dask_odm.methods.hulls.settings import SaddleFit
-from dask_odm.methods.hulls.solver_objects import HULL_SOLVERS
+from dask_odm.methods.hulls.solver_objects import HULL_SOLVERS, SaddleFit
 
 
 class SaddleSVC(StoreClassifier):
@@ -101,7 +100,7 @@ class SaddleSVC(StoreClassifier):
     dual_gap_ : float
         Relative gap of the bounds; 1 where the hulls overlap. Of several machines, the worst's.
     support_ : ndarray of shape (n_support,)
-        Rows with a share in the nearest points; not of "gilbert", nor of stores. Of kernels other than "linear", the
+        Rows with a share in the nearest points, of "mnp" for rows in memory. Of kernels other than "linear", the
         landmarks, whose raw rows are ``support_vectors_`` and coefficients ``dual_coef_``.
     n_iter_ : int
         Iterations, or sweeps. Of several machines, the most.
@@ -192,8 +191,7 @@ class SaddleSVC(StoreClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        by_clients = getattr(self.solver, "n_clients", None) is not None
-        tags.input_tags.sparse = by_clients or solver_word(self.solver) != "saddle"
+        tags.input_tags.sparse = True
         return tags
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:

@@ -73,15 +73,15 @@ def test_a_loop_is_called_by_its_address():
 
 
 def test_a_loop_travels_by_its_name():
-    from dask_odm.methods.hulls.problem.capped_simplex import cap_factor
+    from dask_odm.methods.hulls.problem.query import add_rows
 
-    assert pickle.loads(pickle.dumps(cap_factor)) is cap_factor
+    assert pickle.loads(pickle.dumps(add_rows)) is add_rows
     doubled(np.zeros(1))
     assert helper is not _twice
     assert pickle.loads(pickle.dumps(helper)) is _twice
-    assert cap_factor.__name__ == "cap_factor"
+    assert add_rows.__name__ == "add_rows"
     with pytest.raises(TypeError):
-        cap_factor()
+        add_rows()
 
 
 def test_an_interrupt_does_not_wait_for_the_compiler(monkeypatch):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,33 +22,15 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.methods.hulls.problem.hulls import RowSets, Vertex
 from dask_odm.typing import Array
 
-DEPENDENT = 1e-13  # share of a point's square outside the corral's affine hull, below which the point is in that hull
-DROPPED = 1e-14  # a weight that is zero up to rounding
-LEAST_ROOM = 16  # points that the first buffers have room for
-
 
 @dataclass(frozen=True, eq=False)
 class CorralState:
     """The checkpoint of a run.
 
-    Attributes
-    ----------
-    directions : ndarray of shape (k, d)
-        The direction whose vertex each point of the corral is.
-    points, positive : ndarrays of shape (k, d)
-        The corral's points, which are differences of points of both hulls, and their points of the positive hull.
-    weights : ndarray of shape (k,)
-    factor : ndarray of shape (k, k)
-        R.
-    spread : float
-        s.
-    lower : float
-        The largest lower bound so far.
-    passes : int
-        Passes over the rows before the last vertex, which a resumed run computes again.
-    memory : ndarray
-        The problem's memory before the last vertex.
-    history : list of dict
+    ``directions`` (k, d) are those whose vertex each of the ``points`` (k, d) is. These are differences of points of
+    both hulls, of which ``positive`` (k, d) are in the positive one. ``weights`` has shape (k,), ``factor`` (k, k) is R
+    and ``spread`` is s. ``lower`` is the largest lower bound so far; ``passes`` over the rows and the problem's
+    ``memory`` are those before the last vertex, which a resumed run computes again.
     """
 
     directions: Array
@@ -69,29 +52,29 @@ class Corral:
     """
 
     def __init__(
-        self, directions: Array, points: Array, positive: Array, weights: Array, factor: Array, spread: float,
-        rows: Sequence[RowSets | None],
-    ) -> None:  # fmt: skip
-        self.weights, self.spread, self.rows = weights, spread, list(rows)
-        self._directions = directions
-        self._points = points
-        self._positive = positive
+        self, vectors: Array, weights: Array, factor: Array, spread: float, rows: Sequence[RowSets | None]
+    ) -> None:
+        self.weights = weights
+        self.spread = spread
+        self.rows = list(rows)
+        self._vectors = vectors  # directions, points and those of the positive hull, (3, room, d)
         self._factor = factor
-        self._make_room(LEAST_ROOM)
+        self._make_room(16)
 
     @classmethod
     def of_vertex(cls, vertex: Vertex, scale: float) -> Corral:
         """Build the corral of a single vertex that has no direction; ``scale`` is the largest norm of a row."""
-        point = vertex.difference[None]
+        point = vertex.difference
         spread = max(scale**2, np.finfo(float).tiny)
-        factor = np.array([[np.sqrt(spread + float(point[0] @ point[0]))]])
-        return cls(np.zeros_like(point), point, vertex.points[:1], np.ones(1), factor, spread, [vertex.rows])
+        factor = np.array([[np.sqrt(spread + float(point @ point))]])
+        vectors = np.stack([np.zeros_like(point), point, vertex.points[0]])[:, None]
+        return cls(vectors, np.ones(1), factor, spread, [vertex.rows])
 
     @classmethod
     def of_state(cls, state: CorralState, rows: Sequence[RowSets | None]) -> Corral:
         """Build the corral of a resumed run."""
-        arrays = state.directions, state.points, state.positive, state.weights
-        return cls(*arrays, state.factor, state.spread, rows)
+        vectors = np.stack([state.directions, state.points, state.positive])
+        return cls(vectors, state.weights, state.factor, state.spread, rows)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -99,7 +82,7 @@ class Corral:
     @property
     def points(self) -> Array:
         """The points, (k, d)."""
-        return self._points[: len(self)]
+        return self._vectors[1, : len(self)]
 
     @property
     def nearest(self) -> Array:
@@ -107,23 +90,29 @@ class Corral:
         return np.asarray(self.weights @ self.points)
 
     @property
-    def nearest_positive(self) -> Array:
-        """The point of the positive hull that belongs to `nearest`, (d,)."""
-        return np.asarray(self.weights @ self._positive[: len(self)])
+    def ends(self) -> Array:
+        """The points of both hulls whose difference `nearest` is, (2, d)."""
+        positive = self.weights @ self._vectors[2, : len(self)]
+        return np.array([positive, positive - self.nearest])
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The number of points, for the record of a step."""
+        return {"corral": len(self)}
 
     def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
         """Return a copy of the corral as a checkpoint."""
         k = len(self)
-        directions, points, positive = (each[:k].copy() for each in (self._directions, self._points, self._positive))
+        directions, points, positive = self._vectors[:, :k].copy()
         factor = np.triu(self._factor[:k, :k])
-        return CorralState(
-            directions, points, positive, self.weights, factor, self.spread, lower, passes, memory, list(history)
-        )
+        arrays = directions, points, positive, self.weights, factor
+        return CorralState(*arrays, self.spread, lower, passes, memory, list(history))
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
         """Add the vertex of a direction, and move the nearest point.
 
-        Returns False, and changes nothing, if in float64 the vertex is in the affine hull of the corral already.
+        Returns False, and changes nothing, if in float64 the vertex is in the affine hull of the corral already: if
+        the share of its square outside is 1e-13 at most.
         """
         k = len(self)
         p = vertex.difference
@@ -131,31 +120,35 @@ class Corral:
         solve_transposed(self._factor, column)
         whole = self.spread + float(p @ p)
         left = whole - float(column @ column)
-        if left <= DEPENDENT * whole:
+        if left <= 1e-13 * whole:
             return False
-        if k == len(self._points):
+        if k == len(self._factor):
             self._make_room(2 * k)
-        self._directions[k], self._points[k], self._positive[k] = direction, p, vertex.points[0]
-        self._factor[:k, k], self._factor[k, k] = column, np.sqrt(left)
+        self._vectors[:, k] = direction, p, vertex.points[0]
+        self._factor[:k, k] = column
+        self._factor[k, k] = np.sqrt(left)
         self.weights = np.append(self.weights, 0.0)
         self.rows.append(vertex.rows)
         self._move()
         return True
 
-    def _move(self) -> None:
-        """Move to the point of least norm of the affine hull, dropping points whose weight falls to zero on the way."""
+    def _move(self, dropped: float = 1e-14) -> None:
+        """Move to the point of least norm of the affine hull, dropping points whose weight falls to zero on the way.
+
+        A weight of at most ``dropped`` is zero up to rounding.
+        """
         while True:
             aim = self._affine_weights()
-            if (aim > DROPPED).all():
+            if (aim > dropped).all():
                 self.weights = aim
                 return
-            falling = np.flatnonzero(aim <= DROPPED)
+            falling = np.flatnonzero(aim <= dropped)
             fall = self.weights[falling] - aim[falling]
             steps = np.divide(self.weights[falling], fall, out=np.zeros(len(fall)), where=fall > 0)
             step = min(1.0, float(steps.min()))
             self.weights = (1.0 - step) * self.weights + step * aim
             self.weights[falling[steps == steps.min()]] = 0.0
-            self._keep(self.weights > DROPPED)
+            self._keep(self.weights > dropped)
 
     def _affine_weights(self) -> Array:
         """Return the weights (k,), of sum 1, of the point of least norm in the points' affine hull."""
@@ -177,20 +170,16 @@ class Corral:
         k = len(self)
         for removed, i in enumerate(np.flatnonzero(~stay)[::-1]):
             remove_column(self._factor, k - removed, int(i))
-        for buffer in (self._directions, self._points, self._positive):
-            move_up(buffer, stay)
+        first = int(np.argmin(stay))  # the first that goes; those before it are in their places
+        self._vectors[:, first : stay.sum()] = self._vectors[:, first:k][:, stay[first:]]
         self.rows = [rows for rows, stays in zip(self.rows, stay, strict=True) if stays]
         self.weights = self.weights[stay] / self.weights[stay].sum()
 
     def _make_room(self, room: int) -> None:
-        """Grow the buffers to hold ``room`` points."""
-        k = len(self)
-        grown = []
-        for buffer in (self._directions, self._points, self._positive, self._factor):
-            rows = max(k, room)
-            grown.append(np.zeros((rows, rows if buffer is self._factor else buffer.shape[1])))
-            grown[-1][:k, : k if buffer is self._factor else None] = buffer[:k]
-        self._directions, self._points, self._positive, self._factor = grown
+        """Grow the buffers to hold ``room`` points, if they hold fewer."""
+        more = max(0, room - len(self._factor))
+        self._vectors = np.pad(self._vectors, ((0, 0), (0, more), (0, 0)))
+        self._factor = np.pad(self._factor, ((0, more), (0, more)))
 
 
 @compiled
@@ -229,14 +218,3 @@ def remove_column(factor: Array, n: int, k: int) -> None:
             upper = factor[i, j]
             lower = factor[i + 1, j]
             factor[i, j], factor[i + 1, j] = c * upper + s * lower, c * lower - s * upper
-
-
-@compiled
-def move_up(buffer: Array, stay: Array) -> None:
-    """Move the rows of the mask ``stay`` to the front, in their order."""
-    to = 0
-    for i in range(stay.size):
-        if stay[i]:
-            for j in range(buffer.shape[1]):
-                buffer[to, j] = buffer[i, j]
-            to += 1

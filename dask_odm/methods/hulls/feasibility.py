@@ -1,23 +1,42 @@
 """Hull feasibility: a proof that two reduced hulls have a common point, or that they have none.
 
 A solver of the nearest points notices a common point only when their distance is at rounding level, after hundreds of
-passes. Newton's method on the smooth problem of `dask_odm.methods.hulls.problem.feasibility` takes a few steps of two
-passes each, even if features are nearly dependent, as those of real data are.
+passes. This test takes a few steps of two passes each, even if features are nearly dependent, as those of real data.
+
+Among all η and ξ of the capped simplices, ``0 ≤ η_i ≤ c_i/m`` with sums of 1, those of largest entropy with Aη = Bξ are
+``η_i = (c_i/m) σ(t_i)`` with ``t_i = u·x_i + b₊``, and likewise ξ with ``t_i = b₋ − u·x_i``; σ is the logistic
+function. The tilt (u, b₊, b₋) minimises the convex
+
+    F = Σ_i (c_i/m) log(1 + exp t_i) − b₊ − b₋,      ∇F = (Aη − Bξ, Ση − 1, Σξ − 1)
+
+which takes Newton's method a few steps, whatever linear map the features went through. Either answer is proved on the
+way:
+
+disjoint  if F < 0 at some tilt, ``u·x`` is less on all of the positive hull than on the negative one. For F is at least
+          the entropy of any common point, which is not negative
+overlap   Newton's step δ to ``η_i + (c_i/m) σ'(t_i) δ_i`` solves the equations exactly. If that keeps the bounds of all
+          entries, it *is* a common point
+
+The smooth problem is the dual of maximising the Fermi-Dirac entropy. For a test of feasibility Newton's step need not
+be small, as for an analytic centre; it only has to keep the bounds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
-from dask_odm.methods.hulls.problem.feasibility import STEPS, Tilt
-from dask_odm.methods.hulls.problem.hulls import MOST_TILTED, ROUNDING, HullProblem
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.methods.hulls.problem.hulls import TILT_FEATURES, TOUCHING, HullProblem
+from dask_odm.methods.hulls.problem.query import HullQuery
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES
 from dask_odm.typing import Array
 
-MOST_STEPS = 40  # most steps of Newton's method
-RIDGE = 1e-14  # share of the Hessian's trace added to its diagonal, which makes it regular for dependent features
-WORTHWHILE = 8  # iterations without a positive lower bound, after which a solver makes this test
+STEPS = 0.5 ** np.arange(10)  # shares of Newton's step that are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,18 +51,39 @@ class Verdict:
     direction: Array
 
 
-def judge(problem: HullProblem) -> Verdict:
+def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
+    """Test whether the hulls overlap. Returns the verdict, and a lower bound of half the squared distance.
+
+    The bound is 0 unless the hulls were proved disjoint. The problem's `memory` is left as it was.
+    """
+    verdict = judge(problem)
+    if verdict.overlap is not False:
+        return verdict, 0.0
+    memory = problem.memory
+    w = verdict.direction
+    lower = lower_bound(w, problem.vertex(w).least(w))
+    problem.memory = memory
+    return verdict, lower
+
+
+def lower_bound(w: Array, least: float) -> float:
+    """Return the lower bound ``max(0, m(w))² / (2‖w‖²)`` of half the squared distance, ``least`` being m(w)."""
+    square = float(w @ w)
+    return max(0.0, least) ** 2 / (2.0 * square) if square > 0 else 0.0
+
+
+def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: int = 40) -> Verdict:
     """Decide whether the hulls have a common point, up to rounding at the rows' scale.
 
-    The answer is undecided for more than `MOST_TILTED` features.
+    The answer is undecided for more than ``most_features``.
     """
-    if problem.d > MOST_TILTED:
+    if problem.d > most_features:
         return Verdict(None, problem.start.difference)
     tilt = Tilt(problem)
     memory = problem.memory
     at = tilt.start
     overlap = None
-    for _ in range(MOST_STEPS):
+    for _ in range(most_steps):
         sums = tilt.sums(at)
         step, left = newton_step(sums.gradient, sums.hessian, problem.scale)
         broken, values = tilt.reach(at, step)
@@ -52,13 +92,13 @@ def judge(problem: HullProblem) -> Verdict:
             at = at + STEPS[best] * step
             overlap = False
             break
-        if broken + left <= ROUNDING:
+        if broken + left <= TOUCHING:
             overlap = True
             break
         if not values[best] < sums.value:
             break
         at = at + STEPS[best] * step
-    problem.recall(memory)
+    problem.memory = memory
     return Verdict(overlap, -at[:-2])
 
 
@@ -67,10 +107,96 @@ def newton_step(gradient: Array, hessian: Array, scale: float) -> tuple[Array, f
 
     All entries of that gradient are divided by ``scale`` but the last two.
     """
-    regular = hessian.copy()
     unit = np.sqrt(np.maximum(np.diag(hessian), np.finfo(float).tiny))
-    regular /= unit[:, None] * unit
-    regular[np.diag_indices_from(regular)] += RIDGE * len(unit)
+    regular = hessian / (unit[:, None] * unit)
+    regular[np.diag_indices_from(regular)] += 1e-14 * len(unit)  # features may depend on each other
     step = -np.linalg.solve(regular, gradient / unit) / unit
     left = gradient + hessian @ step
     return step, float(np.linalg.norm(left[:-2]) / (scale or 1.0) + np.abs(left[-2:]).sum())
+
+
+# The smooth problem ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TiltSums:
+    """F without its linear part, with its gradient (d + 2,) and Hessian (d + 2, d + 2)."""
+
+    value: float
+    gradient: Array
+    hessian: Array
+
+    def __add__(self, other: TiltSums) -> TiltSums:
+        return TiltSums(self.value + other.value, self.gradient + other.gradient, self.hessian + other.hessian)
+
+
+@dataclass(frozen=True, eq=False)
+class TiltQuery:
+    """The query to all rows about a tilt, for caps of ``c_i / mass``; tasks carry it."""
+
+    rows: HullQuery
+    mass: float
+
+    def sums(self, blocks: Iterable[RowBlock], tilt: Array) -> TiltSums:
+        """Sum F, gradient and Hessian at ``tilt`` (d + 2,)."""
+        k = self.rows.features.d + 2
+        found = TiltSums(0.0, np.zeros(k), np.zeros((k, k)))
+        for Z, caps in self._signed(blocks):
+            t = Z @ tilt
+            share = expit(t)
+            rooted = Z * np.sqrt(caps * share * expit(-t))[:, None]
+            found += TiltSums(float(caps @ np.logaddexp(0.0, t)), Z.T @ (caps * share), rooted.T @ rooted)
+        return found
+
+    def reach(self, blocks: Iterable[RowBlock], tilt: Array, step: Array) -> Array:
+        """Sum by how much the entries of all rows break their bounds after ``step``, and F's terms after `STEPS` of it.
+
+        The answer has 1 + len(STEPS) numbers.
+        """
+        found = np.zeros(1 + len(STEPS))
+        for Z, caps in self._signed(blocks):
+            t, change = (Z @ np.stack([tilt, step], axis=1)).T
+            share = expit(t)
+            share, new = share * caps, share * caps * (1.0 + expit(-t) * change)
+            found[0] += np.maximum(-new, 0.0).sum() + np.maximum(new - caps, 0.0).sum()
+            found[1:] += [caps @ np.logaddexp(0.0, t + each * change) for each in STEPS]
+        return found
+
+    def _signed(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Array, Array]]:
+        """Yield signed features with a 1 in the class's column, (n, d + 2), and caps (n,), of rows that take part."""
+        features = self.rows.features
+        for X, sign, weight in self.rows.pieces(blocks):
+            taken = sign != 0
+            Z = np.zeros((int(taken.sum()), features.d + 2))
+            sign = sign[taken]
+            np.multiply(features.dense(X)[taken], sign[:, None], out=Z[:, :-2])
+            for k, each in enumerate(CLASSES):
+                Z[:, features.d + k] = sign == each
+            yield Z, weight[taken] / self.mass
+
+
+class Tilt:
+    """F of the two hulls of a problem, computed by passes over the rows."""
+
+    def __init__(self, problem: HullProblem) -> None:
+        self._problem = problem
+        # whole hulls have caps too large to matter: a millionth of a row's share in the smaller class as the mass
+        self._mass = problem.mass or 1e-6 * float(problem.totals.weight.min()) / max(1, problem.passes.rows)
+        self._query = TiltQuery(problem.query, self._mass)
+
+    @property
+    def start(self) -> Array:
+        """The first tilt: no direction, and equal entries for all rows of a class, with sums of 1."""
+        share = np.minimum(self._mass / self._problem.totals.weight, 1.0 - 1e-6)  # σ of a finite tilt is below 1
+        return np.concatenate([np.zeros(self._problem.d), np.log(share) - np.log1p(-share)])
+
+    def sums(self, tilt: Array) -> TiltSums:
+        """Compute F, its gradient and its Hessian: one pass."""
+        found: TiltSums = self._problem.run(TiltQuery.sums, tilt, query=self._query)
+        found.gradient[-2:] -= 1.0
+        return TiltSums(found.value - float(tilt[-2:].sum()), found.gradient, found.hessian)
+
+    def reach(self, tilt: Array, step: Array) -> tuple[float, Array]:
+        """Compute by how much the entries after ``step`` break their bounds, and F after `STEPS` of it: one pass."""
+        found: Any = self._problem.run(TiltQuery.reach, tilt, step, query=self._query)
+        return float(found[0]), found[1:] - tilt[-2:].sum() - STEPS * step[-2:].sum()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def streamed(monkeypatch):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
-    monkeypatch.setattr(hulls, "KEPT_BYTES", 1 << 10)  # so that a look has few bins, and more are needed
+    monkeypatch.setattr(hulls, "LOOK_BYTES", 1 << 10)  # so that a look has few bins, and more are needed
 
 
 @pytest.fixture(scope="module")

@@ -1,99 +1,127 @@
-"""Two reduced hulls whose rows stay with clients: thresholds, bounds and vertices by questions to all of them.
+"""Two reduced hulls whose rows stay with clients: bounds and vertices by questions to all of them.
 
 It serves a solver that needs vertices, such as Gilbert's, like `dask_odm.methods.hulls.problem.hulls.HullProblem`. The
 messages are a direction, numbers, and sums of rows. For whole hulls each client answers with its best point of either
-class. For reduced hulls the threshold, a weighted quantile of the scores, is found first, by weights within bins of a
-range of scores.
+class. For reduced hulls the threshold, a weighted quantile of the scores, is found first, by weights and scores within
+bins of a range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from dask_odm.methods.hulls.clients.preparation import Preparation
 from dask_odm.methods.hulls.clients.rows import (
-    BINS,
-    Below,
     BestPoints,
-    Ranges,
-    ScoresOf,
-    SumsBelow,
+    ClientRows,
+    ClientState,
+    begin,
     best_points,
-    bin_of,
-    look_within,
+    floats_of,
+    look_along,
     sum_below,
 )
-from dask_odm.methods.hulls.problem.capped_simplex import Cut, cut_at
-from dask_odm.methods.hulls.problem.hulls import Vertex
+from dask_odm.methods.hulls.problem.hulls import HullProblem, Vertex
 from dask_odm.methods.hulls.problem.query import Totals
+from dask_odm.methods.hulls.problem.weighted_quantile import Found, Look, Looked, find_quantiles, memory_of
 from dask_odm.typing import Array
 
-PAD = 1e-3  # share of a bin by which a narrower range exceeds it, since rounding moves the bin's ends
-LEAST_RANGE = 1e-100  # least half width of the range of scores
-CLOSED = (np.inf, np.inf)  # a range without scores, for a class whose threshold is known
 
+class Clients:
+    """All clients, asked at once; their answers are in the order of the clients. These ones are in this process.
 
-class Clients(Protocol):
-    """All clients, asked at once; their answers are in the order of the clients.
-
-    ``rounds`` counts the questions so far, ``floats`` the numbers sent to and received from all clients.
+    ``rounds`` counts the questions so far, ``floats`` the numbers sent to and received from all clients, unless they
+    are not ``counted``. ``states`` are those of a resumed run.
     """
 
-    count: int
-    rounds: int
-    floats: int
+    def __init__(
+        self, held: Sequence[ClientRows], states: Sequence[ClientState] | None = None, *, counted: bool = True
+    ) -> None:
+        self.count = len(held)
+        self.counted = counted
+        self.rounds = 0
+        self.floats = 0
+        self._held = held
+        self._states = [begin(rows) for rows in held] if states is None else list(states)
 
-    def ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
-        """Run ``step(rows, state, message) -> (state, answer)`` on every client. Keep the states, return answers."""
+    def ask(self, step: Callable[..., Any], *message: Any) -> list[Any]:
+        """Run ``step(rows, state, *message) -> (state, answer)`` on every client. Keep the states, return answers."""
+        return self._told(message, self._ask(partial(step_all, step), message))
 
-    def read(self, question: Callable[..., Any], message: Any) -> list[Any]:
-        """Return the answers of ``question(rows, state, message)`` from every client."""
+    def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
+        """Return the answers of ``question(rows, state, *message)`` from every client."""
+        return self._told(message, self._read(partial(read_all, question), message))
+
+    def states(self) -> list[ClientState]:
+        """Return the state of every client. Fetching it is not counted as communication."""
+        return self._states
+
+    def _ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
+        self._states, answers = step(self._held, self._states, message)
+        return answers
+
+    def _read(self, question: Callable[..., Any], message: Any) -> list[Any]:
+        answers: list[Any] = question(self._held, self._states, message)
+        return answers
+
+    def _told(self, message: Any, answers: list[Any]) -> list[Any]:
+        if self.counted:
+            self.rounds += 1
+            self.floats += self.count * floats_of(message) + floats_of(answers)
+        return answers
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """The cut of one class's signed scores, and its value Σ e s."""
+def begin_all(held: Sequence[ClientRows]) -> list[ClientState]:
+    """Return the first states of some clients."""
+    return [begin(rows) for rows in held]
 
-    cut: Cut
-    value: float
+
+def step_all(
+    step: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
+) -> tuple[list[ClientState], list[Any]]:
+    """Take a step on some clients, and return their states and answers."""
+    moved = [step(rows, state, *message) for rows, state in zip(held, states, strict=True)]
+    return [state for state, _ in moved], [answer for _, answer in moved]
+
+
+def read_all(
+    question: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
+) -> list[Any]:
+    """Return the answers of some clients."""
+    return [question(rows, state, *message) for rows, state in zip(held, states, strict=True)]
 
 
 @dataclass(eq=False)
 class ClientHulls:
-    """Two reduced hulls of rows that clients hold.
+    """Two reduced hulls of rows that clients hold, in the clients' coordinates.
 
-    Parameters
-    ----------
-    clients : Clients
-    totals : Totals
-        Totals of all rows, in the clients' coordinates.
-    alpha : float or None
-        As in `HullProblem`.
-    d : int
-        Number of features. A unit of communication is so many numbers to or from every client.
-    passes_made : int
-        Passes of all clients over their rows.
+    ``by_passes`` is the problem of the same rows, to which other questions are put. ``passes_made`` counts passes of
+    all clients over their rows. A single client is this process itself: to it, messages cost nothing.
     """
 
     clients: Clients
-    totals: Totals
-    alpha: float | None
-    d: int
+    by_passes: HullProblem
+    preparation: Preparation
     passes_made: int = 0
-    _last: tuple[Array, Array] | None = field(init=False, default=None)
+    totals: Totals = field(init=False)
+    _last: Array = field(init=False, default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        self.totals = self.preparation.totals(self.by_passes.totals)
 
     @property
-    def mass(self) -> float:
-        """1/ν, by which weights are divided for their caps; 0 for whole hulls."""
-        return 0.0 if self.alpha is None else self.alpha * float(self.totals.weight.min())
+    def alpha(self) -> float | None:
+        return self.by_passes.alpha
 
     @property
     def scale(self) -> float:
         """The largest norm of a row."""
-        return float(np.sqrt(self.totals.square))
+        return self.by_passes.scale
 
     @property
     def start(self) -> Vertex:
@@ -101,66 +129,64 @@ class ClientHulls:
         return Vertex(self.totals.means, (0.0, 0.0))
 
     @property
+    def alone(self) -> bool:
+        """Whether there is a single client."""
+        return self.clients.count == 1
+
+    @property
     def costs(self) -> dict[str, Any]:
         """Figures for a record: rounds, numbers that travelled, and these in units of one per client and feature."""
         clients = self.clients
-        unit = clients.count * self.d
+        if not clients.counted:
+            return {}
+        unit = clients.count * self.by_passes.d
         return {"rounds": clients.rounds, "floats": clients.floats, "communication": clients.floats / unit}
 
     @property
     def memory(self) -> Array:
-        """The last w and its thresholds, if any, and the costs, as a vector for the checkpoint."""
-        numbers = np.array([self.clients.rounds, self.clients.floats], dtype=np.float64)
-        return numbers if self._last is None else np.concatenate([*self._last, numbers])
+        """The costs and the results of the last look, by which a resumed run goes on to the same bits and figures."""
+        return np.concatenate([[self.clients.rounds, self.clients.floats], self._last])
 
-    def recall(self, memory: Array) -> None:
-        """Restore the `memory` of another run, so that this one goes on to the same bits and figures."""
-        self.clients.rounds, self.clients.floats = (int(number) for number in memory[-2:])
-        self._last = None if len(memory) == 2 else (memory[:-4], memory[-4:-2])
+    @memory.setter
+    def memory(self, memory: Array) -> None:
+        self.clients.rounds, self.clients.floats = (int(number) for number in memory[:2])
+        self._last = memory[2:]
 
-    def vertex(self, w: Array) -> Vertex:
-        """Return the points of the hulls that minimise ``w·(a − b)``, w (D,)."""
+    def vertex(self, w: Array, *, exact: bool = True) -> Vertex:
+        """Return the points of the hulls that minimise ``w·(a − b)``, w (D,), always without slack."""
         if self.alpha is None:
-            return self._best(self._read(best_points, w))
-        found = self.thresholds(w)
-        cuts = [each.cut for each in found]
-        sums: list[SumsBelow] = self._read(sum_below, Below(w, np.array([cut.threshold for cut in cuts])))
-        factors = np.array([[cut.full, cut.tied] for cut in cuts])
-        below = sum(each.below for each in sums)
-        tied = sum(each.tied for each in sums)
-        points = factors[:, :1] * below + factors[:, 1:] * tied
-        return Vertex(points, (cuts[0].threshold, -cuts[1].threshold))
+            return self._best(self.read(best_points, w, True))
+        positive, negative = self._quantiles(w, 0.0)
+        points = np.sum(self.read(sum_below, w, (positive.cut, negative.cut)), axis=0)
+        return Vertex(points, (positive.threshold, -negative.threshold))
 
-    def thresholds(self, w: Array) -> tuple[Threshold, Threshold]:
-        """Return the thresholds of both classes' signed scores that minimise ``w·(a − b)``, without the points."""
-        mass = self.mass
-        whole = self.alpha is None
-        ranges = self._ranges(w)
-        found: list[Threshold | None] = [None, None]
-        while True:
-            looked = self._read(look_within, Ranges(w, ranges, whole))
-            for k in range(2):
-                if found[k] is None:
-                    found[k] = threshold_of([each[k] for each in looked], mass)
-                    known = found[k] is not None
-                    ranges[k] = CLOSED if known else narrower([each[k] for each in looked], ranges[k], mass)
-            positive, negative = found
-            if positive is not None and negative is not None:
-                self._last = w, np.array([positive.cut.threshold, negative.cut.threshold])
-                return positive, negative
+    def least(self, w: Array) -> float:
+        """Return the least ``w·(a − b)`` of the hulls, w (D,), or less by up to the problem's slack."""
+        if self.alpha is None:
+            answers = self.read(best_points, w, False)
+            return float(np.min([each.scores for each in answers], axis=0).sum())
+        positive, negative = self._quantiles(w, self.by_passes.slack * float(w @ w))
+        return float(positive.point[0] - negative.point[0]) - positive.slack - negative.slack
 
-    def _ranges(self, w: Array) -> Array:
-        """Return the first ranges of both thresholds, (2, 2).
+    def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
+        """Ask all clients a question for which they pass over their rows."""
+        self.passes_made += 1
+        return self.clients.read(question, *message)
 
-        From one w to the next no quantile of the scores moves by more than ‖x‖ ‖Δw‖.
-        """
-        reach = max(self.scale * float(np.linalg.norm(w)) * (1 + 1e-6), LEAST_RANGE)
-        if self._last is None:
-            return np.array([[-reach, reach]] * 2)
-        moved = self.scale * float(np.linalg.norm(w - self._last[0])) + 1e-6 * reach
-        around = self._last[1][:, None] + np.array([-moved, moved])
-        inside = np.clip(around, -reach, reach)
-        return np.where((inside[:, :1] < inside[:, 1:]), inside, [-reach, reach])
+    def _quantiles(self, w: Array, allowed: float) -> tuple[Found, Found]:
+        """Find the thresholds of both classes; the ``point`` of each is Σ e s of its unsigned scores."""
+        bins = 1024 if self.alone else max(16, len(w) // 4 - 2)  # an answer of eight numbers a bin is about two vectors
+        first = Look.first(w, self.scale, bins, self._last, share=0.5)
+
+        def ask(look: Look) -> Looked:
+            positive, *others = self.read(look_along, w, look)
+            return sum(others, positive)
+
+        found = find_quantiles(ask, first, self.by_passes.mass, allowed)
+        # of the mean rows at the thresholds, which would be vectors to send, the part along w is known
+        thresholds = [each.threshold for each in found]
+        self._last = memory_of(w, thresholds, np.outer(thresholds, w) / (float(w @ w) or 1.0))
+        return found
 
     def _best(self, answers: Sequence[BestPoints]) -> Vertex:
         points = np.zeros((2, answers[0].sums.shape[1]))
@@ -171,48 +197,3 @@ class ClientHulls:
             points[k] = sum(each.sums[k] for each in having) / sum(each.weights[k] for each in having)
             thresholds.append(least)
         return Vertex(points, (thresholds[0], -thresholds[1]))
-
-    def _read(self, question: Callable[..., Any], message: Any) -> list[Any]:
-        self.passes_made += 1
-        return self.clients.read(question, message)
-
-
-def threshold_of(answers: Sequence[ScoresOf], mass: float) -> Threshold | None:
-    """Return the threshold of one class if it is among the scores that all clients listed, else None."""
-    scores, weights = _pairs(answers)
-    below = sum(each.below for each in answers)
-    if any(len(each.bins) for each in answers) or not len(scores) or below > mass:
-        return None
-    until = below + np.cumsum(weights)
-    at = int(np.searchsorted(until, mass, side="right"))
-    if at == len(until):
-        if any(each.above for each in answers):
-            return None
-        at -= 1
-    cut = cut_at(float(scores[at]), float(until[at - 1]) if at else below, float(weights[at]), mass)
-    full = sum(each.below_scores for each in answers) + float(scores[:at] @ weights[:at])
-    return Threshold(cut, cut.full * full + cut.tied * float(scores[at] * weights[at]))
-
-
-def narrower(answers: Sequence[ScoresOf], within: Array, mass: float) -> tuple[float, float]:
-    """Return the bin of a range that has the threshold, or a wider range if rounding put the threshold outside."""
-    start, stop = within.tolist()
-    width = stop - start
-    scores, weights = _pairs(answers)
-    bins = np.bincount(bin_of(scores, start, stop), weights, BINS)
-    for each in answers:
-        if len(each.bins):
-            bins = bins + each.bins
-    below = sum(each.below for each in answers)
-    at = int(np.searchsorted(below + np.cumsum(bins), mass, side="right"))
-    if below > mass or (at == BINS and (any(each.above for each in answers) or not bins.any())):
-        return start - width, stop + width
-    at = int(np.flatnonzero(bins)[-1]) if at == BINS else at
-    return start + width * (at - PAD) / BINS, start + width * (at + 1 + PAD) / BINS
-
-
-def _pairs(answers: Sequence[ScoresOf]) -> tuple[Array, Array]:
-    """Return the distinct scores that clients listed, ascending, and their weights."""
-    told = np.concatenate([each.pairs for each in answers], axis=1)
-    scores, of = np.unique(told[0], return_inverse=True)
-    return scores, np.bincount(of, told[1], len(scores))

@@ -16,28 +16,17 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Cut, Look, Looked, Tally
 from dask_odm.typing import Array
-
-BINS = 32  # bins of a range of scores, whose weights an answer has
-FEW = 16  # distinct scores within a range, up to which an answer lists the scores instead of bins
-SIGNS = (1.0, -1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class ClientRows:
     """The rows that a client holds.
 
-    Attributes
-    ----------
-    S : ndarray or sparse array of shape (D, n)
-        Features in columns, those of the positive class first; sparse only if steps move all coordinates.
-    positive : int
-        Rows of the positive class.
-    weight, log_weight : ndarrays of shape (n,)
-    log_cap : float
-        Largest log e of a row of weight 1; ∞ for whole hulls.
-    start : tuple of two floats
-        First log e of a row of weight 1, for either class.
+    The columns of ``S`` (D, n) are their features, those of the ``positive`` rows first; sparse only if steps move all
+    coordinates. ``weight`` and ``log_weight`` have shape (n,). ``log_cap`` is the largest log e of a row of weight 1; ∞
+    for whole hulls.
     """
 
     S: Any
@@ -45,7 +34,6 @@ class ClientRows:
     weight: Array
     log_weight: Array
     log_cap: float
-    start: tuple[float, float]
 
     @property
     def n(self) -> int:
@@ -61,14 +49,9 @@ class ClientRows:
         """Slices of the rows of the positive and of the negative class."""
         return slice(0, self.positive), slice(self.positive, self.n)
 
-    @property
-    def n_of(self) -> tuple[int, int]:
-        """Numbers of rows of the positive and of the negative class."""
-        return self.positive, self.n - self.positive
-
     def per_class(self, values: Sequence[float] | Array) -> Array:
         """Return for every row the one of two ``values`` that belongs to its class, (n,)."""
-        return np.repeat(np.asarray(values, dtype=np.float64), self.n_of)
+        return np.repeat(np.asarray(values, dtype=np.float64), (self.positive, self.n - self.positive))
 
     def sums(self, block: tuple[int, int], e: Array) -> Array:
         """Sum e x for either class over a block of coordinates, (2, B)."""
@@ -84,9 +67,18 @@ class ClientRows:
         """Return the coordinates ``first:stop`` of S."""
         return self.S if stop - first == self.size else self.S[first:stop]
 
-    def signed_scores(self, w: Array) -> Array:
-        """Return y w·x, (n,), for w over all coordinates."""
-        return self.per_class(SIGNS) * (w @ self.S)
+    def normalised(self, logs: Array) -> tuple[Array, Array]:
+        """Return log Σ e (2,) of either class, and e divided by that sum (n,), for log e (n,) of rows of weight 1."""
+        e = logs + self.log_weight
+        found = np.full(2, -np.inf)
+        for k, own in enumerate(self.classes):
+            top = e[own].max(initial=-np.inf)
+            e[own] = np.exp(e[own] - top) if top > -np.inf else 0.0
+            total = e[own].sum()
+            if total > 0:
+                e[own] /= total
+                found[k] = top + np.log(total)
+        return found, e
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,104 +94,56 @@ class ClientState:
 
 def begin(rows: ClientRows) -> ClientState:
     """Return the first state: equal e for all rows of a class, and w = 0."""
-    return ClientState(rows.per_class(rows.start), np.zeros(rows.n))
+    return ClientState(np.zeros(rows.n), np.zeros(rows.n))
 
 
-@dataclass(frozen=True, eq=False)
-class Facts:
-    """Numbers of rows of either class, (2,), and the largest absolute entry of a row."""
-
-    counts: Array
-    largest: float
-
-
-def tell_facts(rows: ClientRows, state: Any, message: None) -> Facts:
-    """Return the facts that the server needs before it begins."""
+def tell_facts(rows: ClientRows, state: Any) -> Array:
+    """Return the facts that the server needs before it begins: rows of either class, and the largest absolute entry."""
     values = rows.S.data if issparse(rows.S) else rows.S
-    return Facts(np.array(rows.n_of), max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))))
+    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    return np.array([rows.positive, rows.n - rows.positive, largest])
 
 
 # Steps of the weights ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
-    """The message of a step: normalise the last e, move w in a block, and update e.
-
-    Attributes
-    ----------
-    shift : ndarray of shape (2,)
-        Summands of log e that make either class of the last e sum to one.
-    first : int
-        First coordinate of the block.
-    change : ndarray of shape (B,)
-        Δ, for unscaled coordinates.
-    following : int
-        First coordinate of the next block.
-    keep, rate : float
-        a, and b.
-    blocks : int
-        n_b.
-    guess : ndarray of shape (2,), or empty
-        A guess of the next shift, for reduced hulls.
-    """
-
-    shift: Array
-    first: int
-    change: Array
-    following: int
-    keep: float
-    rate: float
-    blocks: int
-    guess: Array
-
-
-@dataclass(frozen=True, eq=False)
 class Moved:
     """The answer to a step, for both classes.
 
-    Attributes
-    ----------
-    tops, totals : ndarrays of shape (2,)
-        Σ e without caps is ``totals · exp(tops)``.
-    sums : ndarray of shape (2, B), or empty for reduced hulls
-        Σ e x / exp(top) over the next block.
-    before : ndarray of shape (2, B), or empty if a block is all coordinates
-        Σ e x over the next block, for e before the step.
-    guessed : Weighed or None
-        The sums at the guessed shift, for reduced hulls, without a block.
+    For whole hulls ``logs`` (2,) is log Σ e, and ``sums`` (2, B) is Σ e x over the next block for e that sum to one.
+    For reduced hulls these are empty, and ``guessed`` are the sums at the guessed shift, without a block. ``before``
+    (2, B) is Σ e x for e before the step; empty if a block is all coordinates.
     """
 
-    tops: Array
-    totals: Array
+    logs: Array
     sums: Array
     before: Array
     guessed: Weighed | None
 
 
-def move(rows: ClientRows, state: ClientState, message: Move) -> tuple[ClientState, Moved]:
-    """Make a step of Saddle-DSVC."""
-    size = len(message.change)
-    d = rows.size
-    block = message.first, message.first + size
-    coming = message.following, message.following + size
-    logs = settled(rows, state, message.shift)
-    before = rows.sums(coming, np.exp(logs + rows.log_weight)) if size < d else np.empty(0)
-    moved = rows.per_class(SIGNS) * (message.change @ rows.part(*block))
-    logs = message.keep * logs - message.rate * (state.p + message.blocks * moved)
-    following = ClientState(logs, state.p + moved)
-    tops = np.full(2, -np.inf)
-    totals = np.zeros(2)
-    e = logs + rows.log_weight
-    for k, own in enumerate(rows.classes):
-        if rows.n_of[k]:
-            tops[k] = e[own].max()
-            np.exp(e[own] - tops[k], out=e[own])
-            totals[k] = e[own].sum()
-    if np.isinf(rows.log_cap):
-        return following, Moved(tops, totals, rows.sums(coming, e), before, None)
-    guessed = weigh(rows, following, Weigh(message.guess, 0, 0))
-    return following, Moved(tops, totals, np.empty(0), before, guessed)
+def move(
+    rows: ClientRows, state: ClientState, shift: Array, first: int, change: Array, following: int, keep: float,
+    rate: float, blocks: int, guess: Array,
+) -> tuple[ClientState, Moved]:  # fmt: skip
+    """Make a step of Saddle-DSVC: normalise the last e, move w in a block, and update e.
+
+    ``shift`` (2,) are summands of log e that make either class of the last e sum to one. ``change`` (B,) is Δ of the
+    block from coordinate ``first`` on, for unscaled coordinates; ``following`` is the first of the next block. ``keep``
+    and ``rate`` are a and b, ``blocks`` is n_b. ``guess`` (2,) is a guess of the next shift for reduced hulls, else
+    empty.
+    """
+    size = len(change)
+    coming = following, following + size
+    logs = settled(rows, state, shift)
+    before = rows.sums(coming, np.exp(logs + rows.log_weight)) if size < rows.size else np.empty(0)
+    moved = rows.per_class(CLASSES) * (change @ rows.part(first, first + size))
+    logs = keep * logs - rate * (state.p + blocks * moved)
+    state = ClientState(logs, state.p + moved)
+    if np.isfinite(rows.log_cap):
+        return state, Moved(np.empty(0), np.empty(0), before, weigh(rows, state, guess, 0, 0))
+    sums, e = rows.normalised(logs)
+    return state, Moved(sums, rows.sums(coming, e), before, None)
 
 
 def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
@@ -208,155 +152,62 @@ def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Weigh:
-    """The question for the sums of e, shifted by ``shift`` (2,) in logarithms and capped, and of e x in a block."""
-
-    shift: Array
-    first: int
-    stop: int
-
-
-@dataclass(frozen=True, eq=False)
 class Weighed:
-    """The answer to `Weigh`, for both classes.
+    """Sums of e for either class, each (2,), that the projection onto the capped simplex needs.
 
-    ``counts`` are rows at their caps, and ``capped`` is their Σ e. For the other rows Σ e is ``totals · exp(tops)``.
-    ``sums`` (2, B) is Σ e x over the block.
+    ``counts`` are rows at their caps, and ``capped`` is their Σ e. ``free`` is log Σ e of the other rows. ``sums``
+    (2, B) is Σ e x over the block.
     """
 
     counts: Array
     capped: Array
-    tops: Array
-    totals: Array
+    free: Array
     sums: Array
 
 
-def weigh(rows: ClientRows, state: ClientState, message: Weigh) -> Weighed:
-    """Return a client's part of the sums that the Newton steps of `capped_simplex.cap_factor` need."""
-    logs = state.logs + rows.per_class(message.shift)
+def weigh(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Weighed:
+    """Return a client's part of the sums of e, shifted by ``shift`` (2,) in logarithms, with Σ e x over a block."""
+    logs = state.logs + rows.per_class(shift)
     at_cap = logs >= rows.log_cap
-    e = np.minimum(logs, rows.log_cap) + rows.log_weight
-    counts = np.zeros(2)
-    capped = np.zeros(2)
-    tops = np.full(2, -np.inf)
-    totals = np.zeros(2)
-    for k, own in enumerate(rows.classes):
-        free = e[own][~at_cap[own]]
-        if len(free):
-            tops[k] = free.max()
-            totals[k] = np.exp(free - tops[k]).sum()
-        counts[k], capped[k] = at_cap[own].sum(), np.exp(e[own][at_cap[own]]).sum()
-    return Weighed(counts, capped, tops, totals, rows.sums((message.first, message.stop), np.exp(e)))
+    counts = np.array([at_cap[own].sum() for own in rows.classes], dtype=np.float64)
+    weights = np.array([rows.weight[own] @ at_cap[own] for own in rows.classes])
+    capped = np.exp(rows.log_cap) * weights if counts.any() else np.zeros(2)
+    free, _ = rows.normalised(np.where(at_cap, -np.inf, logs))
+    return Weighed(counts, capped, free, sum_block(rows, state, shift, first, stop) if stop > first else np.empty(0))
 
 
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """The question for Σ e x (x·v) over the rows of both classes, with e normalised by ``shift`` (2,), and v (D,)."""
-
-    shift: Array
-    v: Array
+def sum_block(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Array:
+    """Return a client's part of Σ e x of both classes over a block, (2, B), with e normalised by ``shift`` (2,)."""
+    return rows.sums((first, stop), np.exp(settled(rows, state, shift) + rows.log_weight))
 
 
-def spread(rows: ClientRows, state: ClientState, message: Spread) -> Array:
-    """Return a client's part of the rows' second moments by e, times v, (D,)."""
-    e = np.exp(settled(rows, state, message.shift) + rows.log_weight)
-    return np.asarray(rows.S @ (e * (message.v @ rows.S)))
+def sum_uncapped(rows: ClientRows, state: ClientState) -> Array:
+    """Return a client's part of log Σ e of both classes without caps, (2,)."""
+    return rows.normalised(state.logs)[0]
 
 
-# Scores of a direction ---------------------------------------------------------------------------------------------
+def spread(rows: ClientRows, state: ClientState, shift: Array, v: Array) -> Array:
+    """Return a client's part of Σ e x (x·v), (D,), over the rows of both classes, e being normalised by ``shift``."""
+    e = np.exp(settled(rows, state, shift) + rows.log_weight)
+    return np.asarray(rows.S @ (e * (v @ rows.S)))
 
 
-@dataclass(frozen=True, eq=False)
-class Ranges:
-    """The question for the weights of the rows by their signed scores along w (D,), within a range for each class.
-
-    ``ranges`` (2, 2) has start and stop for each class. With ``least`` only the least score counts, whatever the range.
-    """
-
-    w: Array
-    ranges: Array
-    least: bool = False
+# Scores of a direction w (D,) --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class ScoresOf:
-    """The answer to `Ranges` for one class.
-
-    Attributes
-    ----------
-    below, below_scores : float
-        Weight of the rows below the range, and the sum of their scores times their weights.
-    above : int
-        Number of rows above the range.
-    pairs : ndarray of shape (2, m)
-        Distinct scores within the range, ascending, and their weights, if there are at most `FEW`.
-    bins : ndarray of shape (BINS,), or empty
-        Else the weights in equal bins of the range.
-    """
-
-    below: float
-    below_scores: float
-    above: int
-    pairs: Array
-    bins: Array
+def look_along(rows: ClientRows, state: Any, w: Array, look: Look) -> Looked:
+    """Answer a look, the score being the only feature: the sums have scores and weights, and no vectors."""
+    tally = Tally(look, np.ones(1), np.zeros(1), np.ones(1))
+    codes = rows.per_class((1.0, 0.0)).astype(np.int8)
+    tally.add((w @ rows.S)[:, None], codes, rows.weight, 1, (1.0, 1.0))
+    return tally.total()
 
 
-def look_within(rows: ClientRows, state: Any, message: Ranges) -> tuple[ScoresOf, ScoresOf]:
-    """Return a client's weights by scores, from which the server finds the thresholds."""
-    scores = rows.signed_scores(message.w)
-    found = [
-        _scores_of(scores[own], rows.weight[own], *message.ranges[k], least=message.least)
-        for k, own in enumerate(rows.classes)
-    ]
-    return found[0], found[1]
-
-
-def _scores_of(scores: Array, weight: Array, start: float, stop: float, *, least: bool) -> ScoresOf:
-    if least:
-        start = -np.inf
-        stop = np.nextafter(scores.min(initial=np.inf), np.inf)
-    below = scores < start
-    within = (scores >= start) & (scores < stop)
-    values, of = np.unique(scores[within], return_inverse=True)
-    pairs: Array = np.empty((2, 0))
-    bins: Array = np.empty(0)
-    if len(values) <= FEW:
-        pairs = np.array([values, np.bincount(of, weight[within], len(values))])
-    else:
-        bins = np.bincount(bin_of(scores[within], start, stop), weight[within], BINS)
-    below_weight = weight[below]
-    above = len(scores) - int(below.sum()) - int(within.sum())
-    return ScoresOf(float(below_weight.sum()), float(scores[below] @ below_weight), above, pairs, bins)
-
-
-def bin_of(scores: Array, start: float, stop: float) -> Array:
-    """Return the bin of every score within a range, (n,)."""
-    return np.minimum(((scores - start) * (BINS / (stop - start))).astype(np.int64), BINS - 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Below:
-    """The question for the sums of the rows whose signed scores along ``w`` (D,) are below, and at, ``thresholds``."""
-
-    w: Array
-    thresholds: Array
-
-
-@dataclass(frozen=True, eq=False)
-class SumsBelow:
-    """The answer to `Below`: Σ c x of the rows below the threshold, and of those at it, (2, D) each by class."""
-
-    below: Array
-    tied: Array
-
-
-def sum_below(rows: ClientRows, state: Any, message: Below) -> SumsBelow:
-    """Sum the rows of a cut, below and at its threshold, before its factors are applied."""
-    scores = rows.signed_scores(message.w)
-    thresholds = rows.per_class(message.thresholds)
-    whole = 0, rows.size
-    below = rows.sums(whole, np.where(scores < thresholds, rows.weight, 0.0))
-    return SumsBelow(below, rows.sums(whole, np.where(scores == thresholds, rows.weight, 0.0)))
+def sum_below(rows: ClientRows, state: Any, w: Array, cuts: tuple[Cut, Cut]) -> Array:
+    """Return a client's part of the points of both hulls, (2, D), for the ``cuts`` of either class's signed scores."""
+    scores = rows.per_class(CLASSES) * (w @ rows.S)
+    e = [cut.entries(scores[own], rows.weight[own]) for cut, own in zip(cuts, rows.classes, strict=True)]
+    return rows.sums((0, rows.size), np.concatenate(e))
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,10 +219,15 @@ class BestPoints:
     sums: Array
 
 
-def best_points(rows: ClientRows, state: Any, w: Array) -> BestPoints:
-    """Return a client's best points along w (D,), which are all that Gilbert's algorithm needs for whole hulls."""
-    scores = rows.signed_scores(w)
+def best_points(rows: ClientRows, state: Any, w: Array, points: bool) -> BestPoints:
+    """Return a client's best points, which are all that Gilbert's algorithm needs for whole hulls.
+
+    Without ``points`` there are only their scores.
+    """
+    scores = rows.per_class(CLASSES) * (w @ rows.S)
     least = np.array([scores[own].min(initial=np.inf) for own in rows.classes])
+    if not points:
+        return BestPoints(least, np.empty(0), np.empty(0))
     taken = np.where(scores == rows.per_class(least), rows.weight, 0.0)
     return BestPoints(least, np.array([taken[own].sum() for own in rows.classes]), rows.sums((0, rows.size), taken))
 

@@ -2,7 +2,7 @@
 
 Minimise ``½‖Aη − Bξ‖²`` for rows A of the positive class and B of the negative one. η and ξ are in the capped simplex:
 ≥ 0, with sum 1 and entries of at most ``c_i / mass``. For any w, ``m(w)`` is the least value of ``w·(Aη − Bξ)``, which
-is taken at cuts of the scores (`dask_odm.methods.hulls.problem.capped_simplex`). It bounds the optimum from below by
+is taken at cuts of the scores (`dask_odm.methods.hulls.problem.weighted_quantile`). It bounds the optimum from below by
 ``max(0, m(w))² / (2‖w‖²)``. Any point ``z = Aη − Bξ`` bounds it from above by ``½‖z‖²``. So a pass over the rows gives
 a point of the hulls and both bounds.
 
@@ -20,48 +20,28 @@ import numpy as np
 
 from dask_odm.learning.problem.linear import BLOCK_BYTES
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock
-from dask_odm.methods.hulls.problem.capped_simplex import Cut, cut_scores
-from dask_odm.methods.hulls.problem.query import CLASSES, HullQuery, Totals
-from dask_odm.methods.hulls.problem.weighted_quantile import Known, Look, Looked, bin_count, settle
+from dask_odm.methods.hulls.problem.query import HullQuery, Totals
+from dask_odm.methods.hulls.problem.weighted_quantile import (
+    CLASSES,
+    Cut,
+    Look,
+    bin_count,
+    cut_scores,
+    find_quantiles,
+    memory_of,
+)
 from dask_odm.typing import Array
 
-ROUNDING = 1e-10  # distance relative to the rows' scale below which float64 cannot tell two hulls from touching ones
-MOST_TILTED = 1024  # most features for which `dask_odm.methods.hulls.problem.feasibility` computes Hessians
-FEW = 256  # rows of a vertex that one thread adds up, since to wake others would take longer
-KEPT_BYTES = 512 << 10  # bytes of the sums of a look for one class, which a pass over streamed rows returns
+TOUCHING = 1e-10  # distance relative to the rows' scale below which float64 cannot tell two hulls from touching ones
+TILT_FEATURES = 1024  # most features for which `dask_odm.methods.hulls.feasibility` computes Hessians
+LOOK_BYTES = 512 << 10  # bytes of the sums of a look for one class, which a pass over streamed rows returns
 
 
 def hull_pass_bytes(d: int) -> PassBytes:
     """Return the memory that a task of a pass over rows of ``d`` features takes, for a look or the sums of a tilt."""
-    tilt = 8 * (d + 3) ** 2 if d <= MOST_TILTED else 0
-    look = 16 * (bin_count(KEPT_BYTES, d) + 2) * (d + 3)
+    tilt = 8 * (d + 3) ** 2 if d <= TILT_FEATURES else 0
+    look = 16 * (bin_count(LOOK_BYTES, d) + 2) * (d + 3)
     return PassBytes(max(look, tilt), 64, 6 * BLOCK_BYTES)
-
-
-@dataclass(frozen=True, eq=False)
-class Vertex:
-    """The points a and b of the two hulls that minimise ``w·(a − b)`` for one w.
-
-    Attributes
-    ----------
-    points : ndarray of shape (2, d)
-        a and b.
-    thresholds : tuple of two floats
-        Weighted quantiles of the scores w·x of each class, at which its capped simplex is filled.
-    rows : RowSets or None
-        The rows that take part; None for streamed rows.
-    slack : float
-        By how much ``w·(a − b)`` may exceed the minimum.
-    """
-
-    points: Array
-    thresholds: tuple[float, float]
-    rows: RowSets | None = None
-    slack: float = 0.0
-
-    @property
-    def difference(self) -> Array:
-        return np.asarray(self.points[0] - self.points[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +58,29 @@ class RowSets:
 
 
 @dataclass(frozen=True, eq=False)
-class HullState:
+class Vertex:
+    """The ``points`` (2, d), a and b, of the two hulls that minimise ``w·(a − b)`` for one w.
+
+    ``thresholds`` are the weighted quantiles of the scores w·x of each class, at which its capped simplex is filled.
+    ``rows`` take part; None for rows that are not in memory. ``w·(a − b)`` may exceed the minimum by ``slack``.
+    """
+
+    points: Array
+    thresholds: tuple[float, float]
+    rows: RowSets | None = None
+    slack: float = 0.0
+
+    @property
+    def difference(self) -> Array:
+        return np.asarray(self.points[0] - self.points[1])
+
+    def least(self, w: Array) -> float:
+        """Return m(w), or less by up to the slack, if this is the vertex of w."""
+        return float(w @ self.difference) - self.slack
+
+
+@dataclass(frozen=True, eq=False)
+class HeldRows:
     """Rows in memory: their blocks, and the numbers and weights of each class's rows; None stands for weights of 1."""
 
     blocks: list[RowBlock]
@@ -91,17 +93,10 @@ class HullState:
 class HullProblem:
     """Two reduced hulls, of which solvers need the vertex of a direction. The rows stay with ``passes``.
 
-    Parameters
-    ----------
-    query : HullQuery
-    passes : Passes
-        Passes over blocks of raw rows. For streamed rows a threshold takes one pass or a few.
-    alpha : float or None
-        The caps are ``c_i / (alpha · min(C₊, C₋))``, C being the weight of a class. None means the whole hulls.
-    passes_made : int
-        Passes over the rows so far.
-    slack : float
-        Share of ‖w‖² by which the score of a vertex of streamed rows may exceed the least, to save a pass.
+    The caps are ``c_i / (alpha · min(C₊, C₋))``, C being the weight of a class; None means the whole hulls.
+    ``passes_made`` counts passes over the rows. The score of a vertex of streamed rows may exceed the least by the
+    share ``slack`` of ‖w‖², which saves passes. ``memory`` has the results of the last look at streamed rows, by which
+    a resumed run goes on to the same bits; it is empty at the start.
     """
 
     query: HullQuery
@@ -109,23 +104,33 @@ class HullProblem:
     alpha: float | None
     passes_made: int = 0
     slack: float = 0.0
-    _last: Known | None = field(init=False, default=None)
+    memory: Array = field(init=False, default_factory=lambda: np.empty(0))
     totals: Totals = field(init=False)
-    _state: HullState | None = field(init=False, default=None)
+    _held: HeldRows | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.totals = self._run(HullQuery.totals)
+        self.totals = self.run(HullQuery.totals)
         if not self.passes.streamed:
-            self._state = self._columns()
+            self._held = self._hold()
 
     @property
     def d(self) -> int:
         return self.query.features.d
 
     @property
+    def by_passes(self) -> HullProblem:
+        """This problem, whose rows can be asked anything."""
+        return self
+
+    @property
+    def costs(self) -> dict[str, Any]:
+        """Further figures of a step's record: none."""
+        return {}
+
+    @property
     def holds_rows(self) -> bool:
         """Whether the rows are in memory, so that a vertex has its row sets."""
-        return self._state is not None
+        return self._held is not None
 
     @property
     def mass(self) -> float:
@@ -141,10 +146,17 @@ class HullProblem:
     def start(self) -> Vertex:
         """The class means, which are in the hulls whatever the caps."""
         rows = None
-        if self._state is not None:
-            full = np.packbits(np.ones(self._state.rows, dtype=bool))
+        if self._held is not None:
+            full = np.packbits(np.ones(self._held.rows, dtype=bool))
             rows = RowSets(full, np.zeros(0, dtype=np.int64), 1.0 / self.totals.weight[:, None] * np.array([1.0, 0.0]))
         return Vertex(self.totals.means, (0.0, 0.0), rows)
+
+    def with_alpha(self, alpha: float | None) -> HullProblem:
+        """Return the problem of the same rows for another alpha."""
+        other = copy(self)
+        other.alpha = alpha
+        other.memory = np.empty(0)
+        return other
 
     def vertex(self, w: Array, mass: float | None = None, *, exact: bool = False) -> Vertex:
         """Return the points of the hulls that minimise ``w·(a − b)``, w (d,).
@@ -152,55 +164,9 @@ class HullProblem:
         ``mass`` replaces the problem's, and ``exact`` allows no slack.
         """
         mass = self.mass if mass is None else mass
-        if self._state is not None:
-            return self._selected(w, mass, self._state)
+        if self._held is not None:
+            return self._selected(w, mass, self._held)
         return self._looked_up(w, mass, 0.0 if exact else self.slack * float(w @ w))
-
-    def entries(self, rows: RowSets) -> Array:
-        """Return η and ξ of a vertex as one array (n,) in the rows' order."""
-        full = np.unpackbits(rows.full, count=self._held.rows).astype(bool)
-        tied = np.zeros(self._held.rows, dtype=bool)
-        tied[rows.tied] = True
-        e = np.zeros(self._held.rows)
-        for k, (members, weight) in enumerate(zip(self._held.members, self._held.weights, strict=True)):
-            factor = np.where(full[members], rows.factors[k, 0], np.where(tied[members], rows.factors[k, 1], 0.0))
-            e[members] = factor if weight is None else factor * weight
-        return e
-
-    @property
-    def members(self) -> tuple[Array, Array]:
-        """Numbers of the rows of the positive and of the negative class, for rows in memory."""
-        return self._held.members
-
-    @property
-    def weights(self) -> Array:
-        """Weights of rows in memory, (n,)."""
-        found = np.ones(self._held.rows)
-        for members, weight in zip(self._held.members, self._held.weights, strict=True):
-            found[members] = 1.0 if weight is None else weight
-        return found
-
-    def signed_rows(self) -> Array:
-        """Return the features of rows in memory, dense (n, d), those of the negative class times −1."""
-        rows = np.concatenate(self._run(HullQuery.dense, counted=False))
-        rows[self._held.members[1]] *= -1.0
-        return rows
-
-    def points(self, entries: Array) -> Array:
-        """Return the points (2, d) of both hulls for η and ξ as `entries` returns them."""
-        return np.asarray(self._run(HullQuery.points, [(own, entries[own]) for own in self._held.members]))
-
-    @property
-    def _held(self) -> HullState:
-        assert self._state is not None, "the rows are not at hand"
-        return self._state
-
-    def with_alpha(self, alpha: float | None) -> HullProblem:
-        """Return the problem of the same rows for another alpha."""
-        other = copy(self)
-        other.alpha = alpha
-        other._last = None
-        return other
 
     def separating_alpha(self, w: Array) -> float | None:
         """Return the least alpha of two digits whose hulls are disjoint along ``w`` (d,); None if 1 is not enough."""
@@ -214,72 +180,66 @@ class HullProblem:
             low, high = (low, middle) if self._apart(w, middle / 100 * least) else (middle, high)
         return high / 100
 
-    @property
-    def memory(self) -> Array:
-        """The results of the last look at streamed rows, as a vector for the checkpoint; empty at the start."""
-        return np.empty(0) if self._last is None else self._last.vector()
-
-    def recall(self, memory: Array) -> None:
-        """Restore the `memory` of another run, so that this one goes on to the same bits."""
-        self._last = Known.of_vector(memory) if memory.size else None
-
     def _apart(self, w: Array, mass: float) -> bool:
-        self._last = None  # it belongs to another mass
-        vertex = self.vertex(w, mass)
-        return float(w @ vertex.difference) - vertex.slack > ROUNDING * self.scale * float(np.linalg.norm(w))
+        self.memory = np.empty(0)  # it belongs to another mass
+        return self.vertex(w, mass).least(w) > TOUCHING * self.scale * float(np.linalg.norm(w))
+
+    def run(self, method: Any, *arguments: Any, query: Any = None, counted: bool = True) -> Any:
+        """Run a pass of the problem's query, or of another, over the rows, and count it."""
+        self.passes_made += counted
+        return self.passes.run(self.query if query is None else query, method, *arguments)
 
     # Rows in memory --------------------------------------------------------------------------------------------
 
-    def _columns(self) -> HullState:
-        columns = np.concatenate(self._run(HullQuery.columns, counted=False), axis=1)
-        members = tuple(np.flatnonzero(columns[0] == each) for each in CLASSES)
-        plain = bool((columns[1] == 1.0).all())
-        weights = tuple(None if plain else columns[1, each] for each in members)
-        blocks = self._run(HullQuery.blocks, counted=False)
-        return HullState(blocks, members, weights, columns.shape[1])  # type: ignore[arg-type]
+    def _hold(self) -> HeldRows:
+        blocks, signs, weights = zip(*self.run(HullQuery.held, counted=False), strict=True)
+        sign = np.concatenate(signs)
+        weight = np.concatenate(weights)
+        positive, negative = (np.flatnonzero(sign == each) for each in CLASSES)
+        plain = bool((weight == 1.0).all())
+        of_class = (None, None) if plain else (weight[positive], weight[negative])
+        return HeldRows(list(blocks), (positive, negative), of_class, len(sign))
 
-    def _selected(self, w: Array, mass: float, state: HullState) -> Vertex:
-        scores = np.concatenate(self._run(HullQuery.scores, w))
+    def _selected(self, w: Array, mass: float, held: HeldRows) -> Vertex:
+        scores = np.concatenate(self.run(HullQuery.scores, w))
         cuts: list[Cut] = []
-        full = np.zeros(state.rows, dtype=bool)
+        full = np.zeros(held.rows, dtype=bool)
         tied = []
         shares = []
-        for sign, members, weight in zip(CLASSES, state.members, state.weights, strict=True):
+        for sign, members, weight in zip(CLASSES, held.members, held.weights, strict=True):
             signed = sign * scores[members]
             cut = cut_scores(signed, weight, mass)
-            taken = np.flatnonzero(signed <= cut.threshold)
+            taken = np.flatnonzero(signed <= cut.high)
             signed = signed[taken]
             numbers = members[taken]
             shares.append((numbers, cut.entries(signed, None if weight is None else weight[taken])))
-            full[numbers] = signed < cut.threshold
-            tied.append(numbers[signed == cut.threshold])
+            full[numbers] = signed < cut.low
+            tied.append(numbers[signed == cut.low])
             cuts.append(cut)
-        few = sum(len(numbers) for numbers, _ in shares) <= FEW
-        points = self.query.points(state.blocks, shares) if few else self._run(HullQuery.points, shares, counted=False)
+        few = sum(len(numbers) for numbers, _ in shares) <= 256  # to wake other threads would take longer
+        points = self.query.points(held.blocks, shares) if few else self.run(HullQuery.points, shares, counted=False)
         rows = RowSets(np.packbits(full), np.concatenate(tied), np.array([[each.full, each.tied] for each in cuts]))
-        return Vertex(points, (cuts[0].threshold, -cuts[1].threshold), rows)
+        return Vertex(points, (cuts[0].low, -cuts[1].low), rows)
+
+    def entries(self, rows: RowSets) -> Array:
+        """Return η and ξ of a vertex of rows in memory as one array (n,) in the rows' order."""
+        held = self._held
+        assert held is not None
+        full = np.unpackbits(rows.full, count=held.rows).astype(bool)
+        tied = np.zeros(held.rows, dtype=bool)
+        tied[rows.tied] = True
+        e = np.zeros(held.rows)
+        for k, (members, weight) in enumerate(zip(held.members, held.weights, strict=True)):
+            factor = np.where(full[members], rows.factors[k, 0], np.where(tied[members], rows.factors[k, 1], 0.0))
+            e[members] = factor if weight is None else factor * weight
+        return e
 
     # Streamed rows ---------------------------------------------------------------------------------------------
 
     def _looked_up(self, w: Array, mass: float, allowed: float) -> Vertex:
-        look = Look.first(w, self.scale, bin_count(KEPT_BYTES, self.d), self._last)
-        while True:
-            looked: Looked = self._run(HullQuery.look, w, look)
-            found, look = settle(looked, look, mass, allowed)
-            if found is not None:
-                break
-        positive, negative = found
-        thresholds = np.array([each.threshold for each in found])
-        self._last = Known(w, thresholds, np.array([each.mean for each in found]))
+        first = Look.first(w, self.scale, bin_count(LOOK_BYTES, self.d), self.memory)
+        found = find_quantiles(lambda look: self.run(HullQuery.look, w, look), first, mass, allowed)
+        self.memory = memory_of(w, [each.threshold for each in found], [each.mean for each in found])
         points = np.array([each.point for each in found])
-        slack = positive.slack + negative.slack
-        return Vertex(points, (positive.threshold, -negative.threshold), slack=slack)
-
-    def run(self, query: Any, method: Any, *arguments: Any) -> Any:
-        """Run the pass of another query over the rows, and count it."""
-        self.passes_made += 1
-        return self.passes.run(query, method, *arguments)
-
-    def _run(self, method: Any, *arguments: Any, counted: bool = True) -> Any:
-        self.passes_made += counted
-        return self.passes.run(self.query, method, *arguments)
+        slack = found[0].slack + found[1].slack
+        return Vertex(points, (found[0].threshold, -found[1].threshold), slack=slack)

@@ -14,12 +14,10 @@ from scipy.sparse import issparse
 
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import block_rows
-from dask_odm.linalg.jit import frozen
+from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.problem.weighted_quantile import Look, Looked, Tally, add_rows, add_totals, score_rows
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Look, Looked, Tally
 from dask_odm.typing import Array
-
-CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +44,8 @@ class Totals:
 class HullQuery:
     """The query to all rows; tasks carry it.
 
-    Parameters
-    ----------
-    features : FeatureMap
-        Without a constant feature.
-    positive : int
-        Code of the positive class. Rows of a code below zero are left out; all others are negative.
-    class_weights : tuple of two floats
-        Weights of the negative and the positive class.
+    ``features`` have no constant one. Rows of the code ``positive`` are positive, those of a code below zero are left
+    out, and all others are negative. ``class_weights`` are those of the negative and the positive class.
     """
 
     features: FeatureMap
@@ -63,26 +55,16 @@ class HullQuery:
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
         """Sum the weights and the rows of both classes."""
         found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
-        for block in blocks:
-            for X, rows in self._dense_pieces(block) if not issparse(block.X) else ():
-                sums = np.zeros((2, self.features.d + 1))
-                numbers = self.positive, np.array(self.class_weights, dtype=np.float64), *self._affine
-                square = add_totals(frozen(X), block.y[rows], block.weight[rows], *numbers, sums)
-                found += Totals(sums[:, -1], sums[:, :-1], square)
-            for X, sign, weight in self.pieces([block]) if issparse(block.X) else ():
-                of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
-                sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
-                square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
-                found += Totals(np.array([each.sum() for each in of_class]), sums, square)
+        for X, sign, weight in self.pieces(blocks):
+            of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
+            sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
+            square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
+            found += Totals(np.array([each.sum() for each in of_class]), sums, square)
         return found
 
-    def blocks(self, blocks: Iterable[RowBlock]) -> list[RowBlock]:
-        """Return the blocks themselves, for rows in memory."""
-        return list(blocks)
-
-    def columns(self, blocks: Iterable[RowBlock]) -> list[Array]:
-        """Return sign and weight of every row, (2, n) for each block."""
-        return [np.stack(self._sign_and_weight(block.y, block.weight)) for block in blocks]
+    def held(self, blocks: Iterable[RowBlock]) -> list[tuple[RowBlock, Array, Array]]:
+        """Return the blocks of rows in memory, each with the signs and weights (n,) of its rows."""
+        return [(block, *self._sign_and_weight(block.y, block.weight)) for block in blocks]
 
     def scores(self, blocks: Iterable[RowBlock], w: Array) -> list[Array]:
         """Return ``w·x`` of every row, (n,) for each block."""
@@ -96,10 +78,6 @@ class HullQuery:
                 found.append(np.empty(block.X.shape[0]))
                 score_rows(frozen(self.features.unscaled(block.X)), u, shift, found[-1])
         return found
-
-    def dense(self, blocks: Iterable[RowBlock]) -> list[Array]:
-        """Return the features of every block, dense."""
-        return [np.array(self.features.dense(self._features_of(block.X))) for block in blocks]
 
     def points(self, blocks: Iterable[RowBlock], shares: Sequence[tuple[Array, Array]]) -> Array:
         """Sum ``e_i x_i`` for either class, (2, d), over consecutive blocks of rows in memory.
@@ -170,7 +148,9 @@ class HullQuery:
                 yield self._features_of(block.X[rows]), sign[rows], weight[rows]
 
     def _squares(self, X: Any) -> Array:
-        """Return the squared norms of sparse rows."""
+        """Return the squared norms of rows, (n,)."""
+        if not issparse(X):
+            return np.einsum("ij,ij->i", X, X)
         scaling = self.features.scaling
         squared = X.multiply(X).tocsr()
         if scaling is None:
@@ -178,3 +158,23 @@ class HullQuery:
         factor = scaling.factor**2
         mixed = X @ (factor * scaling.shift)
         return np.maximum(squared @ factor - 2.0 * mixed + factor @ scaling.shift**2, 0.0)
+
+
+@compiled
+def score_rows(X: Array, u: Array, shift: Array, scores: Array) -> None:
+    """Compute the scores (n,) of the rows of ``X`` less ``shift`` (d,), by weights ``u`` (d,)."""
+    for i in range(scores.size):
+        s = 0.0
+        for j in range(u.size):
+            s += (X[i, j] - shift[j]) * u[j]
+        scores[i] = s
+
+
+@compiled
+def add_rows(X: Array, rows: Array, entries: Array, shift: Array, factor: Array, total: Array) -> None:
+    """Add ``entries`` times the scaled ``rows`` of ``X`` to a total (d,)."""
+    for i in range(rows.size):
+        row = X[rows[i]]
+        e = entries[i]
+        for j in range(total.size):
+            total[j] += e * ((row[j] - shift[j]) * factor[j])

@@ -1,54 +1,80 @@
-"""Weighted quantile of the scores at which a capped simplex is filled, over rows that are spread over workers.
+"""Weighted quantile of the scores at which a capped simplex is filled, over rows in memory or spread over workers.
 
-The quantile is called the *threshold* here: rows of lower scores get their caps. A *look* is one pass. For either class
-it returns the weights and the weighted sums of the rows below a window of scores, in equal bins of the window, and
-above it, with the least and the largest score of each bin. If the threshold is in a bin, all rows of the bin share what
-is left to reach a sum of 1. That gives a point of the hull, whose score exceeds the least one by the bin's spread of
-scores at most. If that is too much, the bin is the window of the next look. When the rows of a bin have a single score,
-the point is exact.
+The *capped simplex* has the vectors e ≥ 0 with Σ e_i = 1 and e_i ≤ c_i / mass, c being the weights of rows. They are
+the coefficients of a reduced convex hull (Bennett and Bredensteiner 2000; Crisp and Burges 1999); a mass of 0 gives the
+whole hull. ``Σ e_i s_i`` is least if rows of low scores get their caps, up to a weighted quantile of the scores, called
+the *threshold* here. Rows of equal score share what is left for them in proportion to their weights. So a row that is
+there twice equals one of weight 2 to the last bit, and neither the order of the rows nor who holds them matters.
+
+Over spread rows, a *look* is one pass. For either class it returns the weights and the weighted sums of the rows below
+a window of scores, in equal bins of the window, and above it, with the least and the largest score of each bin. If the
+threshold is in a bin, all rows of the bin share what is left to reach a sum of 1. That gives a point of the hull, whose
+score exceeds the least one by the bin's spread of scores at most. If that is too much, the bin is the window of the
+next look. When the rows of a bin have a single score, the point is exact.
 
 The window is predicted. A quantile of w·x is homogeneous in w, and its derivative is the mean of the rows there, which
 the bin of the last look gave. So it is expected at the product of that mean and the new w, in a window that is narrow
 if w moved little. It cannot leave a certain range, since no score moves by more than ‖x‖ ‖Δw‖. If it is not in the
-window, the rest of the range is the next window.
+window, the scores on its side of it, within the range, are the next window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dask_odm.linalg.jit import compiled, frozen
-from dask_odm.methods.hulls.problem.capped_simplex import cut_at
 from dask_odm.typing import Array
 
-BINS = 1024  # most bins of a window
-FEWEST_BINS = 64
-BLOCK_ROWS = 256  # rows whose scores are computed before any is added to its bin
-LEAST_RANGE = 1e-100  # least half width of the range of scores
-FAR = float(np.finfo(float).max)  # ends of an empty bin; the compiled loops know no infinity
-ROUNDED = 1e-15  # spread of scores, relative to the threshold, that is a single score up to rounding
-SHARE = 0.1  # share of the range that the window about the expected threshold covers
+CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
+ONE_SCORE = 1e-100  # difference up to which scores are the same, and least width of a window
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
-    """Results of the last look for the next: w (d,), thresholds of signed scores, and mean signed rows there (2, d)."""
+@dataclass(frozen=True)
+class Cut:
+    """The e that minimises ``Σ e_i s_i``: ``full · c_i`` below the scores ``low`` to ``high``, ``tied · c_i`` within.
 
-    w: Array
-    thresholds: Array
-    means: Array
+    The two scores are the same threshold, unless a bin's rows share what is left for them.
+    """
 
-    def vector(self) -> Array:
-        """Return all numbers as one vector, (3 d + 2,)."""
-        return np.concatenate([self.w, self.thresholds, *self.means])
+    low: float
+    high: float
+    full: float
+    tied: float
 
-    @classmethod
-    def of_vector(cls, numbers: Array) -> Known:
-        d = (len(numbers) - 2) // 3
-        return cls(numbers[:d], numbers[d : d + 2], numbers[d + 2 :].reshape(2, d))
+    def entries(self, scores: Array, weight: Array | None) -> Array:
+        """Return e of rows with ``scores`` (n,) and weights (n,); None stands for weights of 1."""
+        e = np.where(scores < self.low, self.full, np.where(scores <= self.high, self.tied, 0.0))
+        return e if weight is None else e * weight
+
+
+def cut_at(low: float, high: float, below: float, tied: float, mass: float) -> Cut:
+    """Return the cut for rows of total weight ``below`` below the scores ``low`` to ``high``, and ``tied`` within."""
+    full = 1.0 / mass if mass > 0 else 0.0
+    return Cut(low, high, full, max(0.0, 1.0 - full * below) / tied)
+
+
+def cut_scores(scores: Array, weight: Array | None, mass: float) -> Cut:
+    """Minimise ``Σ e_i s_i`` over the capped simplex of ``mass``, which is at most the sum of the weights.
+
+    The weights (n,) of the rows are positive; None stands for weights of 1.
+    """
+    n = len(scores)
+    if weight is None:
+        m = min(int(mass), n - 1)
+        threshold = float(np.partition(scores, m)[m])
+        counts = np.count_nonzero(scores < threshold), np.count_nonzero(scores == threshold)
+        return cut_at(threshold, threshold, float(counts[0]), float(counts[1]), mass)
+    order = np.argsort(scores, kind="stable")
+    at = min(int(np.searchsorted(np.cumsum(weight[order]), mass, side="right")), n - 1)
+    threshold = float(scores[order[at]])
+    below = float(weight[scores < threshold].sum())
+    return cut_at(threshold, threshold, below, float(weight[scores == threshold].sum()), mass)
+
+
+# Rows spread over workers ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -60,6 +86,10 @@ class Guess:
     low: float
     high: float
 
+    def within(self, low: float, high: float) -> Guess:
+        """Return the guess with the window from score ``low`` to ``high``, both included."""
+        return replace(self, low=low, high=max(float(np.nextafter(high, np.inf)), low + ONE_SCORE))
+
 
 @dataclass(frozen=True)
 class Look:
@@ -69,113 +99,124 @@ class Look:
     bins: int
 
     @classmethod
-    def first(cls, w: Array, scale: float, bins: int, known: Known | None) -> Look:
-        """Return the first look at ``w`` (d,), using the results of the last w if there are any.
+    def first(cls, w: Array, scale: float, bins: int, memory: Array, share: float = 0.1) -> Look:
+        """Return the first look at ``w`` (d,), using the `memory_of` the last w; it is empty if there is none.
 
-        ``scale`` is the largest norm of a row.
+        ``scale`` is the largest norm of a row. The window about the expected threshold covers a ``share`` of the range.
         """
-        reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), LEAST_RANGE)
-        if known is None:
+        reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), ONE_SCORE)
+        if not memory.size:
             return cls((Guess(-reach, reach, -reach, reach),) * 2, bins)
-        moved = scale * float(np.linalg.norm(w - known.w)) + 1e-6 * reach
+        last, *means = memory[2:].reshape(3, -1)
+        moved = scale * float(np.linalg.norm(w - last)) + 1e-6 * reach
         guesses = []
-        for threshold, expected in zip(known.thresholds.tolist(), (known.means @ w).tolist(), strict=True):
+        for threshold, mean in zip(memory[:2].tolist(), means, strict=True):
             start = max(-reach, threshold - moved)
             stop = min(reach, threshold + moved)
             if not start < stop:
                 start = -reach
                 stop = reach
-            low = max(start, expected - SHARE * moved)
-            high = min(stop, expected + SHARE * moved)
+            expected = float(mean @ w)
+            low = max(start, expected - share * moved)
+            high = min(stop, expected + share * moved)
             guesses.append(Guess(start, stop, low, high) if low < high else Guess(start, stop, start, stop))
         return cls((guesses[0], guesses[1]), bins)
 
 
+def memory_of(w: Array, thresholds: Sequence[float], means: Sequence[Array] | Array) -> Array:
+    """Return what the next look needs, (3 d + 2,): thresholds of scores along w (d,), and mean signed rows there."""
+    return np.concatenate([thresholds, w, *means])
+
+
 @dataclass(frozen=True)
 class Found:
-    """The vertex of one class, up to ``slack``.
+    """The vertex of one class along w, up to ``slack``, by which the ``point`` (d,) may exceed the least ``w·point``.
 
-    Attributes
-    ----------
-    threshold : float
-        Threshold of the signed scores.
-    point : ndarray of shape (d,)
-    mean : ndarray of shape (d,)
-        Mean of the signed rows at the threshold.
-    slack : float
-        By how much ``w·point`` may exceed the least of the hull.
-    bin : (low, high)
-        Least and largest score of the rows in the threshold's bin.
+    ``threshold`` is that of the signed scores, which ``cut`` takes within a bin; ``mean`` (d,) is of the signed rows
+    there.
     """
 
+    cut: Cut
     threshold: float
     point: Array
     mean: Array
     slack: float
-    bin: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class ClassLook:
-    """The result of a look for one class.
+class Looked:
+    """The result of a look for either class, in bins + 2 groups: below the window, in its bins, and above it.
 
-    Attributes
-    ----------
-    sums : ndarray of shape (bins + 2, d + 1)
-        Weighted sums of the unsigned rows below the window, in its bins and above it. The last column has the weights.
-    ends : ndarray of shape (2, bins + 2)
-        Least and largest score of each of these groups.
+    ``sums`` (2, bins + 2, d + 1) are the weighted sums of the unsigned rows, with the weights in the last column;
+    ``ends`` (2, 2, bins + 2) are the least scores of the groups of each class, and the largest ones.
     """
 
     sums: Array
     ends: Array
 
-    def __add__(self, other: ClassLook) -> ClassLook:
+    def __add__(self, other: Looked) -> Looked:
         ends = np.stack([np.minimum(self.ends[0], other.ends[0]), np.maximum(self.ends[1], other.ends[1])])
-        return ClassLook(self.sums + other.sums, ends)
+        return Looked(self.sums + other.sums, ends)
 
-    def found(self, mass: float, sign: float) -> Found | None:
-        """Return the vertex if the threshold is in the window, else None."""
-        weights = self.sums[:, -1]
-        sums = self.sums[:, :-1]
+    def found(self, k: int, mass: float) -> Found | None:
+        """Return the vertex of class ``k`` if the threshold is in the window, else None."""
+        weights = self.sums[k, :, -1]
+        sums = self.sums[k, :, :-1]
         until = np.cumsum(weights)
         at = int(np.searchsorted(until, mass, side="right"))
         if weights[-1] == 0 and at >= len(until) - 1:
             at = int(np.flatnonzero(weights)[-1])  # all weight is used up, up to rounding
         if not 0 < at < len(until) - 1:
             return None
-        (low, high), own = self.ends[:, at].tolist(), float(weights[at])
-        cut = cut_at(low, float(until[at - 1]), own, mass)
+        (low, high), own = self.ends[:, k, at].tolist(), float(weights[at])
+        cut = cut_at(low, high, float(until[at - 1]), own, mass)
         left = min(1.0, cut.tied * own)  # the sum of e over the bin's rows
         used = 0.0 if mass == 0 else min(1.0, left * mass / own)
         point = cut.full * sums[:at].sum(axis=0) + cut.tied * sums[at]
         slack = left * (1.0 - used) * (high - low)
-        return Found(low + used * (high - low), point, sign * sums[at] / own, slack, (low, high))
+        return Found(cut, low + used * (high - low), point, CLASSES[k] * sums[at] / own, slack)
 
-    def elsewhere(self, guess: Guess, mass: float) -> Guess:
-        """Return the rest of the range on the threshold's side of the window.
+    def elsewhere(self, k: int, guess: Guess, mass: float) -> Guess:
+        """Return the window of all scores of class ``k`` on the threshold's side of the last one, within the range.
 
-        If rounding put the threshold outside the range, that is an interval beside it.
+        If none of them is in the range, rounding put the threshold outside.
         """
-        width = guess.stop - guess.start
-        if self.sums[0, -1] > mass or self.sums[-1, -1] == 0:
-            start = guess.start if guess.start < guess.low else guess.low - width
-            stop = guess.low
-        else:
-            start = guess.high
-            stop = guess.stop if guess.high < guess.stop else guess.high + width
-        return Guess(start, stop, start, stop)
+        group = 0 if self.sums[k, 0, -1] > mass or self.sums[k, -1, -1] == 0 else -1
+        least, largest = self.ends[:, k, group].tolist()
+        low = max(least, guess.start)
+        high = min(largest, guess.stop)
+        return guess.within(low, high) if low < high else guess.within(least, largest)
 
 
-@dataclass(frozen=True, eq=False)
-class Looked:
-    """The result of a look for the positive and the negative class."""
+def find_quantiles(
+    ask: Callable[[Look], Looked], first: Look, mass: float, allowed: float, rounded: float = 1e-15
+) -> tuple[Found, Found]:
+    """Return the vertices of both classes, by as many looks as make twice the slack of each at most ``allowed``.
 
-    classes: tuple[ClassLook, ClassLook]
+    ``ask`` answers a look. Scores that differ by the share ``rounded`` of the threshold are a single score.
+    """
+    look = first
+    while True:
+        looked = ask(look)
+        found = []
+        following = []
+        for k, guess in enumerate(look.guesses):
+            known = looked.found(k, mass)
+            if known is None:
+                following.append(looked.elsewhere(k, guess, mass))
+            elif 2 * known.slack > max(allowed, rounded * abs(known.threshold), ONE_SCORE):
+                following.append(guess.within(known.cut.low, known.cut.high))
+            else:
+                following.append(guess)
+                found.append(known)
+        if len(found) == 2:
+            return found[0], found[1]
+        look = Look((following[0], following[1]), look.bins)
 
-    def __add__(self, other: Looked) -> Looked:
-        positive, negative = (mine + its for mine, its in zip(self.classes, other.classes, strict=True))
-        return Looked((positive, negative))
+
+def bin_count(kept: int, d: int) -> int:
+    """Return the bins, 64 to 1024, whose sums of ``d`` features take ``kept`` bytes for a class."""
+    return max(64, min(1024, kept // (8 * (d + 3)) - 2))
 
 
 @dataclass(eq=False)
@@ -191,11 +232,11 @@ class Tally:
     factor: Array
 
     def __post_init__(self) -> None:
-        bins = self.look.bins
-        d = len(self.u)
+        groups = self.look.bins + 2
+        far = np.finfo(float).max  # ends of an empty bin; the compiled loops know no infinity
         self._edges = np.array([[each.low, each.high] for each in self.look.guesses])
-        self._sums, self._ends = np.zeros((2 * (bins + 2), d + 1)), np.empty((2, 2 * (bins + 2)))
-        self._ends[0], self._ends[1] = FAR, -FAR
+        self._sums = np.zeros((2 * groups, len(self.u) + 1))
+        self._ends = np.repeat([[far], [-far]], 2 * groups, axis=1)
 
     def add(self, X: Array, codes: Array, weight: Array, positive: int, class_weights: Sequence[float]) -> None:
         """Add rows ``X`` (n, d) with codes (n,) and weights (n,); empty weights stand for 1.
@@ -208,34 +249,7 @@ class Tally:
     def total(self) -> Looked:
         """Return all sums, in scaled features."""
         self._sums[:, :-1] *= self.factor
-        positive, negative = zip(np.split(self._sums, 2), np.split(self._ends, 2, axis=1), strict=True)
-        return Looked((ClassLook(*positive), ClassLook(*negative)))
-
-
-def bin_count(kept: int, d: int) -> int:
-    """Return the number of bins whose sums of ``d`` features take ``kept`` bytes for a class, within limits."""
-    return max(FEWEST_BINS, min(BINS, kept // (8 * (d + 3)) - 2))
-
-
-def settle(looked: Looked, look: Look, mass: float, allowed: float) -> tuple[tuple[Found, Found] | None, Look]:
-    """Return the vertices of both classes if twice the slack of each is within ``allowed``, else None.
-
-    The second value is the look to make next, if there is one to make.
-    """
-    found = [each.found(mass, sign) for each, sign in zip(looked.classes, (1.0, -1.0), strict=True)]
-    following = []
-    for each, guess, known in zip(looked.classes, look.guesses, found, strict=True):
-        if known is None:
-            following.append(each.elsewhere(guess, mass))
-        elif 2 * known.slack > max(allowed, ROUNDED * abs(known.threshold)):
-            low, high = known.bin
-            following.append(Guess(guess.start, guess.stop, low, float(np.nextafter(high, np.inf))))
-        else:
-            following.append(guess)
-    positive, negative = found
-    if tuple(following) == look.guesses and positive is not None and negative is not None:
-        return (positive, negative), look
-    return None, Look((following[0], following[1]), look.bins)
+        return Looked(np.stack(np.split(self._sums, 2)), np.stack(np.split(self._ends, 2, axis=1), axis=1))
 
 
 @compiled
@@ -248,14 +262,15 @@ def deal_rows(
     ``class_weights`` (2,) are those of the negative and the positive class, ``edges`` (2, 2) the windows. The loops
     avoid branches on the scores, which are in no order, so that the processor would mispredict half of them.
     """
+    block = 256  # rows whose scores are computed before any is added to its bin
     d = X.shape[1]
     slots = ends.shape[1] // 2
     per = (slots - 2) / (edges[:, 1] - edges[:, 0])
-    scores = np.empty(BLOCK_ROWS)
-    parts = np.empty(BLOCK_ROWS)
-    slot = np.empty(BLOCK_ROWS, dtype=np.int64)
-    for first in range(0, X.shape[0], BLOCK_ROWS):
-        m = min(BLOCK_ROWS, X.shape[0] - first)
+    scores = np.empty(block)
+    parts = np.empty(block)
+    slot = np.empty(block, dtype=np.int64)
+    for first in range(0, X.shape[0], block):
+        m = min(block, X.shape[0] - first)
         for r in range(m):
             s = 0.0
             for j in range(d):
@@ -282,54 +297,3 @@ def deal_rows(
             if parts[r] > 0.0:
                 ends[0, slot[r]] = min(ends[0, slot[r]], scores[r])
                 ends[1, slot[r]] = max(ends[1, slot[r]], scores[r])
-
-
-@compiled
-def add_totals(
-    X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, shift: Array, factor: Array, sums: Array
-) -> float:
-    """Add scaled rows to the weighted sums (2, d + 1) of the positive and the negative class.
-
-    The last column has their weights. Returns the largest squared norm of a row that takes part.
-    """
-    d = X.shape[1]
-    largest = 0.0
-    for i in range(X.shape[0]):
-        if codes[i] < 0:
-            continue
-        k = 0 if codes[i] == positive else 1
-        c = class_weights[1 - k]
-        if weight.size > 0:
-            c *= weight[i]
-        if c == 0.0:
-            continue
-        row = X[i]
-        total = sums[k]
-        square = 0.0
-        for j in range(d):
-            x = (row[j] - shift[j]) * factor[j]
-            total[j] += c * x
-            square += x * x
-        total[d] += c
-        largest = max(largest, square)
-    return largest
-
-
-@compiled
-def score_rows(X: Array, u: Array, shift: Array, scores: Array) -> None:
-    """Compute the scores (n,) of the rows of ``X`` less ``shift`` (d,), by weights ``u`` (d,)."""
-    for i in range(scores.size):
-        s = 0.0
-        for j in range(u.size):
-            s += (X[i, j] - shift[j]) * u[j]
-        scores[i] = s
-
-
-@compiled
-def add_rows(X: Array, rows: Array, entries: Array, shift: Array, factor: Array, total: Array) -> None:
-    """Add ``entries`` times the scaled ``rows`` of ``X`` to a total (d,)."""
-    for i in range(rows.size):
-        row = X[rows[i]]
-        e = entries[i]
-        for j in range(total.size):
-            total[j] += e * ((row[j] - shift[j]) * factor[j])

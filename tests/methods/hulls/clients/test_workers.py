@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import dask
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from dask_odm import SaddleSVC
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import codes_and_weights
 from dask_odm.events import IterationFinished
-from dask_odm.methods.hulls.clients import solver as saddle_server
-from dask_odm.methods.hulls.clients.rows import Ranges, look_within, tell_facts
-from dask_odm.methods.hulls.clients.workers import (
-    ArrayRange,
-    RowClients,
-    StoreRange,
-    client_bytes,
-    prepared_for,
-    row_ranges,
-)
+from dask_odm.methods.hulls import saddle_point
+from dask_odm.methods.hulls.clients.preparation import Preparation
+from dask_odm.methods.hulls.clients.rows import tell_facts
+from dask_odm.methods.hulls.clients.workers import ArrayRange, StoreRange, WorkerClients, row_ranges
 from dask_odm.solvers import Gilbert, Saddle
 from hull_problems import hulls
 from small_problems import blobs
@@ -50,44 +41,14 @@ def test_rows_of_a_store_are_read_however_it_is_cut(tmp_path):
             np.testing.assert_array_equal(np.concatenate([b.weight for b in blocks]), weight[start:stop])
 
 
-@pytest.mark.parametrize("block_size", [None, 1, 3])
-def test_rows_are_rotated_and_back(block_size):
-    X, y = blobs(50, 5, seed=0)
-    preparation = prepared_for(hulls(X, y, 0.8), block_size, seed=1)
-    rows = preparation(ArrayRange(X, (y > 0).astype(np.int8), np.empty(0)))
-    order = np.concatenate([np.flatnonzero(y > 0), np.flatnonzero(y <= 0)])
-    assert rows.positive == (y > 0).sum()
-    np.testing.assert_allclose(rows.S.T @ rows.S, X[order] @ X[order].T, atol=1e-12)
-    np.testing.assert_allclose(preparation.back(rows.S.T), X[order], atol=1e-13)
-    w = np.random.default_rng(0).standard_normal(len(rows.S))
-    inside = preparation.within(w)
-    np.testing.assert_allclose(inside @ rows.S, w @ rows.S, atol=1e-12)
-    assert np.linalg.norm(inside) <= np.linalg.norm(w) * (1 + 1e-12)
-    assert len(rows.S) % (block_size or 1) == 0
-
-
-@pytest.mark.parametrize(("block_size", "form"), [(None, np.asarray), (5, np.asarray), (None, csr_array)])
-def test_the_memory_of_a_client_is_projected(block_size, form):
-    X, y = blobs(20_000, 40, seed=0)
-    X = form(np.where(np.abs(X) < 1.0, np.float32(0.0), X.astype(np.float32)))
-    preparation, codes = prepared_for(hulls(X, y, 0.8), block_size, seed=1), (y > 0).astype(np.int8)
-    tracemalloc.start()
-    rows = preparation(ArrayRange(X, codes, np.empty(0)))
-    look_within(rows, None, Ranges(np.ones(rows.size), np.array([[-1.0, 1.0]] * 2)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    projected = client_bytes(20_000, 40, preparation.size, X.nnz if preparation.keeps_sparse(X) else None)
-    assert 0.3 * projected < peak < projected
-
-
 def test_answers_come_client_by_client_whoever_shares_a_task():
     X, y = blobs(60, 3, seed=0)
-    preparation, codes = prepared_for(hulls(X, y, 0.8), None, seed=0), (y > 0).astype(np.int8)
+    preparation, codes = Preparation.of(hulls(X, y, 0.8), None, seed=0), (y > 0).astype(np.int8)
     sources = [ArrayRange(X[a:b], codes[a:b], np.empty(0)) for a, b in row_ranges(60, 5)]
     found = []
     for threads in (1, 2, 4, 9):
-        clients = RowClients(Cluster(None, 1, threads, 1 << 30, 1 << 30), preparation, sources)
-        counts = [facts.counts.tolist() for facts in clients.read(tell_facts, None)]
+        clients = WorkerClients(Cluster(None, 1, threads, 1 << 30, 1 << 30), preparation, sources)
+        counts = [facts[:2].tolist() for facts in clients.read(tell_facts)]
         assert [sum(each) for each in counts] == [12] * 5
         found.append((counts, clients.rounds, clients.floats))
     assert all(each == found[0] for each in found)
@@ -103,7 +64,7 @@ def test_the_same_bits_on_any_number_of_workers(
     X, y = blobs(900, 6, seed=0, distance=3.0)
     path = str(tmp_path / "a.zarr")
     store_of(tmp_path / "a.zarr", X.astype(np.float32), y, chunk_rows=100)
-    monkeypatch.setattr(saddle_server, "SWEEPS", 2)
+    monkeypatch.setattr(saddle_point, "SWEEPS", 2)
     ways = [Gilbert(n_clients=7), Saddle(3, n_clients=7)]
 
     def fitted(way, **more):

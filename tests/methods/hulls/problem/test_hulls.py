@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.methods.hulls.problem import hulls as hulls_module
-from dask_odm.methods.hulls.problem.weighted_quantile import Known
+from dask_odm.methods.hulls.problem.weighted_quantile import memory_of
 from hull_problems import hulls
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
@@ -67,7 +67,7 @@ def test_streamed_rows_give_the_same_vertices(rows, form, alpha, kept, monkeypat
     X, y, weight = rows
     X, y, weight = (np.concatenate([part] * 20) for part in (X, y, weight))
     X = X + np.random.default_rng(3).choice([0.0, 0.1, 0.137], X.shape)
-    monkeypatch.setattr(hulls_module, "KEPT_BYTES", kept)
+    monkeypatch.setattr(hulls_module, "LOOK_BYTES", kept)
     held, streamed = (hulls(form(X), y, alpha, weight, streamed=each, step=90) for each in (False, True))
     np.testing.assert_allclose(held.totals.means, streamed.totals.means, atol=1e-14)
     assert held.scale == pytest.approx(np.linalg.norm(X, axis=1).max(), rel=1e-12)
@@ -83,7 +83,7 @@ def test_streamed_rows_give_the_same_vertices(rows, form, alpha, kept, monkeypat
 @ALPHAS
 @pytest.mark.parametrize("slack", [1e-2, 1e-4])
 def test_what_a_vertex_lacks_of_the_best_is_within_what_it_says(rows, alpha, slack, monkeypatch):
-    monkeypatch.setattr(hulls_module, "KEPT_BYTES", 1)
+    monkeypatch.setattr(hulls_module, "LOOK_BYTES", 1)
     X, y, weight = rows
     X, y, weight = (np.concatenate([part] * 20) for part in (X, y, weight))
     X = X + np.random.default_rng(3).standard_normal(X.shape) * 0.3
@@ -103,7 +103,7 @@ def test_a_far_guess_is_mended(rows):
     X, y, _ = rows
     held, streamed = hulls(X, y, 0.5), hulls(X, y, 0.5, streamed=True)
     w = np.array([1.0, 2.0, 3.0])
-    streamed._last = Known(w, np.array([1e3, -1e3]), np.zeros((2, 3)))
+    streamed.memory = memory_of(w, [1e3, -1e3], np.zeros((2, 3)))
     np.testing.assert_allclose(held.vertex(w).points, streamed.vertex(w).points, atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""The problem of two reduced hulls of the training data, and the model of the hulls' nearest points."""
+"""The trained model of the nearest points of two reduced hulls, and the warning if there is none to be had."""
 
 from __future__ import annotations
 
@@ -7,52 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.scaling import Scaling
-from dask_odm.errors import InputError
-from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.step_log import Record
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.steps import report_step
-from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_finite_solution
+from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.hulls.feasibility import Verdict, judge
 from dask_odm.methods.hulls.nearest_point import HullSolution, find_nearest_point
-from dask_odm.methods.hulls.problem.hulls import HullProblem, hull_pass_bytes
-from dask_odm.methods.hulls.problem.query import HullQuery
-from dask_odm.methods.hulls.settings import SaddleFit
+from dask_odm.methods.hulls.problem.hulls import HullProblem
+from dask_odm.methods.hulls.solver_objects import SaddleFit
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
-
-REPORTED = ("iteration", "gap", "objective", "passes", "seconds")
-SLACK = 0.02  # share of the tolerance by which a vertex may miss the best, to save passes over a store
-SEARCHED = 200  # iterations to search for an alpha whose hulls are disjoint
-ANY_BOUND = 1 - 1e-9  # tolerance of a run that ends as soon as a lower bound is above zero
-
-
-def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
-    """Build the problem of the two classes' reduced hulls, with scaled features."""
-    scaling = None if fit.run.scale is None else Scaling.of_features(data.statistics(), fit.run.scale)
-    features = FeatureMap(data.features, 0.0, scaling)
-    data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
-    negative, positive = data.class_weights
-    query = HullQuery(features, 1, (negative, positive))
-    return checked(HullProblem(query, data.passes(data.features), fit.alpha, slack=SLACK * fit.tol))
-
-
-def checked(problem: HullProblem) -> HullProblem:
-    """Return the problem; raise InputError if rows are not finite, or a class has no positive weight."""
-    if not np.isfinite(problem.totals.square) or not np.isfinite(problem.totals.sums).all():
-        raise InputError(NOT_FINITE)
-    for weight, which in zip(problem.totals.weight, ("second", "first"), strict=True):
-        if not weight > 0:
-            raise InputError(f"no row of the {which} class has a positive weight; two classes are needed.")
-    return problem
-
-
-def tell(record: Record) -> None:
-    """Report a step to listeners, with the figures that all solvers have."""
-    report_step({name: record[name] for name in REPORTED})
 
 
 def linear_model(problem: HullProblem, w: Array, offset: float) -> LinearModel:
@@ -128,25 +92,6 @@ def _warning(problem: HullProblem, solution: HullSolution, fit: SaddleFit) -> st
     )
 
 
-def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
-    """Return an alpha above the problem's for which its hulls are disjoint; None if none up to 1 was found.
-
-    It is the least alpha that separates the hulls along the difference of the class means or along the direction of
-    ``verdict``. If there is none, the direction comes from the feasibility test of the smallest hulls (alpha=1) or, if
-    that is undecided, from a run of `SEARCHED` iterations on them.
-    """
-    directions = problem.start.difference, verdict.direction
-    found = [alpha for w in directions if (alpha := problem.separating_alpha(w)) is not None]
-    if found:
-        return min(found)
-    smallest = problem.with_alpha(1.0)
-    verdict = judge(smallest)
-    if verdict.overlap is None:
-        run = find_nearest_point(smallest, tol=ANY_BOUND, max_iter=SEARCHED)
-        return None if run.overlap else problem.separating_alpha(run.direction)
-    return None if verdict.overlap else problem.separating_alpha(verdict.direction)
-
-
 def _advice(problem: HullProblem, verdict: Verdict) -> str:
     alpha = apart_alpha(problem, verdict)
     if alpha is not None:
@@ -157,3 +102,22 @@ def _advice(problem: HullProblem, verdict: Verdict) -> str:
     if not np.isclose(positive, negative):
         return "No alpha up to 1 was found that parts them; with class_weight='balanced', alpha=1 does."
     return "They are apart for alpha=1."
+
+
+def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
+    """Return an alpha above the problem's for which its hulls are disjoint; None if none up to 1 was found.
+
+    It is the least alpha that separates the hulls along the difference of the class means or along the direction of
+    ``verdict``. If there is none, the direction comes from the feasibility test of the smallest hulls (alpha=1) or, if
+    that is undecided, from some iterations on them, which end as soon as a lower bound is above zero.
+    """
+    directions = problem.start.difference, verdict.direction
+    found = [alpha for w in directions if (alpha := problem.separating_alpha(w)) is not None]
+    if found:
+        return min(found)
+    smallest = problem.with_alpha(1.0)
+    verdict = judge(smallest)
+    if verdict.overlap is None:
+        run = find_nearest_point(smallest, tol=1 - 1e-9, max_iter=200)
+        return None if run.overlap else problem.separating_alpha(run.direction)
+    return None if verdict.overlap else problem.separating_alpha(verdict.direction)
