@@ -20,6 +20,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import dask
+
 import dask_odm as odm
 from dask_odm.data.store.store import Store
 from dask_odm.engine.workers import local_workers, peak_bytes
@@ -81,8 +83,9 @@ def over_store(rows: int, epochs: int, folder: str, workers: int, limit: str) ->
     odm.datasets.make_susy(rows, store=clean)
     shard = odm.datasets.deal_shards(rows, 100)
     _, bad = odm.datasets.contaminate_store(clean, path, shard, flipped=30)
-    with local_workers(workers, memory_limit=limit) as client:
-        model = odm.MixingClassifier(max_iter=epochs, random_state=0, scratch=folder)
+    temporary = dask.config.set({"temporary-directory": folder})
+    with temporary, local_workers(workers, memory_limit=limit) as client:
+        model = odm.MixingClassifier(max_iter=epochs, random_state=0)
         began = time.perf_counter()
         model.fit(path, shard=shard)
         seconds = time.perf_counter() - began

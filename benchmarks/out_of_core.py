@@ -18,10 +18,12 @@ import threading
 import time
 from typing import Any
 
+import dask
+
 import dask_odm as odm
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.engine.workers import local_workers, peak_bytes
-from dask_odm.progress import format_levels
+from dask_odm.progress import format_history
 from dask_odm.solvers import SODM
 
 TEST_START = 209_715_200  # the first test row of the endless sequence, far behind the training rows
@@ -55,8 +57,9 @@ def measure(
     make = odm.datasets.make_shells
     train: Any = make(rows, features, store=os.path.join(folder, "train.zarr"))
     test: Any = make(1000, features, start=TEST_START, store=os.path.join(folder, "test.zarr"))
-    model = odm.ODMClassifier(scratch=folder, random_state=0, **parameters)
-    with local_workers(workers, 1, worker_memory) as client:
+    model = odm.ODMClassifier(random_state=0, **parameters)
+    temporary = dask.config.set({"temporary-directory": folder})
+    with temporary, local_workers(workers, 1, worker_memory) as client:
         limit = min(w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values())
         before = client.run(os.getpid)
         began = time.perf_counter()
@@ -102,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    print(format_levels(found["history"]))
+    print(format_history(found["history"]))
     print(f"\ndata {found['data_bytes'] / 1e9:.2f} GB, {found['times_the_limit']:.1f} times the workers' total limit")
     for peak in found["peaks"]:
         print(f"worker peak {peak / 1e6:.0f} MB of {found['limit_bytes'] / 1e6:.0f} MB")

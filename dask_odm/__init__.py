@@ -12,76 +12,52 @@ from typing import TYPE_CHECKING, Any
 from dask_odm.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
-    import dask_odm.datasets  # noqa: F401 (the public name of a module)
-    from dask_odm.data.ingest import ingest
-    from dask_odm.data.store.interchange import open_store
-    from dask_odm.data.store.store import Store
-    from dask_odm.diagnostics.plotting import (
-        plot_confusion,
-        plot_margin_distribution,
-        plot_reliability,
-        plot_roc,
-        plot_shard_weights,
-    )
-    from dask_odm.errors import ClusterError, DaskODMError, InputError, MemoryLimitError, ObjectStoreError, StoreError
+    import dask_odm.datasets
+    import dask_odm.solvers  # noqa: F401
+    from dask_odm.data.ingest import ingest as ingest
+    from dask_odm.data.store.interchange import open_store as open_store
+    from dask_odm.data.store.store import Store as Store
+    from dask_odm.diagnostics.plotting import plot_confusion as plot_confusion
+    from dask_odm.diagnostics.plotting import plot_margin_distribution as plot_margin_distribution
+    from dask_odm.diagnostics.plotting import plot_reliability as plot_reliability
+    from dask_odm.diagnostics.plotting import plot_roc as plot_roc
+    from dask_odm.diagnostics.plotting import plot_shard_weights as plot_shard_weights
+    from dask_odm.errors import ClusterError as ClusterError
+    from dask_odm.errors import DaskODMError as DaskODMError
+    from dask_odm.errors import InputError as InputError
+    from dask_odm.errors import MemoryLimitError as MemoryLimitError
+    from dask_odm.errors import ObjectStoreError as ObjectStoreError
+    from dask_odm.errors import StoreError as StoreError
     from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
     from dask_odm.estimators.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.mixing_classifier import MixingClassifier as MixingClassifier
     from dask_odm.estimators.odm_classifier import ODMClassifier as ODMClassifier
     from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV as ODMClassifierCV
     from dask_odm.estimators.saddle_svc import SaddleSVC as SaddleSVC
-    from dask_odm.estimators.saving import load_model
-    from dask_odm.events import listen
-    from dask_odm.progress import ProgressBars
+    from dask_odm.estimators.saving import load_model as load_model
+    from dask_odm.events import listen as listen
+    from dask_odm.progress import ProgressBars as ProgressBars
 
     __version__: str
 
-__all__ = [
-    "ClusterError",
-    "DaskODMError",
-    "InputError",
-    "MemoryLimitError",
-    "ObjectStoreError",
-    "ProgressBars",
-    "Store",
-    "StoreError",
-    "__version__",
-    "datasets",
-    "ingest",
-    "listen",
-    "load_model",
-    "open_store",
-    "plot_confusion",
-    "plot_margin_distribution",
-    "plot_reliability",
-    "plot_roc",
-    "plot_shard_weights",
-    "solvers",
-    *ESTIMATORS,
-]
-
-_HOME = {
-    "ClusterError": "dask_odm.errors",
-    "DaskODMError": "dask_odm.errors",
-    "InputError": "dask_odm.errors",
-    "MemoryLimitError": "dask_odm.errors",
-    "ObjectStoreError": "dask_odm.errors",
-    "ProgressBars": "dask_odm.progress",
-    "Store": "dask_odm.data.store.store",
-    "StoreError": "dask_odm.errors",
-    "ingest": "dask_odm.data.ingest",
-    "listen": "dask_odm.events",
-    "load_model": "dask_odm.estimators.saving",
-    "open_store": "dask_odm.data.store.interchange",
-    "plot_confusion": "dask_odm.diagnostics.plotting",
-    "plot_margin_distribution": "dask_odm.diagnostics.plotting",
-    "plot_reliability": "dask_odm.diagnostics.plotting",
-    "plot_roc": "dask_odm.diagnostics.plotting",
-    "plot_shard_weights": "dask_odm.diagnostics.plotting",
-    **{entry.name: entry.module for entry in ESTIMATORS.values()},
-}
-
+_NAMES = {
+    "dask_odm.errors": (
+        "ClusterError", "DaskODMError", "InputError", "MemoryLimitError", "ObjectStoreError", "StoreError",
+    ),
+    "dask_odm.data.ingest": ("ingest",),
+    "dask_odm.data.store.interchange": ("open_store",),
+    "dask_odm.data.store.store": ("Store",),
+    "dask_odm.diagnostics.plotting": (
+        "plot_confusion", "plot_margin_distribution", "plot_reliability", "plot_roc", "plot_shard_weights",
+    ),
+    "dask_odm.estimators.saving": ("load_model",),
+    "dask_odm.events": ("listen",),
+    "dask_odm.progress": ("ProgressBars",),
+    **{entry.module: (entry.name,) for entry in ESTIMATORS.values()},
+}  # fmt: skip
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("datasets", "solvers")
+__all__ = sorted([*_HOME, *_MODULES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

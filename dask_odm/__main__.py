@@ -2,4 +2,5 @@
 
 from dask_odm.cli import main
 
-main(prog_name="dask-odm")
+if __name__ == "__main__":
+    main(prog_name="dask-odm")

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -17,8 +17,8 @@ from dask import config
 
 from dask_odm.events import Event, IterationFinished, LevelFinished, Progress, has_listeners, listen
 
-# title, name in LevelFinished and in a history record, width, format
-_COLUMNS = (
+Columns = tuple[tuple[str, str, int, str], ...]  # title, name in an event and in a history record, width, format
+LEVELS: Columns = (
     ("level", "level", 5, "d"),
     ("partitions", "partitions", 10, "d"),
     ("rows", "rows", 11, "d"),
@@ -29,72 +29,39 @@ _COLUMNS = (
     ("objective", "objective", 13, ".6g"),
     ("seconds", "seconds", 8, ".2f"),
 )
-_STEP_COLUMNS = (
+STEPS: Columns = (
     ("iteration", "iteration", 9, "d"),
     ("gap", "gap", 8, ".1e"),
     ("objective", "objective", 13, ".6g"),
     ("passes over rows", "passes", 16, ".4g"),
     ("seconds", "seconds", 8, ".2f"),
 )
-_MACHINE = ("machine", "machine", 7, "d")
-MACHINES = 10  # machines that a table shows
-MANY = 100_000  # totals from which a bar shows numbers as 120k
-Columns = tuple[tuple[str, str, int, str], ...]
 
 
-def level_header() -> str:
-    """Return the header of the table of levels, whose lines `level_row` makes."""
-    return _header(_COLUMNS)
-
-
-def _header(columns: Columns) -> str:
+def header(columns: Columns) -> str:
+    """Return the header of a table, whose lines `line` makes."""
     return "  ".join(title.rjust(width) for title, _, width, _ in columns)
 
 
-def _row(columns: Columns, record: Mapping[str, Any]) -> str:
-    return "  ".join(_cell(record.get(name), spec).rjust(width) for _, name, width, spec in columns)
+def line(columns: Columns, record: Mapping[str, Any]) -> str:
+    """Return one line of a table for a record; missing values are shown as ``-``."""
+    cells = ((record.get(name), width, spec) for _, name, width, spec in columns)
+    return "  ".join(("-" if value is None else format(value, spec)).rjust(width) for value, width, spec in cells)
 
 
-def step_header() -> str:
-    """Return the header of the table of steps, whose lines `step_row` makes."""
-    return _header(_STEP_COLUMNS)
-
-
-def step_row(step: IterationFinished | Mapping[str, Any]) -> str:
-    """Return one line of the table of a solver's steps, as `level_row` does for levels."""
-    return _row(_STEP_COLUMNS, step if isinstance(step, Mapping) else vars(step))
-
-
-def level_row(level: LevelFinished | Mapping[str, Any]) -> str:
-    """Return one line of the table of levels, for an event or a record of a level.
-
-    Missing values are shown as ``-``.
-    """
-    return _row(_COLUMNS, level if isinstance(level, Mapping) else vars(level))
-
-
-def format_levels(levels: Iterable[LevelFinished | Mapping[str, Any]]) -> str:
-    """Return the table of a tree's levels (events or records), with a header and without a final newline."""
-    return "\n".join([level_header(), *map(level_row, levels)])
-
-
-def format_history(history: Sequence[Mapping[str, Any]]) -> str:
+def format_history(history: Sequence[Mapping[str, Any]], most: int = 10) -> str:
     """Return the table of a fitted model's ``history_``, of levels or of steps, without a final newline.
 
-    For several machines it has one line for the end of each of the first few, since there may be hundreds.
+    For several machines it has one line for the end of each of the first ``most``, since there may be hundreds.
     """
-    columns = _STEP_COLUMNS if history and "iteration" in history[0] else _COLUMNS
+    columns = STEPS if history and "iteration" in history[0] else LEVELS
     last = {record["machine"]: record for record in history if "machine" in record}
     if len(last) < 2:
-        return "\n".join([_header(columns), *(_row(columns, record) for record in history)])
-    columns = (_MACHINE, *columns)
-    rows = [_row(columns, record) for record in list(last.values())[:MACHINES]]
-    more = [f"… and {len(last) - MACHINES} more machines"] if len(last) > MACHINES else []
-    return "\n".join([_header(columns), *rows, *more])
-
-
-def _cell(value: Any, spec: str) -> str:
-    return "-" if value is None else format(value, spec)
+        return "\n".join([header(columns), *(line(columns, record) for record in history)])
+    columns = (("machine", "machine", 7, "d"), *columns)
+    rows = [line(columns, record) for record in list(last.values())[:most]]
+    more = [f"… and {len(last) - most} more machines"] if len(last) > most else []
+    return "\n".join([header(columns), *rows, *more])
 
 
 @cache
@@ -130,10 +97,9 @@ class ProgressBars:
 
     Notes
     -----
-    A phase ends with the event whose ``done`` is its ``total``; a phase of unknown total ends when it starts
-    anew or at `close`. The bar of a passing phase, such as a pass over the rows, goes when it ends. Bars exist only
-    while a phase runs, and stay in their process: a copy or pickle holds ``force`` and nothing else, so that
-    estimators with this callback can be cloned and pickled.
+    The bar of a passing phase, such as a pass over the rows, goes when it ends; that of an unknown total ends when its
+    phase starts anew, or at `close`. A copy or pickle holds ``force`` and nothing else, so that estimators with this
+    callback can be cloned and pickled.
 
     Examples
     --------
@@ -149,8 +115,7 @@ class ProgressBars:
 
     def _forget(self) -> None:
         self._bars: dict[str, Any] = {}
-        self._last_level: int | None = None
-        self._last_step: int | None = None
+        self._last: tuple[Columns, int] | None = None  # table and number of the last line
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(force={self.force})"
@@ -169,9 +134,9 @@ class ProgressBars:
         if isinstance(event, Progress):
             self._advance(event)
         elif isinstance(event, LevelFinished):
-            self._write_level(event)
+            self._write(LEVELS, -event.level, event)  # levels count down
         elif isinstance(event, IterationFinished):
-            self._write_step(event)
+            self._write(STEPS, event.iteration, event)
 
     def close(self) -> None:
         """Close the bars of phases that did not finish, such as after an error."""
@@ -188,7 +153,7 @@ class ProgressBars:
             unit = f" {event.unit}"
             bar = _tqdm()(
                 desc=event.phase, total=event.total, unit=unit, initial=event.done, leave=not event.passing,
-                file=sys.stderr, dynamic_ncols=True, unit_scale=(event.total or 0) >= MANY,
+                file=sys.stderr, dynamic_ncols=True, unit_scale=(event.total or 0) >= 100_000,
             )  # fmt: skip
             self._bars[event.phase] = bar
         bar.total = event.total
@@ -196,17 +161,12 @@ class ProgressBars:
         if event.total is not None and event.done >= event.total:
             self._bars.pop(event.phase).close()
 
-    def _write_level(self, event: LevelFinished) -> None:
-        starts_table = self._last_level is None or event.level >= self._last_level
-        self._last_level = event.level
-        lines = [level_header()] if starts_table else []
-        _tqdm().write("\n".join([*lines, level_row(event)]), file=sys.stderr)
-
-    def _write_step(self, event: IterationFinished) -> None:
-        starts_table = self._last_step is None or event.iteration <= self._last_step
-        self._last_step = event.iteration
-        lines = [step_header()] if starts_table else []
-        _tqdm().write("\n".join([*lines, step_row(event)]), file=sys.stderr)
+    def _write(self, columns: Columns, number: int, event: Event) -> None:
+        """Write a line of a table, after a header if a new one starts."""
+        starts = self._last is None or self._last[0] is not columns or number <= self._last[1]
+        self._last = columns, number
+        lines = [header(columns)] if starts else []
+        _tqdm().write("\n".join([*lines, line(columns, vars(event))]), file=sys.stderr)
 
 
 @contextmanager
@@ -216,9 +176,10 @@ def shown_if_long() -> Iterator[None]:
     This key of Dask's configuration is 5 by default; None turns the bars off. They are not drawn if stderr is neither a
     terminal nor a notebook's, if somebody listens already, or in threads and processes of a parallel search.
     """
-    seconds = config.get("dask_odm.progress-after", 5.0)
+    watched = _is_watched() and not has_listeners()
     here = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
-    if seconds is None or has_listeners() or not here or not _is_watched():
+    seconds = config.get("dask_odm.progress-after", 5.0) if watched and here else None
+    if seconds is None:
         yield
         return
     due = time.monotonic() + seconds

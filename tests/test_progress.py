@@ -17,14 +17,13 @@ from dask_odm import ODMClassifier
 from dask_odm.datasets import make_shells
 from dask_odm.events import IterationFinished, LevelFinished, PartitionSolved, Progress, listen, report
 from dask_odm.progress import (
+    LEVELS,
+    STEPS,
     ProgressBars,
     format_history,
-    format_levels,
-    level_header,
-    level_row,
+    header,
+    line,
     shown_if_long,
-    step_header,
-    step_row,
 )
 from dask_odm.solvers import SODM
 from notebooks import new_notebook, run_notebook, shown
@@ -63,7 +62,11 @@ def test_one_bar_per_phase_and_a_row_per_level(monkeypatch, capsys) -> None:
     shown = terminal.getvalue()
     assert "ingest" in shown
     assert "3/3" in shown
-    assert [shown.count(line) for line in (level_header(), level_row(LEAVES), level_row(ROOT))] == [1, 1, 1]
+    assert [shown.count(line) for line in (header(LEVELS), line(LEVELS, vars(LEAVES)), line(LEVELS, vars(ROOT)))] == [
+        1,
+        1,
+        1,
+    ]
     assert bars._bars == {}
     assert capsys.readouterr().out == ""
 
@@ -73,7 +76,7 @@ def test_a_second_tree_gets_its_own_header(monkeypatch) -> None:
     with listen(ProgressBars()):
         run_phases()
         run_phases()
-    assert terminal.getvalue().count(level_header()) == 2
+    assert terminal.getvalue().count(header(LEVELS)) == 2
 
 
 @pytest.mark.parametrize(("force", "silent"), [(False, True), (True, False)])
@@ -146,13 +149,13 @@ def test_clone_of_an_estimator_that_holds_it() -> None:
 
 
 def test_table_lines_up_and_takes_records_too() -> None:
-    table = format_levels([LEAVES, ROOT])
+    table = format_history([asdict(LEAVES), asdict(ROOT)])
     lines = table.split("\n")
     assert lines[0].split()[:3] == ["level", "partitions", "rows"]
     assert lines[2].split() == ["0", "1", "1000", "3", "1", "2.0e-02", "6.1e-04", "13.5", "0.25"]
     assert len({len(line) for line in lines}) == 1
-    assert format_levels([asdict(LEAVES), asdict(ROOT)]) == table
-    assert level_row({"level": 1, "partitions": 2}).split() == ["1", "2", *"-------"]
+    assert table.count("\n") == 2
+    assert line(LEVELS, {"level": 1, "partitions": 2}).split() == ["1", "2", *"-------"]
 
 
 def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_path) -> None:
@@ -170,7 +173,7 @@ def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_pat
     quiet, loud = notebook.cells[-2:]
     assert quiet.outputs == []
     text = shown(notebook, "stderr")
-    assert level_row(ROOT) in text.splitlines()
+    assert line(LEVELS, vars(ROOT)) in text.splitlines()
     widgets = [
         output for output in loud.outputs if "application/vnd.jupyter.widget-view+json" in output.get("data", {})
     ]
@@ -203,9 +206,8 @@ def test_steps_of_a_linear_solver_make_a_table(monkeypatch: pytest.MonkeyPatch) 
     for step in (*steps, *steps):
         bars(IterationFinished(**step))
     lines = stream.getvalue().splitlines()
-    assert lines.count(step_header()) == 2, "a fit that starts anew has a table of its own"
-    assert lines[2] == step_row(steps[1])
-    assert format_history([asdict(LEAVES)]) == format_levels([LEAVES])
+    assert lines.count(header(STEPS)) == 2, "a fit that starts anew has a table of its own"
+    assert lines[2] == line(STEPS, steps[1])
 
 
 def test_of_many_machines_a_line_tells_what_each_ended_with() -> None:
@@ -255,5 +257,5 @@ def test_bars_of_long_work_go_when_it_ends(monkeypatch) -> None:
         run_phases()
     shown = terminal.getvalue()
     assert "ingest" in shown
-    assert level_header() not in shown
+    assert header(LEVELS) not in shown
     assert shown.endswith("\r")

@@ -7,17 +7,15 @@ as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from dask_odm.cli.output import emit, json_option
+from dask_odm.cli.output import emit, gathered, json_option
 
-WAIT = "15s"
 _OPTIONS = (
     click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster there, such as tcp://host:8786."),
     click.option("--tls-ca", metavar="FILE", help="Certificate authority of an encrypted scheduler, tls://host:8786."),
@@ -25,7 +23,7 @@ _OPTIONS = (
     click.option("--tls-key", metavar="FILE", help="Key of the certificate."),
     click.option("--min-workers", type=click.IntRange(0), help="Begin once the scheduler has so many workers."),
     click.option(
-        "--wait", metavar="TIME", help=f"How long scheduler and workers may take to be there, as 5m.  [default: {WAIT}]"
+        "--wait", metavar="TIME", help="How long scheduler and workers may take to be there, as 5m.  [default: 15s]"
     ),
 )
 
@@ -50,7 +48,7 @@ class Joining:
         from dask_odm.engine.workers import joined, security_of
 
         security = security_of(self.tls_ca, self.tls_cert, self.tls_key)
-        return joined(self.scheduler or "", security=security, wait=self.wait or WAIT, workers=self.min_workers or 0)
+        return joined(self.scheduler or "", security=security, wait=self.wait or "15s", workers=self.min_workers or 0)
 
     def or_configured(self) -> Joining:
         """Return these options, with the scheduler of Dask's configuration if none is named."""
@@ -59,21 +57,10 @@ class Joining:
         address = self.scheduler or dask.config.get("scheduler-address", None)
         if not address:
             raise click.UsageError("Name the --scheduler, or set DASK_SCHEDULER_ADDRESS.")
-        return Joining(**{**vars(self), "scheduler": address})
+        return replace(self, scheduler=address)
 
 
-def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a scheduler to a command, which gets them as one argument, ``joining``."""
-
-    @wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
-        joining = Joining(**{name: given.pop(name) for name in vars(Joining())})
-        return command(*args, joining=joining, **given)
-
-    found: Any = run
-    for option in reversed(_OPTIONS):
-        found = option(found)
-    return found
+join_options = gathered("joining", Joining, _OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -81,12 +68,14 @@ class Place:
     """Where a command's work runs: workers of this machine, those of a scheduler, or this process.
 
     ``workers`` is the number of workers of this machine, and ``threads`` and ``worker_memory`` are those of each.
+    ``scratch`` is a folder for temporary data.
     """
 
     joining: Joining = Joining()
     workers: int | None = None
     threads: int | None = None
     worker_memory: str | None = None
+    scratch: str | None = None
 
     def opened(self) -> AbstractContextManager[Any]:
         """Return a context in which work runs at this place; raise UsageError if options exclude each other."""
@@ -94,15 +83,24 @@ class Place:
             raise click.UsageError("--scheduler and --workers exclude each other.")
         if self.workers is None and (self.threads is not None or self.worker_memory is not None):
             raise click.UsageError("--threads and --worker-memory go with --workers.")
-        if self.joining.scheduler is not None:
-            return self.joining.joined()
-        if self.joining != Joining():
+        if self.joining.scheduler is None and self.joining != Joining():
             raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
-        if self.workers is None:
-            return nullcontext()
+        return self._opened()
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        import dask
+
         from dask_odm.engine.workers import local_workers
 
-        return local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
+        if self.joining.scheduler is not None:
+            where: AbstractContextManager[Any] = self.joining.joined()
+        elif self.workers is not None:
+            where = local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
+        else:
+            where = nullcontext()
+        with where, dask.config.set({} if self.scratch is None else {"temporary-directory": self.scratch}):
+            yield
 
 
 _PLACE_OPTIONS = (
@@ -114,21 +112,18 @@ _PLACE_OPTIONS = (
     ),
     click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]"),
     click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced."),
+    click.option(
+        "--scratch",
+        type=click.Path(),
+        help="Folder for temporary data, which workers must see.  "
+        "[default: Dask's temporary-directory, else the system's]",
+    ),
 )
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where a command works, which gets them as one argument, ``runs_on``."""
-
-    @wraps(command)
-    def run(*args: Any, joining: Joining, **given: Any) -> Any:
-        place = Place(joining, *(given.pop(name) for name in ("workers", "threads", "worker_memory")))
-        return command(*args, runs_on=place, **given)
-
-    found: Any = run
-    for option in reversed(_PLACE_OPTIONS):
-        found = option(found)
-    return join_options(found)
+    return join_options(gathered("runs_on", Place, _PLACE_OPTIONS)(command))
 
 
 @click.command()

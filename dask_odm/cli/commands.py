@@ -20,12 +20,14 @@ from click.core import ParameterSource
 
 from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.group import Commands
-from dask_odm.cli.options import SEARCHER, EstimatorCommand, SearchCommand, parameters_of
+from dask_odm.cli.options import SEARCHER, EstimatorCommand, parameters_of
 from dask_odm.cli.output import emit as _emit
 from dask_odm.cli.output import json_option
 from dask_odm.cli.resume import FinishedError, Target, refuse_to_replace, resumable
 from dask_odm.cli.rows import RowOptions, row_options
+from dask_odm.data.storage.locations import location_of
 from dask_odm.estimators.registry import by_word
+from dask_odm.events import Ingested, listen
 
 _IN_TABLE = ("classes", "confusion", "other_labels")  # results of an evaluation that its table shows
 
@@ -46,15 +48,8 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 @main.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("store")
-@click.option(
-    "--format",
-    type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
-    help="Format; by default told by the file.",
-)
+@row_options
 @click.option("--n-features", type=int, help="Number of features of LIBSVM text; spares a first pass.")
-@click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive.")
-@click.option("--no-label", is_flag=True, help="The data have no labels.")
-@click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive.")
 @click.option(
     "--target",
     type=click.Choice(["auto", "classes", "real"]),
@@ -62,8 +57,6 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
     show_default=True,
     help="Labels are classes, or real values to regress on.",
 )
-@click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told by it.")
-@click.option("--drop", multiple=True, metavar="COLUMN", help="Column to leave out, such as an identifier; repeatable.")
 @click.option("--drop-missing", is_flag=True, help="Leave out rows with a missing value, and say how many.")
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
 @click.option("--test-size", type=float, metavar="SHARE", help="Share of the rows, drawn into a second store.")
@@ -74,8 +67,7 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 @click.option("--yes", "allow_large", is_flag=True, help="Write a store far larger than the text it is made of.")
 @overwrite_option
 @json_option
-def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, store: str, as_json: bool,
-           **options: Any) -> None:  # fmt: skip
+def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool, **options: Any) -> None:
     """Read data files once and write them as a STORE.
 
     SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
@@ -83,15 +75,13 @@ def ingest(sources: tuple[str, ...], label: Any, no_label: bool, weight: Any, st
     """
     from dask_odm.data import ingest as ingestion
     from dask_odm.diagnostics.summaries import listing, store_facts
-    from dask_odm.events import Ingested, listen
 
-    if no_label and label is not None:
-        raise click.UsageError("--label and --no-label exclude each other.")
-    columns = {"label": False if no_label else label, "weight": weight}
+    reading = {name: value for name, value in vars(rows).items() if name != "no_label"}
+    reading["label"] = False if rows.no_label else rows.label
     started = time.perf_counter()
     heard: list[Any] = []
     with _progress(), listen(heard.append):
-        done: Any = ingestion.ingest(sources[0] if len(sources) == 1 else list(sources), store, **columns, **options)
+        done: Any = ingestion.ingest(sources[0] if len(sources) == 1 else list(sources), store, **reading, **options)
     found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
     source = {"labels_from": found.label, "target": found.target, "dropped": found.dropped}
@@ -156,7 +146,7 @@ def fit(store: str, model: str, estimator: str, runs_on: Place, overwrite: bool,
     _learn(store, model, estimator, runs_on, overwrite, as_json, given)
 
 
-@main.command(cls=SearchCommand)
+@main.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
 @place_options
@@ -177,7 +167,6 @@ def _learn(
     """Fit an estimator to a store and save the model, for the commands `fit` and `search`."""
     from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
-    from dask_odm.events import listen
 
     where = runs_on.opened()
     target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
@@ -221,9 +210,8 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
-    in it are left out.
+    in it, and other columns that are no features of the model, are left out.
     """
-    from dask_odm.data.storage.locations import location_of
     from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions
 
     if proba and scores:
@@ -260,7 +248,8 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
     Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
     Brier score and calibration error.
 
-    SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input.
+    SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. By default
+    its labels are the column that is no feature of the model, and other columns that are none are left out.
     """
     from dask_odm.diagnostics.evaluation import compare
     from dask_odm.diagnostics.plotting import draw
@@ -323,7 +312,6 @@ def _load(path: str) -> Any:
 @contextmanager
 def _progress() -> Iterator[None]:
     """Draw progress bars on stderr if it is a terminal."""
-    from dask_odm.events import listen
     from dask_odm.progress import ProgressBars
 
     bars = ProgressBars()

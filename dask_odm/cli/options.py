@@ -27,20 +27,17 @@ _OPTIONS = "dask_odm.estimator_options"
 
 
 class EstimatorCommand(click.Command):
-    """A command with the option ``--estimator``, and with options for the parameters of that estimator."""
+    """A command with options for the parameters of an estimator, which ``--estimator`` names.
+
+    The command ``search`` has the options of the estimator that searches. For an option that only other packages have,
+    the error names its replacement.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        chosen = _estimator_option()
-        entry = by_word(chosen.type_cast_value(ctx, _named(args)))
-        estimator = entry.load()
-        ctx.meta[_OPTIONS] = [chosen, *options_of(estimator)]
-        return self._parsed(ctx, args, estimator)
-
-    def _parsed(self, ctx: click.Context, args: list[str], estimator: type[Any]) -> list[str]:
-        """Parse arguments as click does.
-
-        For an option that only other packages have, the error names its replacement.
-        """
+        chosen = [] if self.name == "search" else [_estimator_option()]
+        word = chosen[0].type_cast_value(ctx, _named(args)) if chosen else SEARCHER
+        estimator = by_word(word).load()
+        ctx.meta[_OPTIONS] = [*chosen, *options_of(estimator)]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -55,15 +52,6 @@ class EstimatorCommand(click.Command):
         params = super().get_params(ctx)
         arguments = [each for each in params if isinstance(each, click.Argument)]
         return [*arguments, *ctx.meta.get(_OPTIONS, ()), *(each for each in params if each not in arguments)]
-
-
-class SearchCommand(EstimatorCommand):
-    """A command with the options of the estimator that searches for settings."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        estimator = by_word(SEARCHER).load()
-        ctx.meta[_OPTIONS] = options_of(estimator)
-        return self._parsed(ctx, args, estimator)
 
 
 def _estimator_option() -> click.Option:
@@ -155,7 +143,7 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
     if numbers and (words or str in constraints):
         return WordOrNumber(words, whole=all(each is Integral for each in numbers))
     if len({each is Integral for each in numbers}) == 2:
-        return AnyNumber()
+        return WordOrNumber((), whole=None)
     if numbers and all(each is Integral for each in numbers):
         return OneOrMore(click.INT) if several else click.INT
     if numbers:
@@ -164,45 +152,25 @@ def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
         return click.STRING
     if words:
         return OneOrMore(click.Choice(words)) if several else click.Choice(words)
-    return NumberList() if several else None
-
-
-class AnyNumber(click.ParamType):
-    """Option type: a whole number if the text is one, else a float."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return value if not isinstance(value, str) else int(value) if value.isdecimal() else float(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number.", param, ctx)
-
-
-class NumberList(click.ParamType):
-    """Option type: numbers separated by commas."""
-
-    name = "number,…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return [float(each) for each in value.split(",")] if isinstance(value, str) else value
-        except ValueError:
-            self.fail(f"{value!r} is not numbers with commas between them.", param, ctx)
+    return OneOrMore(click.FLOAT, listed=True) if several else None
 
 
 class OneOrMore(click.ParamType):
-    """Option type: one value of type ``kind``, or a list of several separated by commas."""
+    """Option type: one value of type ``kind``, or a list of several separated by commas.
 
-    def __init__(self, kind: click.ParamType) -> None:
+    If it is ``listed``, one value makes a list too.
+    """
+
+    def __init__(self, kind: click.ParamType, *, listed: bool = False) -> None:
         self.kind = kind
+        self.listed = listed
         self.name = f"{kind.name},…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
         found = [self.kind.convert(each, param, ctx) for each in value.split(",")]
-        return found if len(found) > 1 else found[0]
+        return found if self.listed or len(found) > 1 else found[0]
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
         words = getattr(self.kind, "choices", ())
@@ -210,21 +178,23 @@ class OneOrMore(click.ParamType):
 
 
 class WordOrNumber(click.ParamType):
-    """Option type: a number if the text is one (with ``whole``, a whole number), else the text itself.
+    """Option type: a number if the text is one, else the text itself.
 
-    The estimator knows the text as one of ``words``, or refuses it. Without words it reads any text.
+    The number is a whole one, a float, or either if ``whole`` is None. The estimator knows the text as one of
+    ``words``, or refuses it. Without words it reads any text.
     """
 
     name = "text"
 
-    def __init__(self, words: Sequence[str], *, whole: bool) -> None:
+    def __init__(self, words: Sequence[str], *, whole: bool | None) -> None:
         self.words = words
         self.whole = whole
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str):
             with suppress(ValueError):
-                return int(value) if self.whole else float(value)
+                either = self.whole is None and value.isdecimal()
+                return int(value) if self.whole or either else float(value)
         return value
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:

@@ -1,9 +1,11 @@
-"""Output that all commands share: one JSON object with ``--json``, or a text."""
+"""What all commands share: output as a text or one JSON object, and options that become one argument."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import wraps
 from typing import Any
 
 import click
@@ -19,3 +21,20 @@ def emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
         click.echo(json.dumps(plain(result), allow_nan=False))
     elif text:
         click.echo(text)
+
+
+def gathered(argument: str, record: Any, options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a decorator that adds options to a command, which gets them as one ``argument``, a ``record`` of them."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(*args: Any, **given: Any) -> Any:
+            values = {each.name: given.pop(each.name) for each in fields(record)}
+            return command(*args, **{argument: record(**values)}, **given)
+
+        found: Any = run
+        for option in reversed(options):
+            found = option(found)
+        return found
+
+    return decorate

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dask_odm.errors import InputError
+from dask_odm.events import CheckpointOpened
 
 
 class FinishedError(Exception):
@@ -45,16 +46,13 @@ class Target:
     """
 
     def __init__(self, path: str, *, overwrite: bool, resume: bool) -> None:
+        from dask_odm.data.store.records import check_target
+
         self.path = path
         self.overwrite = overwrite
         self._made = _made_by(path) if resume and not overwrite else None
         if self._made is None:
-            self._check()
-
-    def _check(self) -> None:
-        from dask_odm.data.store.records import check_target
-
-        check_target(self.path, "model", overwrite=self.overwrite)
+            check_target(self.path, "model", overwrite=self.overwrite)
 
     def prepare(self, learner: Any) -> None:
         """Give a fit without a seed that of the existing model, which is used if no checkpoint has it."""
@@ -63,12 +61,12 @@ class Target:
 
     def __call__(self, event: Any) -> None:
         """Listen to the fit; raise `FinishedError` if it made the model, and InputError if another one did."""
-        from dask_odm.events import CheckpointOpened
-
         if self._made is not None and isinstance(event, CheckpointOpened):
             if event.fit == self._made[0]:
                 raise FinishedError
-            self._check()
+            from dask_odm.data.store.records import check_target
+
+            check_target(self.path, "model", overwrite=self.overwrite)
 
 
 def _made_by(path: str) -> tuple[str, int] | None:

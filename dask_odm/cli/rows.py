@@ -6,58 +6,33 @@ If file and model have names, the model tells the label column of a file: it is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
 from glob import has_magic
 from typing import Any
 
 import click
 
+from dask_odm.cli.output import gathered
 from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError, StoreError
 
-FORMATS = ("libsvm", "csv", "numpy", "parquet", "arrow")
-_SHOWN = 5  # columns in a message
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
 _OPTIONS = (
-    click.option("--format", type=click.Choice(FORMATS), help="Format of files; by default told by the file."),
     click.option(
-        "--label",
-        metavar="COLUMN",
-        help="Label column of files, by name or number, or array of an archive.  [default: the one that is no feature "
-        "of the model]",
+        "--format",
+        type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
+        help="Format of files; by default told by the file.",
     ),
-    click.option("--no-label", is_flag=True, help="Files have no labels."),
-    click.option(
-        "--drop",
-        multiple=True,
-        metavar="COLUMN",
-        help="Column of files to leave out; those that are no features are, where files and model name theirs.",
-    ),
-    click.option("--weight", metavar="COLUMN", help="Column of row weights of files, or array of an archive."),
+    click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive."),
+    click.option("--no-label", is_flag=True, help="The data have no labels."),
+    click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive."),
     click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told."),
-    click.option("--scratch", type=click.Path(), help="Folder for the rows of files meanwhile; workers must see it."),
+    click.option(
+        "--drop", multiple=True, metavar="COLUMN", help="Column to leave out, such as an identifier; repeatable."
+    ),
 )
-
-
-def row_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how files are read to a command, which gets them as one argument, ``rows``."""
-
-    @wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
-        options = {
-            name: given.pop(name) for name in ("format", "label", "no_label", "drop", "weight", "header", "scratch")
-        }
-        if options["no_label"] and options["label"] is not None:
-            raise click.UsageError("--label and --no-label exclude each other.")
-        return command(*args, rows=RowOptions(**options), **given)
-
-    found: Any = run
-    for option in reversed(_OPTIONS):
-        found = option(found)
-    return found
 
 
 @dataclass(frozen=True)
@@ -67,10 +42,13 @@ class RowOptions:
     format: str | None = None
     label: str | None = None
     no_label: bool = False
-    drop: tuple[str, ...] = ()
     weight: str | None = None
     header: bool | None = None
-    scratch: str | None = None
+    drop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.no_label and self.label is not None:
+            raise click.UsageError("--label and --no-label exclude each other.")
 
     @contextmanager
     def store_of(self, source: str, model: Any, *, labels: bool) -> Iterator[Any]:
@@ -82,7 +60,7 @@ class RowOptions:
         from dask_odm.data.store.store import Store
 
         if not is_files(source):
-            if self != RowOptions(scratch=self.scratch):
+            if self != RowOptions():
                 raise click.UsageError(
                     "--format, --label, --no-label, --drop, --weight and --header are for files, not stores."
                 )
@@ -93,7 +71,7 @@ class RowOptions:
         from dask_odm.data.readers.missing import MissingValuesError
         from dask_odm.learning.training.scratch import scratch_folder
 
-        with scratch_folder(self.scratch) as folder:
+        with scratch_folder() as folder:
             try:
                 store = self._ingested(source, os.path.join(folder, "rows.zarr"), model, labels)
             except MissingValuesError as error:  # the commands lack --drop-missing
@@ -140,6 +118,9 @@ class RowOptions:
         return named or False, [*self.drop, *others]
 
 
+row_options = gathered("rows", RowOptions, _OPTIONS)
+
+
 def _label_among(columns: list[str], where: str) -> str:
     """Return the column with the labels among those that are no features: one with a usual name, else the only one."""
     from dask_odm.data.readers.columns import LABEL_NAMES
@@ -171,8 +152,8 @@ def _say(where: str, what: str) -> None:
     click.echo(f"dask-odm: {where}: {what}.", err=True)
 
 
-def _some(columns: list[str]) -> str:
-    return ", ".join(map(repr, columns[:_SHOWN])) + (" …" if len(columns) > _SHOWN else "")
+def _some(columns: list[str], most: int = 5) -> str:
+    return ", ".join(map(repr, columns[:most])) + (" …" if len(columns) > most else "")
 
 
 def is_files(source: str) -> bool:

@@ -32,11 +32,6 @@ from dask_odm.kernels.loops import FEATURES
 from dask_odm.methods.hulls.solver_objects import Saddle
 from dask_odm.methods.solver_objects import SODM, Landmark
 
-ROWS = 60
-WIDE = 2049  # features of text-like rows, for which machines of many classes have loops of their own
-THIN = 80  # features of mostly zero rows, more than the loops for few features take
-SOME = 300  # rows of a solve by Cholesky in float32
-MANY = 1100  # rows of a solve by more than Cholesky alone
 Fit = Callable[[], Any]
 
 
@@ -56,35 +51,31 @@ def warm_up_all() -> float:
 def _fits() -> list[Fit]:
     found: list[Fit] = []
     for dtype in (np.float32, np.float64):
+        fit = partial(_fit, dtype=dtype)
         for width in range(3, 3 + FEATURES + 1):  # an RBF pads two columns to steps of up to `FEATURES`
-            found += [_fit(ODMClassifier(kernel), dtype, features=width - 2) for kernel in ("rbf", "laplacian")]
-        found += [_fit(ODMClassifier(), dtype, rows=rows) for rows in (SOME, MANY)]
-        found += [_fit(ODMClassifier(solver=SODM(4)), dtype, rows=MANY)]
-        found += [_fit(ODMClassifier(solver=Landmark(20, certify=True)), dtype, rows=MANY)]
+            found += [fit(ODMClassifier(kernel), features=width - 2) for kernel in ("rbf", "laplacian")]
+        cholesky = 300  # rows of a solve by Cholesky in float32; 1,100 are solved by more than that
+        found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)]
+        found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
-        found += [
-            _fit(ODMClassifier("linear", solver=solver), dtype) for solver in ("newton", "dsvrg", "svrg", "csvrg")
-        ]
-        found += [_fit(ODMClassifier(), dtype, classes=3)]
-        found += [_fit(ODMClassifierCV(kernel), dtype) for kernel in ("linear", "rbf")]
-        found += [
-            _fit(ODMClassifier("linear"), dtype, features=WIDE, sparse=True, share=0.1, classes=classes)
-            for classes in (2, 3)
-        ]
-        found += [_fit(ODMClassifier("linear"), dtype, rows=SOME, features=THIN, share=share) for share in (0.1, 1.0)]
-        found += [_fit(SaddleSVC(solver=solver), dtype) for solver in ("mnp", "saddle", "gilbert")]
-        found += [_fit(SaddleSVC(solver=Saddle(n_clients=2)), dtype), _fit(SaddleSVC(kernel="rbf"), dtype)]
-        found += [_fit(SaddleSVC(), dtype, stored=True), _fit(MixingClassifier(), dtype, sparse=True)]
-        found += [_fit(MixingClassifier(local), dtype) for local in ("perceptron", "pa", "pa1", "odm")]
-        found += [_fit(MDDRidge(n_partitions=2), dtype), _fit(MDDKernelRidge(n_landmarks=10), dtype)]
-    wide = 2048  # features, too many for newton to form a Hessian
-    found += [_fit(ODMClassifier("linear"), np.float64, features=wide)]
-    found += [_fit(ODMClassifier("linear"), np.float64, sparse=True)]
+        found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
+        found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
+        # rows like texts, for which machines of many classes have loops of their own
+        text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
+        found += [fit(ODMClassifier("linear"), classes=classes, **text) for classes in (2, 3)]
+        # more features than the loops for few features take, mostly zero or not
+        found += [fit(ODMClassifier("linear"), rows=cholesky, features=80, share=share) for share in (0.1, 1.0)]
+        found += [fit(SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]
+        found += [fit(SaddleSVC(kernel="rbf")), fit(SaddleSVC(), stored=True), fit(MixingClassifier(), sparse=True)]
+        found += [fit(MixingClassifier(local)) for local in ("perceptron", "pa", "pa1", "odm")]
+        found += [fit(MDDRidge(n_partitions=2)), fit(MDDKernelRidge(n_landmarks=10))]
+    found += [_fit(ODMClassifier("linear"), features=2048)]  # too many features for Newton to form a Hessian
+    found += [_fit(ODMClassifier("linear"), sparse=True)]
     return found
 
 
-def _fit(model: Any, dtype: Any, *, rows: int = ROWS, features: int = 5, sparse: bool = False, classes: int = 2,
-         share: float = 1.0, stored: bool = False) -> Fit:  # fmt: skip
+def _fit(model: Any, dtype: Any = np.float64, *, rows: int = 60, features: int = 5, sparse: bool = False,
+         classes: int = 2, share: float = 1.0, stored: bool = False) -> Fit:  # fmt: skip
     """Return a small fit with a prediction.
 
     ``share`` of the features are not zero; with ``stored`` the rows are read from a store.

@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 
 from dask_odm.typing import Array
 
-BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
-RELIABILITY_BINS = 15
-SMALLEST = 1e-15  # probabilities below it count as this in the log loss
+SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
 
 
 @dataclass
 class RocCounts:
     """Weights of negative and of positive rows by their scores, (2, bins)."""
 
-    counts: Array = field(default_factory=lambda: np.zeros((2, 1 << BITS)))
+    counts: Array = field(default_factory=lambda: np.zeros((2, 1 << SCORE_BITS)))
 
     def add(self, positive: NDArray[np.bool_], scores: Array, weight: Array) -> None:
         """Add rows of two classes."""
@@ -50,33 +48,29 @@ class RocCounts:
 class ProbabilityCounts:
     """Sums over rows that compare probabilities with classes.
 
-    Attributes
-    ----------
-    weight, log_loss_sum, brier_sum : float
-        Weight of all rows, and sums of the losses times the weight.
-    bins : ndarray of shape (3, RELIABILITY_BINS)
-        For each bin of the probability (of the second of two classes, else of the most probable class): weight,
-        weighted sum of the probabilities, and weight of the rows of that class.
+    For each bin of the probability (of the second of two classes, else of the most probable class), ``bins`` (3, 15)
+    has the weight, the weighted sum of the probabilities, and the weight of the rows of that class.
     """
 
     weight: float = 0.0
     log_loss_sum: float = 0.0
     brier_sum: float = 0.0
-    bins: Array = field(default_factory=lambda: np.zeros((3, RELIABILITY_BINS)))
+    bins: Array = field(default_factory=lambda: np.zeros((3, 15)))
 
     def add(self, true: Array, found: Array, weight: Array) -> None:
         """Add rows: indices of their classes (n,), probabilities (n, classes) and weights (n,)."""
         rows = np.arange(len(true))
         own = found[rows, true]
         self.weight += float(weight.sum())
-        self.log_loss_sum -= float(weight @ np.log(np.maximum(own, SMALLEST)))
+        self.log_loss_sum -= float(weight @ np.log(np.maximum(own, 1e-15)))
         squares = (found**2).sum(axis=1) - 2.0 * own + 1.0  # Σ over classes of (p − 1[true])²
         self.brier_sum += float(weight @ squares) / (2.0 if found.shape[1] == 2 else 1.0)
         chosen = np.ones(len(true), np.int64) if found.shape[1] == 2 else found.argmax(axis=1)
         said = found[rows, chosen]
-        at = np.minimum((said * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
+        count = self.bins.shape[1]
+        at = np.minimum((said * count).astype(np.int64), count - 1)
         for row, values in enumerate((weight, weight * said, weight * (true == chosen))):
-            self.bins[row] += np.bincount(at, values, RELIABILITY_BINS)
+            self.bins[row] += np.bincount(at, values, count)
 
     @property
     def log_loss(self) -> float:
@@ -104,5 +98,5 @@ def bins_of(scores: Array) -> NDArray[np.int64]:
     bits = np.ascontiguousarray(scores, dtype=np.float32) + np.float32(0.0)  # −0 becomes 0
     words = bits.view(np.uint32)
     ordered = np.where(words >> 31, ~words, words | np.uint32(1 << 31))
-    found: NDArray[np.int64] = (ordered >> (32 - BITS)).astype(np.int64)
+    found: NDArray[np.int64] = (ordered >> (32 - SCORE_BITS)).astype(np.int64)
     return found

@@ -1,7 +1,8 @@
-"""Comparison of a model's predictions with the labels or targets of a store, chunk by chunk."""
+"""Comparison of a model's predictions with the labels or targets of a store, chunk by chunk in bounded memory."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
-from dask_odm.diagnostics.regression import Errors
 from dask_odm.engine.cluster import computed
 from dask_odm.engine.predict import label_block
 from dask_odm.errors import InputError
@@ -24,38 +24,16 @@ from dask_odm.events import Progress, report
 from dask_odm.models.log_odds import probabilities
 from dask_odm.typing import Array
 
-_SHOWN = 8  # labels unknown to the model that a table shows
-
 
 @dataclass
 class Evaluation:
-    """Comparison of predictions with labels, updated chunk by chunk.
+    """Comparison of a classifier's predictions with labels, updated chunk by chunk.
 
-    Attributes
-    ----------
-    classes : list
-        The model's labels.
-    theta : float or None
-        Half the width of the model's band; None if it has none.
-    strangers : list
-        Labels of the rows that the model does not have; such rows count as wrong. Given to the constructor.
-    confusion : int ndarray of shape (n_classes + n_strangers, n_classes)
-        Rows by true and predicted class, those of the ``strangers`` last.
-    unlabelled : int
-        Rows without a label; they do not count.
-    right_weight, weight : float
-        Weight of the rows that are predicted right, and of all rows that count.
-    band : int ndarray of shape (3,)
-        Rows with a margin below, within and above 1 ± theta.
-    margins : list of ndarray, or None
-        Margins of the rows with one of the labels: ``y f(x)`` for a single score per row, else the score of the row's
-        own class less the largest other score. A list passed to the constructor is filled.
-    link : ndarray or None
-        Link of scores to probabilities, if the model has one.
-    roc : RocCounts or None
-        For two classes.
-    probabilities : ProbabilityCounts or None
-        If there is a link.
+    ``strangers`` are labels of rows that the model does not have; such rows count as wrong. ``confusion`` (classes +
+    strangers, classes) counts rows by true and predicted class. Rows without a label do not count. ``band`` (3,) counts
+    the rows with a margin below, within and above 1 ± ``theta``. Margins are ``y f(x)`` for one score per row, else
+    the score of the row's own class less the largest other score; a list passed as ``margins`` is filled with them.
+    ``link`` makes probabilities of scores.
     """
 
     classes: list[Any]
@@ -160,15 +138,15 @@ class Evaluation:
             facts |= {"log_loss": found.log_loss, "brier": found.brier, "calibration_error": found.calibration_error}
         return facts
 
-    def table(self) -> str:
-        """Return the confusion counts as a table with a line for each true class, known to the model or not."""
+    def table(self, most: int = 8) -> str:
+        """Return the confusion counts with a line for each true class; of labels that the model lacks, ``most``."""
         names = [str(label) for label in self.classes]
         width = max(10, *map(len, names))
         lines = [" ".join(["true \\ predicted".ljust(16), *(name.rjust(width) for name in names)])]
-        strangers = [f"{label} (unknown)" for label in self.strangers[:_SHOWN]]
-        for name, counts in zip(names + strangers, self.confusion[: len(names) + _SHOWN].tolist(), strict=True):
+        strangers = [f"{label} (unknown)" for label in self.strangers[:most]]
+        for name, counts in zip(names + strangers, self.confusion[: len(names) + most].tolist(), strict=True):
             lines.append(" ".join([name.ljust(16), *(str(count).rjust(width) for count in counts)]))
-        more = len(self.strangers) - _SHOWN
+        more = len(self.strangers) - most
         return "\n".join([*lines, f"… and {more} more unknown labels"] if more > 0 else lines)
 
 
@@ -182,6 +160,70 @@ def _margins(true: Array, scores: Array) -> Array:
     own = np.arange(scores.shape[1]) == true[:, None]
     margins: Array = scores[own] - np.where(own, -np.inf, scores).max(axis=1)
     return margins
+
+
+@dataclass
+class Errors:
+    """Sums of a regressor's errors, prediction minus target, over the rows that have a target and a weight.
+
+    ``square``, ``size`` and ``bias`` are the squared, absolute and plain errors times the weight, summed.
+    """
+
+    rows: int = 0
+    unlabelled: int = 0
+    weight: float = 0.0
+    square: float = 0.0
+    size: float = 0.0
+    bias: float = 0.0
+    _targets: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
+
+    def add(self, y: Array, predicted: Array, weight: Array | None) -> None:
+        """Add rows: targets (n,), NaN if unknown; predictions (n,); weights (n,), or None if all are 1."""
+        known = ~np.isnan(y)
+        self.unlabelled += len(y) - int(known.sum())
+        known &= True if weight is None else weight > 0
+        y = y[known].astype(np.float64)
+        error = predicted[known].astype(np.float64) - y
+        weight = np.ones(len(y)) if weight is None else weight[known]
+        self.rows += len(y)
+        self.weight += float(weight.sum())
+        self.square += float(weight @ error**2)
+        self.size += float(weight @ np.abs(error))
+        self.bias += float(weight @ error)
+        self._targets.update(y[:, None], weight)
+
+    @property
+    def rmse(self) -> float:
+        """Root mean squared error."""
+        return math.sqrt(self.square / self.weight) if self.weight else math.nan
+
+    @property
+    def r2(self) -> float:
+        """Share of the targets' variance that is explained, as in `score`."""
+        spread = float(self._targets.result().variance[0]) * self.weight if self.weight else 0.0
+        return 1.0 - self.square / spread if spread > 0 else float(self.square == 0)
+
+    def facts(self) -> dict[str, Any]:
+        """Return all results as plain values."""
+        mean = (lambda total: total / self.weight) if self.weight else (lambda total: math.nan)
+        facts: dict[str, Any] = {
+            "rows": self.rows,
+            "r2": self.r2,
+            "rmse": self.rmse,
+            "mean_absolute_error": mean(self.size),
+            "mean_error": mean(self.bias),
+            "unlabelled_rows": self.unlabelled,
+        }
+        if self.weight:
+            found = self._targets.result()
+            names = ("minimum", "mean", "variance", "maximum")
+            facts["targets"] = {name: float(getattr(found, name)[0]) for name in names}
+        return facts
+
+    def table(self) -> str:
+        """Return one line with the root mean squared error and that of predicting the mean."""
+        spread = math.sqrt(float(self._targets.result().variance[0])) if self.weight else math.nan
+        return f"root mean squared error {self.rmse:.6g}, by the mean alone {spread:.6g}"
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
@@ -232,15 +274,13 @@ def _store_of(given: Any) -> Store:
 
 
 def compare(model: Any, store: Store) -> Evaluation | Errors:
-    """Compare a model's predictions with a store's labels, or a regressor's with its targets, chunk by chunk.
+    """Compare a classifier's predictions with a store's labels, or a regressor's with its targets.
 
     Raises InputError as `evaluate` does; for a regressor also if the store has no real targets or the model has
     several.
     """
-    return _errors(model, store) if not hasattr(model, "classes_") else evaluate(model, store)
-
-
-def _errors(model: Any, store: Store) -> Errors:
+    if hasattr(model, "classes_"):
+        return evaluate(model, store)
     store.require_targets("evaluate")
     if not store.known_rows or store.layout.y is None:
         raise InputError(f"{store.name} has no targets to compare with.")

@@ -1,4 +1,7 @@
-"""Plots of margins, confusion, ROC, reliability of probabilities, and weights of shards."""
+"""Plots of margins, confusion, ROC, reliability of probabilities, and weights of shards.
+
+All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib is not installed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_odm.errors import DaskODMError, InputError
-
-NAMED = 6  # suspects that a title names
-COUNTED = 12  # classes up to which a plot of the confusion shows counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,16 +39,10 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
     bins : int, default=60
         How many bars.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     InputError
         If there are no margins, one is not finite, or ``theta`` is out of its range.
-    PlottingUnavailableError
-        If matplotlib is not installed.
     """
     values = _check_margins(margins)
     if not 0.0 <= theta < 1.0:
@@ -77,16 +71,10 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     least : float, default=1e-6
         Share of a fair weight that is drawn at the bottom; what is less is there too.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     InputError
         If the model has no shards: it is another one, or not fitted.
-    PlottingUnavailableError
-        If matplotlib is not installed.
     """
     weights = getattr(model, "shard_weights_", None)
     if weights is None:
@@ -106,35 +94,28 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
 
 
 def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the share of positive rows found over that of negative rows taken for them, for every threshold.
+    """Draw the ROC of a model of two classes, as `sklearn.metrics.RocCurveDisplay` does.
 
     Parameters
     ----------
     evaluation : dask_odm.diagnostics.evaluation.Evaluation
-        Of a model of two classes.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a figure of its own, as `plot_margin_distribution` has it.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+        Where to draw; by default a figure of its own.
 
     Raises
     ------
     InputError
         If there are not two classes, each with rows.
-    PlottingUnavailableError
-        If matplotlib is not installed.
     """
     if evaluation.roc is None or evaluation.roc.area is None:
         raise InputError("a ROC is one of two classes, each with rows.")
     ax = _new_axes() if ax is None else ax
+    from sklearn.metrics import RocCurveDisplay
+
     false, true = evaluation.roc.curve()
-    ax.plot(false, true, color="tab:blue", label=f"area {evaluation.roc.area:.4f}")
-    ax.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=1.0, linestyle="--", label="chance")
+    RocCurveDisplay(fpr=false, tpr=true, roc_auc=evaluation.roc.area).plot(ax, plot_chance_level=True)
     names = [str(label) for label in evaluation.classes]
     ax.set(xlabel=f"rows of {names[0]} taken for {names[1]}", ylabel=f"rows of {names[1]} found", title="ROC")
-    ax.legend(loc="lower right")
     return ax
 
 
@@ -145,20 +126,11 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     ----------
     evaluation : dask_odm.diagnostics.evaluation.Evaluation
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a figure of its own, as `plot_margin_distribution` has it.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    PlottingUnavailableError
-        If matplotlib is not installed.
+        Where to draw; by default a figure of its own.
     """
     classes = len(evaluation.classes)
     counts = evaluation.confusion[:classes]
-    few = classes <= COUNTED
+    few = classes <= 12
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     ax = _new_axes() if ax is None else ax
     from sklearn.metrics import ConfusionMatrixDisplay
@@ -176,63 +148,57 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the share of rows that are of a class over the probability that the model gave it; both agree at best.
 
+    It is scikit-learn's `CalibrationDisplay`.
+
     Parameters
     ----------
     evaluation : dask_odm.diagnostics.evaluation.Evaluation
         Of a model that has probabilities.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a figure of its own, as `plot_margin_distribution` has it.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+        Where to draw; by default a figure of its own.
 
     Raises
     ------
     InputError
         If the model has no probabilities.
-    PlottingUnavailableError
-        If matplotlib is not installed.
     """
     counts = evaluation.probabilities
     if counts is None or not counts.weight:
         raise InputError("the model has no probabilities: fit it with loo=True.")
     ax = _new_axes() if ax is None else ax
-    said, found, weight = counts.reliability()
-    ax.bar(said, weight / weight.sum(), width=0.03, color="tab:gray", alpha=0.4, label="share of the rows")
-    ax.plot(said, found, "o-", color="tab:blue", label=f"calibration error {counts.calibration_error:.3f}")
-    ax.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=1.0, linestyle="--", label="as it should be")
+    from sklearn.calibration import CalibrationDisplay
+
+    said, found, _ = counts.reliability()
+    label = f"calibration error {counts.calibration_error:.3f}"
+    CalibrationDisplay(found, said, said).plot(ax=ax, name=label)
     ax.set(xlabel="probability", ylabel="share of rows of the class", title="Reliability")
-    ax.legend(loc="upper left")
     return ax
 
 
 def draw(found: Any, folder: str) -> list[str]:
     """Draw the confusion, ROC and reliability that an evaluation has as PNG files, and return their paths."""
+    roc = getattr(found, "roc", None)
+    plots: dict[str, tuple[Callable[[Any], Axes], Any]] = {
+        "confusion": (plot_confusion, hasattr(found, "confusion")),
+        "roc": (plot_roc, roc is not None and roc.area is not None),
+        "reliability": (plot_reliability, getattr(found, "probabilities", None)),
+    }
     drawn = []
-    for name, plot, has in _DRAWN:
-        if getattr(found, has, None) is None or (name == "roc" and found.roc.area is None):
-            continue
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"{name}.png")
-        figure: Any = plot(found).figure
-        figure.savefig(path)
-        drawn.append(path)
+    for name, (plot, there) in plots.items():
+        if there:
+            os.makedirs(folder, exist_ok=True)
+            path = os.path.join(folder, f"{name}.png")
+            figure: Any = plot(found).figure
+            figure.savefig(path)
+            drawn.append(path)
     return drawn
 
 
-_DRAWN: tuple[tuple[str, Callable[[Any], Any], str], ...] = (  # file, function, what an evaluation must have
-    ("confusion", plot_confusion, "confusion"),
-    ("roc", plot_roc, "roc"),
-    ("reliability", plot_reliability, "probabilities"),
-)
-
-
-def _title(suspects: list[Any]) -> str:
+def _title(suspects: list[Any], most: int = 6) -> str:
     if not suspects:
         return "Weights of the shards: no suspects"
-    named = ", ".join(str(name) for name in suspects[:NAMED])
-    return f"Weights of the shards; suspects: {named}{' …' if len(suspects) > NAMED else ''}"
+    named = ", ".join(str(name) for name in suspects[:most])
+    return f"Weights of the shards; suspects: {named}{' …' if len(suspects) > most else ''}"
 
 
 def _percent_of(share: float) -> str:

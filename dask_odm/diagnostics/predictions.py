@@ -45,26 +45,13 @@ def write_predictions(
 ) -> int:
     """Write a prediction for every row of a store, in their order, and return their number.
 
-    Parameters
-    ----------
-    model : fitted classifier or regressor
-    store : Store
-    out : path, or "-" for CSV on stdout
-        ``.csv``: one column ``label``, ``score`` or ``prediction`` (of a regressor). If a row has several scores,
-        probabilities or targets, there is a column for each, such as ``score LABEL``.
-        ``.zarr``: an array ``score``, ``probability`` or ``y``. For a classifier, ``y`` has codes, indices into
-        ``classes`` of the group's attribute ``content``; for a regressor, numbers. It appears whole or not at all.
-    what : {"labels", "scores", "probabilities"}, default="labels"
-        For a classifier: the results of `predict`, `decision_function` or `predict_proba`.
-    overwrite : bool
-        Replace what an earlier prediction wrote.
+    ``what`` are a classifier's labels, scores or probabilities. CSV has one column ``label``, ``score`` or
+    ``prediction`` (of a regressor), or one for each of several, such as ``score LABEL``. zarr has an array ``score``,
+    ``probability`` or ``y``, which for a classifier has codes, indices into ``classes`` of the group's attribute
+    ``content``. A file appears whole or not at all.
 
-    Raises
-    ------
-    InputError
-        The output exists or has another suffix, rows have another number of features, or the model has no ``what``.
-    StoreError
-        The disk is full, or the store is damaged.
+    Raises InputError if the output exists or has another suffix, rows have another number of features, or the model has
+    no ``what``, and StoreError if the disk is full or the store is damaged.
     """
     check_predictions(out, overwrite=overwrite)
     path = STDOUT if out == STDOUT else location_of(out)
@@ -147,7 +134,8 @@ class _Stream:
     def __init__(self, found: Iterator[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape = shape
         self.dtype = dtype
-        self._found, self._left = found, np.empty((0, *shape[1:]), dtype=dtype)
+        self._found = found
+        self._left = np.empty((0, *shape[1:]), dtype=dtype)
 
     def __getitem__(self, rows: slice) -> Array:
         count = min(rows.stop, self.shape[0]) - rows.start

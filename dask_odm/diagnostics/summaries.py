@@ -12,8 +12,6 @@ from dask_odm.data.storage.storage import resolved, storage_of
 from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
 
-_SHOWN = 8  # values of a list that are shown
-
 
 def store_facts(store: Store) -> dict[str, Any]:
     """Return rows, classes, chunks, statistics and source of an open store as plain values."""
@@ -150,10 +148,10 @@ def _cell(key: str, value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _some(values: list[Any]) -> str:
+def _some(values: list[Any], most: int = 8) -> str:
     """Return the first few of many values as text, and how many there are."""
-    more = f", … ({len(values)})" if len(values) > _SHOWN else ""
-    return ", ".join(map(str, values[:_SHOWN])) + more
+    more = f", … ({len(values)})" if len(values) > most else ""
+    return ", ".join(map(str, values[:most])) + more
 
 
 def size_text(nbytes: int) -> str:

@@ -39,7 +39,10 @@ def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Arr
 
 
 def _loaded(file: ModelFile) -> Model:
-    way = "Choose a folder (scratch=) that every worker sees, or save the model to one and load it from there"
+    way = (
+        "Choose a folder (Dask's temporary-directory) that every worker sees, or save the model to one and load it "
+        "from there"
+    )
     with _seen_from_here(f"model '{file.path}'", file.path, way):
         return file.load()
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
@@ -28,20 +29,21 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.records import read_record
+from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.engine.predict import finite_values
+from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
     check_callbacks,
+    check_features,
     check_rows,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.expected import ExpectedFeatures
 from dask_odm.estimators.inputs.input_types import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import resolve, resolve_training
-from dask_odm.estimators.inputs.sklearn_hints import refuse_rows_picked_by_number, refuse_strangers
 from dask_odm.estimators.inputs.spooling import spooled
 from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
@@ -71,10 +73,14 @@ RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of parameters about how a fit runs,
     "dtype": [StrOptions({"float32", "float64"}), None],
     "random_state": ["random_state"],
     "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
-    "scratch": [str, os.PathLike, None],
     "checkpoint": [str, os.PathLike, None],
     "resume": ["boolean"],
     "callbacks": [list, tuple, None],
+}
+KERNEL_CONSTRAINTS: dict[str, list[Any]] = {  # of the parameters of named kernels
+    "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
+    "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
+    "coef0": [Interval(Real, 0.0, None, closed="left")],
 }
 PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that are parts of the model
@@ -87,6 +93,7 @@ class StoreEstimator(BaseEstimator):
     `_settings`, `_choose`, and the names of its fitted attributes in ``_saved``.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _target: ClassVar[str] = "classes"  # kind of y: "classes" or "real"
@@ -97,13 +104,20 @@ class StoreEstimator(BaseEstimator):
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
     _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
-    _instead: ClassVar[dict[str, str]] = {}  # hints for parameters that only other packages have
+    _instead: ClassVar[dict[str, str]] = {  # hints for parameters of other packages or of the last version
+        "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch)."
+    }
 
     def __new__(cls, *_: Any, **parameters: Any) -> Self:
         """Refuse a parameter that only other packages have, with a hint, before Python calls it unknown."""
-        estimator: Any = cls
-        refuse_strangers(cls, parameters, _defaults(estimator), cls._instead)
+        cls._refuse_strangers(parameters)
         return super().__new__(cls)
+
+    @classmethod
+    def _refuse_strangers(cls, names: Iterable[str]) -> None:
+        """Raise InputError if one of ``names`` is no parameter, but a hint tells what to use instead."""
+        for name in sorted(set(names) & set(cls._instead) - set(cls._get_param_names())):
+            raise InputError(f"{cls.__name__} has no parameter {name!r}: {cls._instead[name]}")
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
@@ -123,15 +137,9 @@ class StoreEstimator(BaseEstimator):
             solver.check()
 
     def set_params(self, **params: Any) -> Self:
-        estimator: Any = type(self)
-        refuse_strangers(estimator, params, _defaults(estimator), self._instead)
+        self._refuse_strangers(params)
         super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))
         return self
-
-    def __sklearn_clone__(self) -> Self:
-        refuse_rows_picked_by_number()
-        found: Self = super().__sklearn_clone__()
-        return found
 
     # Implemented by families of methods and mixins --------------------------------------------------------------
 
@@ -217,6 +225,16 @@ class StoreEstimator(BaseEstimator):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension)
 
+    def _path(self, X: Any, y: Any, sample_weight: Any, name: str, values: Sequence[Any]) -> list[Self]:
+        """Fit a model for every value of the parameter ``name``, all in one run; this one stays as it was."""
+        models = [clone(self).set_params(**{name: value}) for value in values]
+        for model in models:
+            as_input_error(model._validate_params)
+        trained, schema = models[0]._train(X, y, sample_weight, **{f"{name}s": tuple(values)})
+        for model, found in zip(models, trained.path, strict=True):
+            model._publish(found, schema)
+        return models
+
     def _heed(self, event: Event) -> None:
         if isinstance(event, CheckpointOpened) and self._checkpointed is None:  # of several machines, the first one's
             self._checkpointed = event
@@ -233,7 +251,7 @@ class StoreEstimator(BaseEstimator):
                 return self._trained(choice, self._memory_data(fit.run, source), fit), given_schema
         else:
             source = resolved
-        with spooled(source, fit.run.scratch, self._target) as store:
+        with spooled(source, self._target) as store:
             trained, schema = self._learn_store(store, fit)
         return trained, given_schema or schema  # that of given rows keeps the dtype of their labels
 
@@ -315,12 +333,14 @@ class StoreEstimator(BaseEstimator):
         dimension = getattr(self, "_feature_dimension", None)
         return Features(self.n_features_in_, names, dimension)
 
-    def _like(self, X: Any, values: Any, name: str) -> Any:
+    def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
+        """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
         if not is_xarray(X):
             return values
         from dask_odm.estimators.inputs.xarray_inputs import like
 
-        return like(X, values, name, self._features())
+        found = like(X, values, name, self._features())
+        return found if classes is None else found.rename(target="class").assign_coords({"class": classes})
 
     def _values(self, resolved: Resolved) -> Any:
         """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""
@@ -338,18 +358,11 @@ class StoreEstimator(BaseEstimator):
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
     def _check_features(self, source: Store | LazyArrays) -> None:
-        fitted = getattr(self, "feature_names_in_", None)
-        names = source.feature_names
-        expected = ExpectedFeatures(
-            type(self).__name__, self.n_features_in_, None if fitted is None else list(map(str, fitted))
-        )
         if isinstance(source, Store):
-            count = source.features
             hint = " Ingest LIBSVM text with n_features (--n-features)."
+            check_features(self, source.features, source.feature_names, hint)
         else:
-            count = source.X.shape[1]
-            hint = ""
-        expected.check(count, None if names is None else list(map(str, names)), hint)
+            check_features(self, source.X.shape[1], source.feature_names, "")
 
     def _for_tasks(self) -> Model | ModelFile:
         """Return the model for tasks: itself if it is small or stays in this process, else the path of its file."""
@@ -357,7 +370,7 @@ class StoreEstimator(BaseEstimator):
             return self._model
         if self._file is None or not self._file.is_current():
             # tasks that were submitted may outlive this estimator and every lazy array
-            path = os.path.join(lasting_folder(getattr(self, "scratch", None)), "model.zarr")
+            path = os.path.join(lasting_folder(), "model.zarr")
             self.save(path)
             self._file = ModelFile.of(read_record(path, "model"))
         return self._file

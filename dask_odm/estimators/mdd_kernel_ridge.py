@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.store.schemas import MAX_DEGREE
-from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.base import KERNEL_CONSTRAINTS, RUN_CONSTRAINTS
 from dask_odm.estimators.mdd_ridge import LAM_CONSTRAINT, SAVED, SHARD_CONSTRAINTS
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.learning.training.kernel_choice import KernelChoice
@@ -68,42 +67,25 @@ class MDDKernelRidge(StoreRegressor):
         Seed by which rows are dealt to shards and landmarks drawn.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
-    scratch : str or None, default=None
-        Folder for copies of the rows in the order of their shards; all workers must see it. None: Dask's temporary
-        directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every round. It replaces a checkpoint of the same fit; one of other data or parameters is
-        an error.
+        Folder written after every round, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where the training rows had names.
+    n_features_in_, feature_names_in_
+        As scikit-learn has them; the names where the training rows had any.
     dual_coef_ : ndarray of shape (n_support,), or (n_support, n_targets)
         Coefficients of the support rows, that of the mean of all shards' functions.
     support_ : ndarray of shape (n_support,)
         Numbers of these rows: all, or the landmarks.
     intercept_ : float, or ndarray of shape (n_targets,)
         0.
-    lam_ : float
-        The λ that was used.
-    loo_score_ : float
-        As of `MDDRidge`, in the span of the landmarks.
-    loo_errors_ : ndarray of shape (n_lams,)
-        As of `MDDRidge`.
-    gap_ : float
-        Bound of the distance of the shards' solutions from the fixed point, relative to their size.
-    contraction_ : float
-        The factor by which a round shrinks that distance, or a bound of it.
-    n_iter_ : int
-        Rounds, at least 1.
-    history_ : list of dict
-        One entry per round, and one before, as of `MDDRidge`.
+    lam_, loo_score_, loo_errors_, gap_, contraction_, n_iter_, history_
+        As `MDDRidge` has them; leave-one-out figures are those in the span of the landmarks.
 
     Warns
     -----
@@ -113,9 +95,8 @@ class MDDKernelRidge(StoreRegressor):
     Notes
     -----
     A shard's coefficients are ``(K_ii + n_i λ I)⁻¹ (y_i − discrepancy · ḡ_∖i)``, ḡ_∖i the mean of the others' values at
-    its rows; in consensus ``((1 + μ) K_ii + n_i λ I)⁻¹ (y_i + μ ḡ_∖i)``. A round takes a product with the kernel matrix
-    of all rows, of which tiles are kept within the memory limit: O(N²), where the paper says O(N). Every positive
-    ``discrepancy`` that we tried raised the error on new rows, in consensus too (``examples/compare_mdd.py``).
+    its rows; in consensus ``((1 + μ) K_ii + n_i λ I)⁻¹ (y_i + μ ḡ_∖i)``. A round takes O(N²), not O(N).
+    Every positive ``discrepancy`` that we tried raised the error on new rows (``examples/compare_mdd.py``).
 
     References
     ----------
@@ -132,9 +113,7 @@ class MDDKernelRidge(StoreRegressor):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
-        "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
-        "coef0": [Interval(Real, 0.0, None, closed="left")],
+        **KERNEL_CONSTRAINTS,
         "lam": LAM_CONSTRAINT,
         **SHARD_CONSTRAINTS,
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
@@ -162,7 +141,6 @@ class MDDKernelRidge(StoreRegressor):
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
-        scratch: str | None = None,
         checkpoint: str | None = None,
         resume: bool = False,
         callbacks: list[Callable[[Any], object]] | None = None,
@@ -183,7 +161,6 @@ class MDDKernelRidge(StoreRegressor):
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
-        self.scratch = scratch
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks

@@ -66,22 +66,17 @@ class MDDRidge(StoreRegressor):
         Seed by which rows are dealt to shards.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
-    scratch : str or None, default=None
-        Folder for what shards and lazy arrays are written to; all workers must see it. None: Dask's temporary
-        directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every round. It replaces a checkpoint of the same fit; one of other data or parameters is
-        an error.
+        Folder written after every round, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where the training rows had names.
+    n_features_in_, feature_names_in_
+        As scikit-learn has them; the names where the training rows had any.
     coef_ : ndarray of shape (n_features_in_,), or (n_targets, n_features_in_)
         Weights of raw features.
     intercept_ : float, or ndarray of shape (n_targets,)
@@ -113,9 +108,8 @@ class MDDRidge(StoreRegressor):
     -----
     A shard's weights are ``A_i⁻¹(b_i − γ/2 · w̄_∖i)``, with A_i its scatter over n_i, plus λI, and w̄_∖i the mean of the
     others; in consensus ``(A_i + μI)⁻¹(b_i + μ w̄_∖i)``, with means weighted by n_i. All rows are centred by one mean.
-    The paper's theorem is the ambiguity identity: the mean model's risk is the mean of the shards' risks less their
-    discrepancy. But more discrepancy also raises the first: on the data that we tried it changed the error by 1 % at
-    most, while consensus helps a little more where shards are small or differ (``examples/compare_mdd.py``).
+    On the data that we tried, discrepancy changed the error by 1 % at most, while consensus helps a little more where
+    shards are small or differ (``examples/compare_mdd.py``).
 
     References
     ----------
@@ -155,7 +149,6 @@ class MDDRidge(StoreRegressor):
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
-        scratch: str | None = None,
         checkpoint: str | None = None,
         resume: bool = False,
         callbacks: list[Callable[[Any], object]] | None = None,
@@ -172,7 +165,6 @@ class MDDRidge(StoreRegressor):
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
-        self.scratch = scratch
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks

@@ -40,7 +40,7 @@ class MixingClassifier(StoreClassifier):
     local : {"pa", "perceptron", "pa1", "pa2", "odm"}, default="pa"
         What a shard's pass does for each row. "perceptron" adds a row that is wrong; "pa" (Passive-Aggressive) moves w
         just as far as the row has a margin of 1, "pa1" and "pa2" less far, by ``C``. "odm" takes stochastic steps on
-        ODM's objective, so that all shards learn its margin distribution: a robust ODM.
+        ODM's objective.
     mixing : {"beta", "kl"}, default="beta"
         "beta" weighs shards by ``exp(−beta/2 · squared Mahalanobis distance)`` of their normalised weights from the
         mean; "kl" weighs all alike.
@@ -48,7 +48,7 @@ class MixingClassifier(StoreClassifier):
         How much distance counts; 0 is "kl". What it does depends on the number of features; ``kappa`` does not.
     kappa : float or None, default=None
         ``beta`` times half the number of features. None: 6, unless ``beta`` is given. Of 100 shards, 5 to 10 did best
-        where many were bad, and the less the better where none was: choose it on rows whose labels you trust.
+        if many were bad.
     n_shards : int or None, default=None
         Shards that rows are dealt to at random, where no column says which is whose. None: one for 50 rows, from 2 to
         100.
@@ -75,46 +75,36 @@ class MixingClassifier(StoreClassifier):
         Seed of which row goes to which shard, and of their order in it.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
-    scratch : str or None, default=None
-        Folder for the copy of a store in the order of its shards; all workers must see it. None: Dask's temporary
-        directory, else the system's.
     checkpoint : str or None, default=None
-        Folder written after every epoch. It replaces a checkpoint of the same fit; one of other data or parameters is
-        an error. Of several machines the first writes it, and machine 1, 2 and on write others beside it, of its name
-        and their number.
+        Folder written after every epoch, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to their shards anew.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where the training rows had names.
+    classes_, n_features_in_, feature_names_in_
+        As scikit-learn has them; the names where the training rows had any.
     coef_ : ndarray of shape (n_machines, n_features_in_)
         Weights of raw features: one machine for two classes, else one for each.
     intercept_ : ndarray of shape (n_machines,)
     shards_ : list of length n_shards
         What the shards are called: as `fit` was given them, sorted, or their numbers.
     shard_weights_ : ndarray of shape (n_iter_, n_shards)
-        Weight of every shard in every epoch, of sum 1; `dask_odm.plot_shard_weights` draws it. Of several machines the
-        epochs of each follow those of the one before, as in ``history_``.
+        Weight of every shard in every epoch, of sum 1; `dask_odm.plot_shard_weights` draws it.
     shard_errors_ : ndarray of shape (n_shards,)
         Share of each shard's rows that the model gets wrong; of several machines, their mean.
     suspects_ : list
-        Shards that contradict the model beyond chance: their share of wrong rows is nearer to a coin's, ½, than to that
-        of the shards the model is made of, and by more than four standard deviations above it. Of several machines,
-        those that any of them suspects.
+        Shards that contradict the model beyond chance: their share of wrong rows is nearer to ½ than to that of the
+        shards the model is made of, and more than four standard deviations above it.
     n_iter_ : int
         Epochs. Of several machines, the most.
     history_ : list of dict
-        One entry per epoch: iteration, gap (no bound of the optimum here, but how far the epoch moved w, as a share of
-        its norm), objective (the shards' losses, each of its pass, averaged by their weights: mistakes of "perceptron",
-        squared hinge losses of "pa"), passes, seconds, moved (rows of a shard that moved w, averaged so), norm of w and
-        effective_shards, 1/Σα². The first also has the rule. Of several machines the entries of each follow those of
-        the one before, and name it: machine.
+        One entry per epoch: iteration, gap (no bound here, but how far the epoch moved w, as a share of its norm),
+        objective (the shards' losses, averaged by their weights), passes, seconds, moved (rows of a shard that moved w,
+        averaged so), norm of w and effective_shards, 1/Σα². Of several machines the entries of each follow those of
+        the one before.
 
     Warns
     -----
@@ -123,8 +113,7 @@ class MixingClassifier(StoreClassifier):
 
     Notes
     -----
-    Row weights are shares of a step: of "pa" up to 1, of "perceptron" times the step, of "pa1" and "pa2" times C, of
-    "odm" times the loss. Weight 0 drops a row; weight 2 is not a repeated row.
+    Row weights are shares of a step. Weight 0 drops a row; weight 2 is not a repeated row.
 
     References
     ----------
@@ -182,7 +171,6 @@ class MixingClassifier(StoreClassifier):
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
-        scratch: str | None = None,
         checkpoint: str | None = None,
         resume: bool = False,
         callbacks: list[Callable[[Any], object]] | None = None,
@@ -203,7 +191,6 @@ class MixingClassifier(StoreClassifier):
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
-        self.scratch = scratch
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks

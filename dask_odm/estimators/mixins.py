@@ -27,7 +27,7 @@ from dask_odm.estimators.inputs.checks import (
     require_classes,
 )
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.input_types import Given, Resolved, is_xarray
+from dask_odm.estimators.inputs.input_types import Given, Resolved
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
@@ -54,16 +54,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Raw, in any form that `fit` takes. The dimension of an xarray X that runs along the features is the one
-            with the coordinates ``feature_names_in_``, else the one of the name it had in `fit`, else the one beside
-            "sample", else "feature", else the only one of ``n_features_in_`` entries.
+            Raw, in any form that `fit` takes.
 
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
-            For an xarray object a DataArray named "decision_function" with the coordinates of the rows, and a dimension
-            "class" for more than two. Otherwise an ndarray for rows in memory, and a dask array for anything else. For
-            all but rows in memory it is lazy: blocks are computed on demand.
+            For an xarray object a DataArray with the coordinates of the rows, and a dimension "class" for more than
+            two; an ndarray for rows in memory; a lazy dask array for anything else.
 
         Raises
         ------
@@ -73,11 +70,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """
         check_is_fitted(self)
         scores = self._values(self._resolve(X))
-        if scores.ndim == 1 or not is_xarray(X):
-            return self._like(X, scores, "decision_function")
-        from dask_odm.estimators.inputs.xarray_inputs import like_classes
-
-        return like_classes(X, scores, "decision_function", self.classes_, self._features())
+        return self._like(X, scores, "decision_function", None if scores.ndim == 1 else self.classes_)
 
     def predict(self, X: Any) -> Any:
         """Return the class label of every row, in the form in which `decision_function` returns scores.

@@ -28,7 +28,7 @@ SEARCHED = (Exact, Landmark, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
 SHARED = (  # parameters that the last fit, with the settings found, has too
     "kernel", "degree", "coef0", "solver", "tol", "max_iter", "loo", "scale", "fit_intercept",
-    "class_weight", "multi_class", "dtype", "random_state", "memory_limit", "scratch",
+    "class_weight", "multi_class", "dtype", "random_state", "memory_limit",
 )  # fmt: skip
 
 
@@ -84,14 +84,12 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Seed of samples, folds and landmarks.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
-    scratch : str or None, default=None
-        Folder for temporary data; all workers must see it.
     checkpoint : str or None, default=None
         Folder written after the trials of every kernel.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same ``cv_results_``.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -165,7 +163,6 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
-        scratch: str | None = None,
         checkpoint: str | None = None,
         resume: bool = False,
         callbacks: list[Callable[[Any], object]] | None = None,
@@ -189,7 +186,6 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
-        self.scratch = scratch
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks

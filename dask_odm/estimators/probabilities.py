@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.input_types import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.models.log_odds import log_probabilities, probabilities
@@ -27,25 +26,18 @@ class ProbabilisticClassifier(StoreClassifier):
     """A classifier with `predict_proba` if it has a ``probability_link_``, which ``loo`` asks for."""
 
     _instead: ClassVar[dict[str, str]] = {
-        "probability": "loo=True (--loo) makes a model that has probabilities, without refits."
+        **StoreClassifier._instead,
+        "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
 
     @property
     def predict_proba(self) -> Callable[[Any], Any]:
         """Probability of every class: ``predict_proba(X)``, (n, n_classes), float64.
 
-        It takes and returns what `decision_function` does; of an xarray object a DataArray named "probability".
-
-        The log-odds of two classes rise piecewise linearly with the decision value, and are 0 where that is 0. They
-        were fitted to leave-one-out decision values of the training rows (``probability_link_``). The more probable
-        class is the one that `predict` returns.
-
-        For more classes, each against the rest, a single link gives the probability of each class, and their sum is
-        scaled to 1. Again the most probable class is the one that `predict` returns. For pairs of classes, one link
-        serves all machines, and the probabilities that they give are coupled (Wu, Lin and Weng, 2004). If votes are
-        close, the most probable class may differ from the one that `predict` returns.
-
-        With ``class_weight`` or ``sample_weight``, probabilities are those of rows drawn by these weights.
+        It takes and returns what `decision_function` does; of an xarray object a DataArray named "probability". The
+        most probable class is the one that `predict` returns, except for pairs of classes whose votes are close.
+        ``docs/left_out.md`` tells how probabilities are made of leave-one-out decision values. With ``class_weight`` or
+        ``sample_weight``, they are those of rows drawn by these weights.
 
         Raises
         ------
@@ -100,11 +92,7 @@ class ProbabilisticClassifier(StoreClassifier):
             found: Any = function(scores, *more)
         else:
             found = map_blocks(function, scores, np.float64, *more, columns=columns)
-        if not is_xarray(X):
-            return found
-        from dask_odm.estimators.inputs.xarray_inputs import like_classes
-
-        return like_classes(X, found, name, self.classes_, self._features())
+        return self._like(X, found, name, self.classes_)
 
     def _of_machines(self) -> ProbabilisticClassifier:
         """Return this classifier with the values of its machines in place of the classes' scores."""

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import RUN_CONSTRAINTS
+from dask_odm.estimators.base import KERNEL_CONSTRAINTS, RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.solver_objects import (
@@ -55,19 +53,14 @@ class SaddleSVC(StoreClassifier):
         Constant of the "poly" kernel.
     solver : {"auto", "mnp", "saddle", "gilbert"} or solver object, default="auto"
         How the nearest points are found. A word takes the solver's defaults; an object of `dask_odm.solvers` says
-        more, such as ``Saddle(n_clients=20)``. "mnp" is Wolfe's nearest point, a pass over the rows an iteration.
-        "saddle" is the paper's. "gilbert" is Gilbert's algorithm, a pass an iteration too, and more of them the nearer
-        the hulls are.
-        "auto" is "mnp" whatever the rows: with caps it was the fastest at all sizes measured (2,000 to 200,000 rows of
-        3 to 512 features), and for hard margins too but where these are wide: "saddle" then took 0.6 times as long at
-        10,000 rows of 128 features.
+        more, such as ``Saddle(n_clients=20)``. "mnp" is Wolfe's nearest point, a pass over the rows an iteration, and
+        what "auto" takes; "saddle" is the paper's; "gilbert" takes more passes the nearer the hulls are.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero, between the two classes. "kkt": half way between the scores at which the caps of the
         classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
         as the paper has it. The two are one for the hard margin.
     tol : float, default=1e-3
-        Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach. "mnp" over rows in memory takes
-        up to eight iterations more, for the offset's sake, whose error is but the root of the gap's.
+        Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach.
     max_iter : int, default=10000
         Most iterations; of "saddle", sweeps over all coordinates.
     scale : {"minmax", "standard"} or None, default=None
@@ -76,32 +69,24 @@ class SaddleSVC(StoreClassifier):
         What the weights of rows are multiplied by. A row of weight c has the cap c·ν, as if it were there c times;
         numbers of rows are sums of weights.
     multi_class : {"ovr", "ovo"}, default="ovo"
-        How more than two classes are learned. "ovo": a machine for every two classes, whose hulls are apart more often
-        than a class's and that of all others. "ovr": one for every class, against the rest.
+        How more than two classes are learned: every two, whose hulls are apart more often, or each against the rest.
     dtype : {"float32", "float64"} or None, default=None
         What rows are kept in. None: their own type. Sums are in float64.
     random_state : int, RandomState instance or None, default=None
         Seed of the coordinates that "saddle" draws.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
-    scratch : str or None, default=None
-        Folder for what lazy arrays are written to; all workers must see it. None: Dask's temporary directory, else the
-        system's.
     checkpoint : str or None, default=None
-        Folder written after every iteration. It replaces a checkpoint of the same fit; one of other data or parameters
-        is an error. Of several machines the first writes it, and machine 1, 2 and on write others beside it, of its
-        name and their number.
+        Folder written after every iteration, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting.
+        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where the training rows had names.
+    classes_, n_features_in_, feature_names_in_
+        As scikit-learn has them; the names where the training rows had any.
     coef_ : ndarray of shape (n_machines, n_features_in_)
         Weights of raw features, linear kernel only; scores differ by 2 between the nearest points, and are ±1 at the
         rows of the margin where it is hard.
@@ -121,10 +106,8 @@ class SaddleSVC(StoreClassifier):
         Iterations, or sweeps. Of several machines, the most.
     history_ : list of dict
         One entry per iteration, of "saddle" per 16 sweeps: iteration, gap, objective (the upper bound), lower (the
-        lower bound), passes over the rows and seconds so far. With clients also rounds, floats (numbers that
-        travelled) and communication: floats as multiples of clients · features, the paper's unit. The first also has
-        the solver, and why. Of several machines the entries of each follow those of the one before, and name it:
-        machine.
+        lower bound), passes, seconds; with clients also rounds, floats (numbers that travelled) and communication
+        (floats as multiples of clients · features). The first also has the solver, and why.
 
     Warns
     -----
@@ -154,9 +137,7 @@ class SaddleSVC(StoreClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
         "kernel": [StrOptions({"linear", "rbf", "laplacian", "poly"})],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
-        "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
-        "coef0": [Interval(Real, 0.0, None, closed="left")],
+        **KERNEL_CONSTRAINTS,
         "solver": [SolverOptions(HULL_SOLVERS)],
         "offset": [StrOptions({"kkt", "midpoint"})],
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
@@ -185,7 +166,6 @@ class SaddleSVC(StoreClassifier):
         dtype: str | None = None,
         random_state: Any = None,
         memory_limit: int | str | None = None,
-        scratch: str | None = None,
         checkpoint: str | None = None,
         resume: bool = False,
         callbacks: list[Callable[[Any], object]] | None = None,
@@ -205,7 +185,6 @@ class SaddleSVC(StoreClassifier):
         self.dtype = dtype
         self.random_state = random_state
         self.memory_limit = memory_limit
-        self.scratch = scratch
         self.checkpoint = checkpoint
         self.resume = resume
         self.callbacks = callbacks
@@ -236,17 +215,11 @@ class SaddleSVC(StoreClassifier):
             Another solver than "mnp", or another kernel than "linear"; an invalid alpha; or as `fit`.
         """
         values = as_input_error(lambda: [None if alpha is None else float(alpha) for alpha in alphas])
-        models = [clone(self).set_params(alpha=alpha) for alpha in values]
-        if not models or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
+        if not values or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
             raise InputError(
                 "alpha_path takes one alpha at least, and needs kernel='linear' with solver='mnp' or 'auto'."
             )
-        for model in models:
-            as_input_error(model._validate_params)
-        trained, schema = models[0]._train(X, y, sample_weight, alphas=tuple(values))
-        for model, found in zip(models, trained.path, strict=True):
-            model._publish(found, schema)
-        return models
+        return self._path(X, y, sample_weight, "alpha", values)
 
     def _settings(self, run: FitRun, **more: Any) -> SaddleFit:
         return SaddleFit.of(self, run, more.get("alphas", ()))

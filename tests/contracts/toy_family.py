@@ -66,19 +66,17 @@ class CentroidClassifier(StoreClassifier):
         What to compute in.
     memory_limit : int, str or None, default=None
         Bytes a worker may use.
-    scratch : str or None, default=None
-        Folder for temporary data.
     callbacks : list of callables or None, default=None
         Called with events while fitting.
     """
 
     _learns_pairs: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        name: RUN_CONSTRAINTS[name] for name in ("dtype", "memory_limit", "scratch", "callbacks")
+        name: RUN_CONSTRAINTS[name] for name in ("dtype", "memory_limit", "callbacks")
     }
 
-    def __init__(self, *, dtype=None, memory_limit=None, scratch=None, callbacks=None) -> None:
-        self.dtype, self.memory_limit, self.scratch, self.callbacks = dtype, memory_limit, scratch, callbacks
+    def __init__(self, *, dtype=None, memory_limit=None, callbacks=None) -> None:
+        self.dtype, self.memory_limit, self.callbacks = dtype, memory_limit, callbacks
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,9 +13,8 @@ from sklearn.metrics import roc_auc_score, roc_curve  # isort: skip
 from dask_odm import ODMClassifier, plot_confusion, plot_reliability, plot_roc
 from dask_odm.cli import main
 from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts, bins_of
-from dask_odm.diagnostics.evaluation import Evaluation, evaluate
+from dask_odm.diagnostics.evaluation import Errors, Evaluation, evaluate
 from dask_odm.diagnostics.plotting import draw
-from dask_odm.diagnostics.regression import Errors
 from dask_odm.errors import InputError
 from small_problems import blobs
 from small_stores import store_of
@@ -103,7 +102,7 @@ def test_pictures(found, tmp_path):
     shown = plot_confusion(evaluation)
     assert [text.get_text() for text in shown.texts] == list(map(str, evaluation.confusion.ravel()))
     assert [label.get_text() for label in shown.get_xticklabels()] == ["-1.0", "1.0"]
-    said, share = plot_reliability(evaluation).get_lines()[0].get_data()
+    said, share = plot_reliability(evaluation).get_lines()[-1].get_data()
     assert len(said) == len(share) > 3
     model.save(tmp_path / "model.zarr")
     asked = ["evaluate", str(tmp_path / "model.zarr"), str(path), "--pictures", str(tmp_path / "p")]

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from uuid import uuid4
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -145,7 +146,8 @@ def test_checkpoints_and_resume_on_workers(client, path, rows, tmp_path, in_proc
 def test_fit_leaves_nothing_behind(client, path, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    ODMClassifier(**SETTINGS, scratch=str(scratch)).fit(path)
+    with dask.config.set({"temporary-directory": str(scratch)}):
+        ODMClassifier(**SETTINGS).fit(path)
     assert list(scratch.iterdir()) == []
     gc.collect()
     assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.total_occupancy) == 0.0

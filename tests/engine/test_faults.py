@@ -12,6 +12,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
+import dask
 import numpy as np
 import pytest
 from dask.utils import key_split
@@ -166,8 +167,8 @@ def test_a_lost_scheduler(path, tmp_path, how, message):
     scratch.mkdir()
     with separate_cluster(tmp_path, 1) as (_, scheduler, _):
         at, began = At(solving, lambda: scheduler.send_signal(how)), time.monotonic()
-        with pytest.raises(ClusterError, match=message):
-            ODMClassifier(**SETTINGS, scratch=str(scratch), callbacks=[at]).fit(path)
+        with dask.config.set({"temporary-directory": str(scratch)}), pytest.raises(ClusterError, match=message):
+            ODMClassifier(**SETTINGS, callbacks=[at]).fit(path)
         assert time.monotonic() - began < PATIENCE
     assert list(scratch.iterdir()) == []
 
@@ -221,8 +222,10 @@ def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client,
     checkpoint, scratch = str(tmp_path / "c.zarr"), tmp_path / "scratch"
     scratch.mkdir()
     address = client.scheduler.address if where == "workers" else ""
-    arguments = [address, path, checkpoint, repr({**SETTINGS, "scratch": str(scratch)})]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=PATIENCE, stderr=subprocess.DEVNULL)
+    arguments = [address, path, checkpoint, repr(SETTINGS)]
+    env = {**os.environ, "DASK_TEMPORARY_DIRECTORY": str(scratch)}
+    command = [sys.executable, "-c", KILLED, *arguments]
+    killed = subprocess.run(command, timeout=PATIENCE, stderr=subprocess.DEVNULL, env=env)
     assert killed.returncode == -signal.SIGKILL
     heard: list[object] = []
     resumed = ODMClassifier(**SETTINGS, checkpoint=checkpoint, resume=True, callbacks=[heard.append]).fit(path)
@@ -234,12 +237,14 @@ def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client,
 
 INTERRUPTED = """
 import os, random, signal, sys, threading, time
+import dask
 from distributed import Client
 from dask_odm import ODMClassifier
 from dask_odm.solvers import SODM
 
 address, path, scratch, settings, seed, count = sys.argv[1:]
-model, choose = ODMClassifier(**eval(settings), scratch=scratch), random.Random(int(seed))
+dask.config.set({"temporary-directory": scratch})
+model, choose = ODMClassifier(**eval(settings)), random.Random(int(seed))
 with Client(address) as client:
     model.fit(path)
     began = time.monotonic()

@@ -99,8 +99,8 @@ def test_a_store_gives_the_model_of_memory(rows, count, tmp_path):
     model = MDDKernelRidge(**SHARDED, discrepancy=0.5, n_landmarks=count, scale="standard")
     ingest((X, y), tmp_path / "a.zarr", dtype="float64", chunk_rows=41, target="real")
     here = model.fit(X, y).predict(X)
-    with dask.config.set({"dask_odm.read-into-memory": 0}):
-        there = model.set_params(scratch=str(tmp_path)).fit(tmp_path / "a.zarr")
+    with dask.config.set({"dask_odm.read-into-memory": 0, "temporary-directory": str(tmp_path)}):
+        there = model.fit(tmp_path / "a.zarr")
     np.testing.assert_allclose(there.predict(X), here, rtol=1e-5, atol=1e-6)
     there.save(tmp_path / "m.zarr")
     np.testing.assert_array_equal(load_model(tmp_path / "m.zarr").predict(X), there.predict(X))

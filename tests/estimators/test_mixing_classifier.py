@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -72,7 +71,8 @@ def test_where_all_are_honest_nobody_is_a_suspect(told):
 
 @pytest.mark.usefixtures("over_passes")
 def test_a_store_takes_who_sent_each_row(told, model, store, tmp_path):
-    over = mixed(scratch=str(tmp_path)).fit(store, shard=told[2])
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        over = mixed().fit(store, shard=told[2])
     np.testing.assert_allclose(over.coef_, model.coef_, rtol=1e-9)
     np.testing.assert_allclose(over.shard_weights_, model.shard_weights_, atol=1e-9)
     assert over.suspects_ == model.suspects_
@@ -268,7 +268,7 @@ def test_errors_of_shards_are_those_of_the_predictions(told, intercept):
     assert intercept or not model.decision_function(X[::3]).any()
 
 
-def test_nothing_is_warned_of_in_a_plain_fit(told, tmp_path: Path):
+def test_nothing_is_warned_of_in_a_plain_fit(told):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mixed(scratch=tmp_path).fit(*told[:2], shard=told[2])
+        mixed().fit(*told[:2], shard=told[2])

@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
-from dask_odm import ODMClassifier
+from dask_odm import MDDRidge, ODMClassifier, SaddleSVC
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.events import LevelFinished, PartitionSolved
 from dask_odm.solvers import SODM
@@ -276,3 +276,9 @@ def test_weights_whose_sum_overflows_are_an_error():
     X, y = blobs(60, 2)
     with pytest.raises(InputError, match="sum is not finite"), np.errstate(over="ignore"):
         ODMClassifier().fit(X, y, sample_weight=np.full(60, 1e308))
+
+
+def test_a_parameter_of_the_last_version_is_told_where_it_went():
+    for kind in (ODMClassifier, SaddleSVC, MDDRidge):
+        with pytest.raises(InputError, match=r"has no parameter 'scratch': .*'temporary-directory'.*\(--scratch\)"):
+            kind(scratch="/disk")

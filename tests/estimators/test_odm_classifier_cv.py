@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask
 import numpy as np
 import pytest
@@ -203,7 +205,7 @@ def test_goes_on_after_a_kill(more, model, tmp_path):
 
 
 def test_large_data_are_tried_whole(monkeypatch):
-    monkeypatch.setattr(search_recipe, "ROWS", (100, 140))
+    monkeypatch.setattr(search_recipe, "TUNING", replace(search_recipe.TUNING, rows=(100, 140)))
     found = search_of().fit(*rings(600))
     assert set(found.cv_results_["iter"]) == {0, 1, 2}
     assert set(found.cv_results_["n_resources"]) == {100, 140, 600}
@@ -211,7 +213,8 @@ def test_large_data_are_tried_whole(monkeypatch):
 
 
 def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):
-    monkeypatch.setattr(search_recipe, "LANDMARKS", (8, 8, 500))
+    tuning = replace(search_recipe.TUNING, landmarks=(8, 8, 500))
+    monkeypatch.setattr(search_recipe, "TUNING", tuning)
     assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
     assert set(search_of(solver=Landmark(8)).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
 

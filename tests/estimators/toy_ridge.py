@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.run import FitRun
@@ -48,10 +47,8 @@ class RidgeRecipe(Recipe[RidgeFit]):
 class ToyRidge(StoreRegressor):
     """Ridge of penalty 1."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"scratch": RUN_CONSTRAINTS["scratch"]}
-
-    def __init__(self, *, scratch=None) -> None:
-        self.scratch = scratch
+    def __init__(self) -> None:
+        """It has no parameters."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from click.testing import CliRunner, Result
 
@@ -140,3 +141,9 @@ def each_way(faults: list[Fault]) -> Any:
     """Parametrise a test with every fault, from Python and from the command line."""
     ways = [(fault, way) for fault in faults for way in ("python", "command") if getattr(fault, way) is not None]
     return pytest.mark.parametrize(("fault", "way"), ways, ids=[f"{fault}-{way}" for fault, way in ways])
+
+
+def fit_in(folder: Path, model: Any, store: Path) -> Any:
+    """Fit, with temporary data in ``folder``."""
+    with dask.config.set({"temporary-directory": str(folder)}):
+        return model.fit(str(store))

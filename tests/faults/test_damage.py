@@ -20,7 +20,7 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.training.checkpoint_files import sole_writer
 from dask_odm.solvers import SODM
-from faults.table import Fault, check_fault, each_way, raises, refused, run, tree
+from faults.table import Fault, check_fault, each_way, fit_in, raises, refused, run, tree
 
 ROWS = 40
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
@@ -88,7 +88,7 @@ def test_a_damaged_chunk_of_a_store(folder, how, kind, name, i):
         opened.read(i)  # also where the damage came after opening
     refused(how, "verify", path)
     if how == "Flipped bit":  # which opening does not see
-        assert array in str(raises(how, lambda: ODMClassifier(**TREE, scratch=folder).fit(str(path))))
+        assert array in str(raises(how, lambda: fit_in(folder, ODMClassifier(**TREE), path)))
         refused(how, "fit", path, folder / "new.zarr")
     assert tree(folder) == before
     chunk.unlink(missing_ok=True)
@@ -209,8 +209,8 @@ def test_a_damaged_chunk_of_a_checkpoint(folder, how, name):
     whole = chunk.read_bytes()
     damage(chunk, how)
     before = tree(folder)
-    resumed = ODMClassifier(**TREE, checkpoint=path, resume=True, scratch=folder)
-    raises(how, lambda: resumed.fit(str(folder / "plain.zarr")))
+    resumed = ODMClassifier(**TREE, checkpoint=path, resume=True)
+    raises(how, lambda: fit_in(folder, resumed, folder / "plain.zarr"))
     refused(how, "verify", path)
     command = ("fit", folder / "plain.zarr", folder / "new.zarr", *FLAGS, "--checkpoint", path, "--resume",
                "--scratch", folder)  # fmt: skip

@@ -19,7 +19,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import SODM
-from faults.table import raises, refused, run, tree
+from faults.table import fit_in, raises, refused, run, tree
 from small_stores import store_of
 
 SMALL = np.random.default_rng(0).normal(size=(40, 3))
@@ -117,7 +117,6 @@ def grow(folder: Path) -> None:
 def writers(large: Path, disk: Path) -> dict[str, tuple]:
     """What fills the disk: size of it, in Python, as a command."""
     store, model = large / "s.zarr", large / "large.zarr"
-    scratch = {"scratch": disk}
     return {
         "ingest": (
             "500k",
@@ -131,17 +130,17 @@ def writers(large: Path, disk: Path) -> dict[str, tuple]:
         ),
         "shuffle": (
             "500k",
-            lambda: ODMClassifier(**TREE, **scratch).fit(str(store)),
+            lambda: fit_in(disk, ODMClassifier(**TREE), store),
             ("fit", store, large / "new.zarr", *FLAGS, "--scratch", disk),
         ),
         "strata": (
             "12k",
-            lambda: ODMClassifier(**TREE, **scratch).fit(str(store)),
+            lambda: fit_in(disk, ODMClassifier(**TREE), store),
             ("fit", store, large / "new.zarr", *FLAGS, "--scratch", disk),
         ),
         "rows": (
             "300k",
-            lambda: ODMClassifier(**EXACT, **scratch).fit(str(store)),
+            lambda: fit_in(disk, ODMClassifier(**EXACT), store),
             ("fit", store, large / "new.zarr", *EXACT_FLAGS, "--scratch", disk),
         ),
         "checkpoint": (

@@ -234,7 +234,8 @@ def test_a_fit_on_workers_is_that_of_this_process(client, problem, in_process, t
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     heard: list[object] = []
-    assert bits(ODMClassifier(**SETTINGS, scratch=str(scratch), callbacks=[heard.append]).fit(*problem)) == in_process
+    with dask.config.set({"temporary-directory": str(scratch)}):
+        assert bits(ODMClassifier(**SETTINGS, callbacks=[heard.append]).fit(*problem)) == in_process
     assert any(isinstance(event, Progress) and event.phase == "certificate" for event in heard)
     assert list(scratch.iterdir()) == []
     assert bits(ODMClassifier(**SETTINGS, memory_limit="600MB").fit(*problem)) == in_process

@@ -290,7 +290,8 @@ def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
     if int(found[0]) != expected:
         raise StoreError(
             f"scratch folder '{partitions.path}': rows of partition {k} were lost while workers wrote them. Choose a "
-            "folder (scratch=) on a file system that shows every worker what the others write, without a cache between."
+            "folder (Dask's temporary-directory) on a file system that shows every worker what the others write, "
+            "without a cache between."
         )
     return partitions.counts[k]
 

@@ -186,6 +186,38 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     return found
 
 
+def check_features(estimator: Any, count: int, names: Any, hint: str) -> None:
+    """Raise InputError for rows with another ``count`` of features, or other ``names``, than those of the fit.
+
+    ``hint`` is a sentence about counts, used if names are unknown.
+    """
+    fitted = getattr(estimator, "feature_names_in_", None)
+    expected = [] if fitted is None or names is None else list(map(str, fitted))
+    given = [] if fitted is None or names is None else list(map(str, names))
+    if count != estimator.n_features_in_:
+        raise InputError(
+            f"X has {count} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features "
+            f"as input.{_difference(expected, given) if expected else hint}"
+        )
+    if given != expected:
+        raise InputError(
+            "The feature names should match those that were passed during fit, in the same order. "
+            f"Expected {expected[:5]} …, got {given[:5]} …."
+        )
+
+
+def _difference(fitted: list[str], names: list[str], most: int = 5) -> str:
+    """Return sentences that list the features that rows lack, and those that the fit did not have."""
+    known = set(fitted)
+    given = set(names)
+    lists = {
+        "lacks": [name for name in fitted if name not in given],
+        "has, beyond those of the fit,": [name for name in names if name not in known],
+    }
+    shown = {verb: ", ".join(map(repr, found[:most])) for verb, found in lists.items() if found}
+    return "".join(f" It {verb} {text}{' …' if len(lists[verb]) > most else ''}." for verb, text in shown.items())
+
+
 def check_senders(shard: Any) -> tuple[Array, Array] | None:
     """Check who sent each row, given in memory or as a dask collection, and return what `distinct` finds; or None.
 

@@ -23,7 +23,7 @@ BLOCK_BYTES = 16 << 20  # bytes of rows in memory that are written at a time
 
 
 @contextmanager
-def spooled(rows: Store | LazyArrays | CheckedRows, scratch: str | None, target: str) -> Iterator[Store]:
+def spooled(rows: Store | LazyArrays | CheckedRows, target: str) -> Iterator[Store]:
     """Provide rows as a store: itself, or a new one in the scratch folder, within the ``with`` block only.
 
     ``target`` says whether y becomes ``classes`` or stays ``real``.
@@ -32,7 +32,7 @@ def spooled(rows: Store | LazyArrays | CheckedRows, scratch: str | None, target:
         yield rows
         return
     arrays = rows if isinstance(rows, LazyArrays) else _lazy(rows)
-    with scratch_folder(scratch) as folder:
+    with scratch_folder() as folder:
         yield _spool(arrays, os.path.join(folder, "spooled.zarr"), target)
 
 

@@ -169,10 +169,3 @@ def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Feature
     found.attrs = {}
     found.encoding = {}
     return found
-
-
-def like_classes(
-    X: xr.DataArray | xr.Dataset, values: Any, name: str, classes: Array, features: Features
-) -> xr.DataArray:
-    """Return ``values`` (n, classes) as `like` does, with a second dimension "class"."""
-    return like(X, values, name, features).rename(target="class").assign_coords({"class": classes})

@@ -27,19 +27,31 @@ from dask_odm.events import Progress, report
 from dask_odm.learning.step_log import Record, step_record
 from dask_odm.typing import Array
 
-UPSILONS = (0.0125, 0.05, 0.2, 0.8)
-THETAS = (0.1, 0.3, 0.6)
-FIRST_BAND = (0.05, 0.3)  # υ and θ of the coarse stage
-FIRST_LANDMARKS = 300  # the climb uses the number of landmarks that is nearest to this
-GAMMAS = tuple(2.0**k for k in range(-4, 7))  # values of γ in units of that of gamma="scale"
-SHARES = tuple(2.5**k for k in range(-4, 7))  # values of λ/M
 # stages; the last uses all rows, or the rows of the fine stage with more landmarks
-COARSE = 0
-FINE = 1
-WHOLE = 2
-FEW_ERRORS = 0.005  # share of wrong rows up to which neighbouring settings are not worth a trial
-MOST_CLIMBS = 3  # most steps along γ in a stage
-STRIDE = 2  # the coarse stage tries every so many values of γ and λ
+COARSE, FINE, WHOLE = range(3)
+
+
+@dataclass(frozen=True)
+class SearchTuning:
+    """What the search tries if the user does not say, and when it ends; chosen so that it takes about 70 trials."""
+
+    upsilons: tuple[float, ...] = (0.0125, 0.05, 0.2, 0.8)
+    thetas: tuple[float, ...] = (0.1, 0.3, 0.6)
+    gammas: tuple[float, ...] = tuple(2.0**k for k in range(-4, 7))  # in units of that of gamma="scale"
+    shares: tuple[float, ...] = tuple(2.5**k for k in range(-4, 7))  # λ/M
+    first_upsilon: float = 0.05  # of the coarse stage, as is the next
+    first_theta: float = 0.3
+    first_landmarks: int = 300  # the climb uses the number of landmarks that is nearest to this
+    few_errors: float = 0.005  # share of wrong rows up to which neighbouring settings are not worth a trial
+    most_climbs: int = 3  # most steps along γ in a stage
+    rows: tuple[int, int] = (2000, 8000)  # of the samples of the coarse and the fine stage
+    landmarks: tuple[int, int, int] = (150, 300, 500)  # of a trial in the three stages, the last over all rows
+    more_landmarks: int = 1000  # of the last stage if it uses the larger sample
+    needed: float = 0.8  # share of the fine stage's landmarks; a kernel that uses more may need more than there are
+    many: int = 2  # with more rows than so many times the larger sample, settings are tried on all rows, too
+
+
+TUNING = SearchTuning()
 
 
 class Setting(NamedTuple):
@@ -73,10 +85,7 @@ Try = Callable[[int, Sequence[Setting]], Array]
 
 @dataclass(frozen=True)
 class Axes:
-    """The values to choose from, ascending except for the kernels. Every kernel has its own values of γ.
-
-    ``landmarks`` is a single None if their number is not searched for.
-    """
+    """The values to choose from, ascending except for the kernels; ``landmarks`` is one None if not searched for."""
 
     kernels: tuple[str, ...]
     gammas: tuple[tuple[float, ...], ...]
@@ -113,8 +122,8 @@ class Axes:
 
     def first(self, kernel: int) -> list[list[SearchPoint]]:
         """Return the coarse stage's points for a kernel: for every second γ a list of every second λ, in one band."""
-        band = _nearest(self.upsilons, FIRST_BAND[0]), _nearest(self.thetas, FIRST_BAND[1])
-        landmark = _nearest([count or 0 for count in self.landmarks], FIRST_LANDMARKS)
+        band = _nearest(self.upsilons, TUNING.first_upsilon), _nearest(self.thetas, TUNING.first_theta)
+        landmark = _nearest([count or 0 for count in self.landmarks], TUNING.first_landmarks)
         gammas = _every_second(len(self.gammas[kernel]))
         shares = _every_second(len(self.shares))
         return [[SearchPoint(kernel, g, s, *band, landmark) for s in shares] for g in gammas]
@@ -134,23 +143,12 @@ class SearchState:
 
 
 class Search:
-    """One run of the search.
+    """One run of the search, which goes on from the state ``resume`` and calls ``on_state`` with every new one.
 
-    The last stage tries the best setting of the fine stage, and then larger γ as long as they are better, since more
-    rows or landmarks support a larger γ.
-
-    Parameters
-    ----------
-    axes : Axes
-    tried : callable
-        ``tried(stage, settings)`` returns the scores (m, splits) of settings of the same kernel, γ and number of
-        landmarks on the rows of a stage.
-    goes_on : callable
-        ``goes_on(setting)`` says whether the last stage is worth its time, for the best setting so far.
-    resume : SearchState or None
-        The state of an interrupted run.
-    on_state : callable
-        Called with every new state.
+    ``tried(stage, settings)`` returns the scores (m, splits) of settings of the same kernel, γ and number of landmarks
+    on the rows of a stage. ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the
+    best setting of the fine stage, and then larger γ as long as they are better, since more rows or landmarks support
+    a larger γ.
     """
 
     def __init__(
@@ -203,7 +201,7 @@ class Search:
         """Climb along γ, with the λ about each, from the best of ``starts`` until neither neighbour is better."""
         for start in starts:
             self._try(FINE, self._about(start))
-        for _ in range(MOST_CLIMBS):
+        for _ in range(TUNING.most_climbs):
             best = self._best(FINE)
             for near in self._axes.near(best, "gamma"):
                 self._try(FINE, self._about(near))
@@ -229,12 +227,12 @@ class Search:
 
     def _good_enough(self, stage: int) -> bool:
         """Whether so few rows are wrong with the best setting of a stage that neighbours cannot be told from it."""
-        return self._found[stage, self._best(stage)] >= 1.0 - FEW_ERRORS
+        return self._found[stage, self._best(stage)] >= 1.0 - TUNING.few_errors
 
     def _climb_further(self, at: SearchPoint) -> None:
         """Try larger γ in the last stage, as long as they are better."""
         self._try(WHOLE, [at])
-        for larger in self._axes.along(at, "gamma")[at.gamma + 1 :][:MOST_CLIMBS]:
+        for larger in self._axes.along(at, "gamma")[at.gamma + 1 :][: TUNING.most_climbs]:
             self._try(WHOLE, [larger])
             if self._best(WHOLE) != larger:
                 return
@@ -294,5 +292,5 @@ def _nearest(values: Sequence[float], wanted: float) -> int:
 
 
 def _every_second(count: int) -> list[int]:
-    """Return the places of every second value, the last among them; all places if there are two at most."""
-    return list(range(count)) if count <= 2 else list(range((count % 2) ^ 1, count, STRIDE))
+    """Return the places of every second value, the last among them; all places if there are at most two."""
+    return list(range(count)) if count <= 2 else list(range((count % 2) ^ 1, count, 2))

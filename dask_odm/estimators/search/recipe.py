@@ -9,20 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.search.climb import (
-    COARSE,
-    FINE,
-    GAMMAS,
-    SHARES,
-    THETAS,
-    UPSILONS,
-    WHOLE,
-    Axes,
-    Search,
-    SearchState,
-    Setting,
-)
-from dask_odm.estimators.search.trials import TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
+from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
+from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
 from dask_odm.learning.machines import Scheme, train_machines
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -36,38 +24,18 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.solver_objects import Landmark
 from dask_odm.typing import Array
 
-ROWS = (2000, 8000)  # rows of the samples of the coarse and the fine stage
-LANDMARKS = (150, 300, 500)  # landmarks of a trial in the three stages, the last over all rows
-MORE_LANDMARKS = 1000  # landmarks of the last stage if it uses the larger sample
-NEEDED = 0.8  # share of the fine stage's landmarks; a kernel that uses more of them may need more than there are
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
-MANY = 2  # with more rows than so many times the larger sample, settings are tried on all rows, too
 T = TypeVar("T", int, float)
 Splitter = Callable[[Array], Given]  # makes splits from the labels of all rows
 
 
 @dataclass(frozen=True)
 class SearchFit:
-    """Settings of a search.
+    """Settings of a search: those of a fit with the first of all settings, the values to choose from, and the splits.
 
-    Attributes
-    ----------
-    fit : ODMFit
-        Settings of a fit with the first of all settings; the search replaces γ, λ, υ and θ in it.
-    solver : str
-        Solver of the last fit.
-    multi_class : str or None
-        How the last fit learns more than two classes.
-    kernels : tuple of str, or None
-        Kernels to choose from; None keeps that of ``fit``.
-    gammas, lams, upsilons, thetas : tuple of float, or None
-        Values to choose from; None takes ranges that suit the data.
-    solvers : tuple of Landmark, or None
-        Solvers to choose from, one for each number of landmarks; None keeps that of ``fit``.
-    cv : int, float, tuple of splits, function that makes splits from labels, or None
-    machines : callable
-        For a kernel, returns the scheme for more than two classes, and the function that joins the fitted attributes
-        of several machines.
+    ``solver`` is the word of the last fit's solver. Values to choose from are None where ``fit`` has the only one, or
+    where ranges that suit the data are taken. For a kernel, ``machines`` returns the scheme for more than two classes,
+    and the function that joins the fitted attributes of several machines.
     """
 
     fit: ODMFit
@@ -176,7 +144,7 @@ class _Trials:
     def sample(self, stage: int) -> Any:
         """Return the sample of a stage."""
         if stage not in self._samples:
-            self._samples[stage] = self._data.sample(ROWS[stage], self._fit.run.seed)
+            self._samples[stage] = self._data.sample(TUNING.rows[stage], self._fit.run.seed)
         return self._samples[stage]
 
     def rows(self, stage: int) -> int:
@@ -205,12 +173,12 @@ class _Trials:
         """Return the number of landmarks of a trial; after the coarse stage it is the setting's own if it has one."""
         if setting.n_landmarks is not None and stage != COARSE:
             return setting.n_landmarks
-        return min((*LANDMARKS[:WHOLE], MORE_LANDMARKS)[stage], setting.n_landmarks or self._most)
+        return min((*TUNING.landmarks[:WHOLE], TUNING.more_landmarks)[stage], setting.n_landmarks or self._most)
 
     @property
     def _many(self) -> bool:
         """Whether all rows are many more than the larger sample."""
-        return self._data.labelled_rows > MANY * ROWS[FINE]
+        return self._data.labelled_rows > TUNING.many * TUNING.rows[FINE]
 
     @property
     def _most(self) -> int:
@@ -226,7 +194,8 @@ class _Trials:
         """
         if not self._many:
             asked = setting.kernel == "linear" or setting.n_landmarks is not None
-            return not asked and self._has_room and self._seen(FINE, setting).features.k > NEEDED * LANDMARKS[FINE]
+            enough = TUNING.needed * TUNING.landmarks[FINE]
+            return not asked and self._has_room and self._seen(FINE, setting).features.k > enough
         if self._splits.cv is not None or len(self._data.class_weights) != 2:
             return False
         return self._chosen(setting)[0].solver in LEAVE_OUT
@@ -235,15 +204,15 @@ class _Trials:
     def _has_room(self) -> bool:
         """Whether a trial of the larger sample can have more landmarks than it has."""
         sample = self.sample(FINE)
-        count = min(MORE_LANDMARKS, self._most, sample.rows)
-        return count > LANDMARKS[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
+        count = min(TUNING.more_landmarks, self._most, sample.rows)
+        return count > TUNING.landmarks[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
 
     def _on_all(self, setting: Setting) -> float:
         """Return the score on all rows. With landmarks, fewer of them and a larger gap suffice to compare settings."""
         choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
-            fit = fit.with_own(n_landmarks=min(LANDMARKS[WHOLE], fit.own.n_landmarks))
-            fit = replace(fit, solver=replace(fit.solver, tol=max(TOL, fit.solver.tol)))
+            fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
+            fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
         score: float = choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
         return score
 
@@ -276,9 +245,9 @@ def _axes(data: TrainingData, fit: SearchFit) -> Axes:
     """Return the values to choose from: the user's, or ranges that suit the data."""
     kernels = fit.kernels or (str(fit.fit.kernel.kernel),)
     gammas = tuple(_gammas(data, fit, kernel) for kernel in kernels)
-    shares = SHARES if fit.lams is None else tuple(lam / data.total_weight for lam in fit.lams)
+    shares = TUNING.shares if fit.lams is None else tuple(lam / data.total_weight for lam in fit.lams)
     landmarks = (None,) if fit.landmarks is None else _ascending(fit.landmarks)
-    bands = _ascending(fit.upsilons or UPSILONS), _ascending(fit.thetas or THETAS)
+    bands = _ascending(fit.upsilons or TUNING.upsilons), _ascending(fit.thetas or TUNING.thetas)
     return Axes(kernels, gammas, _ascending(shares), *bands, landmarks)
 
 
@@ -293,7 +262,7 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
     if fit.gammas is not None:
         return _ascending(fit.gammas)
     scale: Any = KernelChoice.make(replace(fit.fit.kernel, kernel=kernel, gamma="scale"), data.statistics())
-    return tuple(float(scale.gamma) * factor for factor in GAMMAS)
+    return tuple(float(scale.gamma) * factor for factor in TUNING.gammas)
 
 
 def _setting(record: dict[str, Any]) -> Setting:

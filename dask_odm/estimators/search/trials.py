@@ -36,11 +36,7 @@ from dask_odm.methods.linear.hessian_updates import UpdatedProblem
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.typing import Array
 
-TOL = 1e-2  # relative gap of a trial; settings differ by more than that
-STEPS = 50  # most Newton steps of a trial
-BLOCK = 1024  # rows whose features are computed at a time
-FEW_VALUES = 1 << 19  # rows times features, up to which one thread makes a pass
-TRACE = 1e-4  # share of the Gram matrix's trace that landmarks may leave, without a trial changing by it
+TRIAL_TOL = 1e-2  # relative gap of a trial; settings differ by more than that
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # for each split, the rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
 Machine = tuple[Array, float, float]
@@ -110,7 +106,7 @@ class TrialRows:
     @property
     def threads(self) -> int:
         """Number of threads that share a pass. A small pass has one, as handing over would take as long."""
-        return CPU_COUNT if self.X.shape[0] * self.features.k > FEW_VALUES else 1
+        return CPU_COUNT if self.X.shape[0] * self.features.k > 1 << 19 else 1
 
     def scores(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> Array:
         """Return the accuracy (m, splits) on left-out rows for each setting (λ/M, υ, θ)."""
@@ -157,7 +153,7 @@ class TrialRows:
             start = sums.times(setting[0] / last[0]) if sums is not None and setting[1:] == last[1:] else None
             problem.weigh(loss)
             with np.errstate(over="ignore", invalid="ignore"):
-                solution = solve_newton(problem, w, tol=TOL, max_iter=STEPS, certify=False, start=start)
+                solution = solve_newton(problem, w, tol=TRIAL_TOL, max_iter=50, certify=False, start=start)
             assert solution.sums is not None
             w = solution.x
             sums = solution.sums
@@ -195,7 +191,8 @@ def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, 
     )
     with single_threaded_blas:
         pool = seen.pivots(count, "uniform")
-        landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=count, trace=TRACE)
+        # a trial does not change by a share of 1e-4 of the Gram matrix's trace, which landmarks may leave
+        landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=count, trace=1e-4)
         values = _features(landmarks, seen.scaled)
     return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
 
@@ -205,13 +202,13 @@ def trial_bytes(rows: int, landmarks: int) -> int:
     return 12 * rows * landmarks
 
 
-def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows) -> Array:
-    """Return the Nyström features ``L⁻¹ k`` of every row, (n, r), in the rows' dtype."""
+def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows, step: int = 1024) -> Array:
+    """Return the Nyström features ``L⁻¹ k`` of every row, (n, r), in the rows' dtype, ``step`` rows at a time."""
     out = np.empty((rows.shape[0], len(landmarks)), rows.dtype)
     _ = landmarks.panels, landmarks._packed  # computes these cached properties before threads use them
 
     def block(start: int) -> None:
-        out[start : start + BLOCK] = landmarks.features(np.ascontiguousarray(rows[start : start + BLOCK]))
+        out[start : start + step] = landmarks.features(np.ascontiguousarray(rows[start : start + step]))
 
-    run_threads(block, range(0, len(out), BLOCK), CPU_COUNT)
+    run_threads(block, range(0, len(out), step), CPU_COUNT)
     return out

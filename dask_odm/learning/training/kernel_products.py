@@ -36,7 +36,7 @@ def products_in_memory(
         yield _here(kernel, scaled, run, purpose, held)
         return
 
-    with scratch_folder(run.scratch) as folder:
+    with scratch_folder() as folder:
         write_rows(folder, scaled.shape, scaled.dtype, copied(lambda start, stop: scaled[start:stop]))
         with products_of_file(kernel, folder, run.cluster(), run, purpose) as products:
             yield products

@@ -40,7 +40,6 @@ class FitRun:
     dtype: str | None = None  # "float32" or "float64" to compute in; None for the rows' own
     scale: str | None = None  # how features are scaled
     memory_limit: int | str | None = None  # bytes that a worker may use
-    scratch: str | None = None  # folder for temporary data, which all workers see
     checkpoint: str | None = None
     resume: bool = False
     warm_up: Callable[[], object] = lambda: None  # imports and compiles what tasks need, see `Cluster.current`
@@ -52,10 +51,8 @@ class FitRun:
         Raises InputError if the checkpoint cannot be written, or for ``resume`` without a checkpoint.
         """
         given = {name: getattr(estimator, name, None) for name in ("dtype", "scale", "memory_limit")}
-        scratch, checkpoint = (
-            None if path is None else os.fspath(path)
-            for path in (getattr(estimator, name, None) for name in ("scratch", "checkpoint"))
-        )
+        path = getattr(estimator, "checkpoint", None)
+        checkpoint = None if path is None else os.fspath(path)
         resume = bool(getattr(estimator, "resume", False))
         random_state = getattr(estimator, "random_state", None)
         check_checkpoint(checkpoint, resume=resume)
@@ -65,7 +62,7 @@ class FitRun:
             seed = getattr(estimator, "_drawn", None) if found is None else found
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
-        return cls(seed, **given, scratch=scratch, checkpoint=checkpoint, resume=resume, warm_up=warm_up)
+        return cls(seed, **given, checkpoint=checkpoint, resume=resume, warm_up=warm_up)
 
     def cluster(self) -> Cluster:
         """Return the active client's workers, or this process."""

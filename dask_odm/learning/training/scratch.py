@@ -27,12 +27,9 @@ _SCRATCH: dict[str, FileLock | None] = {}  # folders of this process that are no
 
 
 @contextmanager
-def scratch_folder(scratch: str | None) -> Iterator[str]:
-    """Make a folder for one fit and remove it afterwards.
-
-    It lies below ``scratch``, Dask's temporary directory or the system's.
-    """
-    parent, folder = _named(scratch)
+def scratch_folder() -> Iterator[str]:
+    """Make a folder for one fit, below Dask's ``temporary-directory`` or the system's, and remove it afterwards."""
+    parent, folder = _named()
     try:
         with _explained(folder):
             _make_scratch(folder, parent)
@@ -41,9 +38,9 @@ def scratch_folder(scratch: str | None) -> Iterator[str]:
         _remove_owned(folder)
 
 
-def lasting_folder(scratch: str | None) -> str:
+def lasting_folder() -> str:
     """Return a scratch folder that stays until the process ends, for tasks that outlive their fit."""
-    parent, folder = _named(scratch)
+    parent, folder = _named()
     try:
         with _explained(folder):
             _make_scratch(folder, parent)
@@ -66,12 +63,12 @@ def _explained(folder: str) -> Iterator[None]:
         raise StoreError(f"scratch folder '{folder}': {reason(error)}{_way_out(error)}.") from error
 
 
-def _named(scratch: str | os.PathLike[str] | None) -> tuple[str, str]:
+def _named() -> tuple[str, str]:
     """Return the parent of a new scratch folder, and its path.
 
     The path is registered for removal before the folder is made, since Ctrl-C may come at any moment.
     """
-    parent = os.fspath(scratch or dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+    parent = os.fspath(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
     if is_address(location_of(parent)):
         raise InputError(f"scratch folder '{parent}' cannot be used: it must be a folder that all workers see.")
     folder = os.path.join(location_of(parent), f"dask-odm-{uuid4().hex[:12]}")
@@ -91,7 +88,7 @@ def _make_scratch(folder: str, parent: str) -> None:
 
 
 def _way_out(error: OSError) -> str:
-    return "; name another by scratch= (--scratch) or Dask's temporary-directory" if error.errno in FULL else ""
+    return "; name another by Dask's temporary-directory (--scratch)" if error.errno in FULL else ""
 
 
 def _sweep(parent: str) -> None:

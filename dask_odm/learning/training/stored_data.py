@@ -217,7 +217,7 @@ class StoredKernelData(KernelData):
                 out[done : done + len(inside)] = self.scaling(rows)
                 done += len(inside)
 
-        with scratch_folder(run.scratch) as folder:
+        with scratch_folder() as folder:
             write_rows(folder, (len(kept), store.features), data.dtype, fill)
             with products_of_file(self.kernel, folder, data.cluster, run, purpose) as products:
                 yield WeightedProducts(products, y, weight)
@@ -225,7 +225,7 @@ class StoredKernelData(KernelData):
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
         data = self.data
-        with scratch_folder(data.run.scratch) as folder:
+        with scratch_folder() as folder:
             partitions = partition_store(
                 data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
             )

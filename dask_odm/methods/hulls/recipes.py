@@ -226,7 +226,7 @@ def _by_clients(
     elif cluster.client is None:
         yield ClientHulls(WorkerClients(cluster, preparation, sources, states), problem, preparation)
     else:
-        with scratch_folder(fit.run.scratch) as folder:
+        with scratch_folder() as folder:
             clients = WorkerClients(cluster, preparation, sources, states, folder)
             yield ClientHulls(clients, problem, preparation)
 

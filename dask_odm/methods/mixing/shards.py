@@ -56,7 +56,7 @@ def shards_of(data: TrainingData, fit: MixingFit) -> Iterator[NamedShards]:
         yield _in_memory(data, fit, scaling)
         return
     assert isinstance(data, StoredData)
-    with scratch_folder(fit.run.scratch) as folder:
+    with scratch_folder() as folder:
         yield _on_disk(data, fit, scaling, folder)
 
 

@@ -111,7 +111,7 @@ def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: 
     asks = data.cluster.client is not None
     with (
         _mixed(rows, fit, held) as mix,
-        scratch_folder(fit.run.scratch) if asks else nullcontext(None) as folder,
+        scratch_folder() if asks else nullcontext(None) as folder,
         single_threaded_blas,
     ):
 

@@ -58,9 +58,10 @@ class Family:
         flags = [each for k, v in self.parameters.items() for each in _flag(k, v)]
         object.__setattr__(self, "flags", ("--estimator", ESTIMATORS[self.make.__name__].word, *flags))
 
-    def fit(self, store: Path, **more: Any) -> Any:
-        """The estimator, fitted."""
-        with dask.config.set({"dask_odm.read-into-memory": "1GB" if self.in_memory else 0}):
+    def fit(self, store: Path, *, scratch: str | None = None, **more: Any) -> Any:
+        """The estimator, fitted; its temporary data lie in ``scratch``."""
+        read = "1GB" if self.in_memory else 0
+        with dask.config.set({"dask_odm.read-into-memory": read, "temporary-directory": scratch}):
             return self.make(**self.parameters, **more).fit(str(store))
 
 

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import pytest
 
 from dask_odm.data.storage import locks
@@ -25,61 +27,63 @@ def stop(event):
         print("solving", flush=True)
         sys.stdin.read()
 
-odm.ODMClassifier(solver=odm.solvers.SODM(4), random_state=0, scratch=sys.argv[2], callbacks=[stop]).fit(sys.argv[1])
+odm.ODMClassifier(solver=odm.solvers.SODM(4), random_state=0, callbacks=[stop]).fit(sys.argv[1])
 """
 LASTING = """
 import sys
 from dask_odm.learning.training.scratch import lasting_folder
-print(lasting_folder(sys.argv[1]), flush=True)
+print(lasting_folder(), flush=True)
 sys.stdin.read()
 """
 
 
 def started(code: str, *arguments: object) -> subprocess.Popen:
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    env = {**os.environ, "DASK_TEMPORARY_DIRECTORY": dask.config.get("temporary-directory")}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
 
 @pytest.fixture
-def parent(tmp_path) -> Path:
+def parent(tmp_path) -> Iterator[Path]:
     (tmp_path / "scratch").mkdir()
-    return tmp_path / "scratch"
+    with dask.config.set({"temporary-directory": str(tmp_path / "scratch")}):
+        yield tmp_path / "scratch"
 
 
 def test_what_a_killed_fit_leaves_is_removed_at_the_next_start(parent, tmp_path, make_blobs):
     from small_stores import store_of
 
     store = store_of(tmp_path / "s.zarr", *make_blobs(), chunk_rows=20)
-    with started(CLIENT, store.path, parent) as client:
+    with started(CLIENT, store.path) as client:
         assert client.stdout.readline() == "solving\n"
         (left,) = os.listdir(parent)
         assert len(list((parent / left).rglob("*"))) > 4  # a copy of the data
-        with scratch_folder(str(parent)) as mine:
+        with scratch_folder() as mine:
             assert sorted(os.listdir(parent)) == sorted([left, os.path.basename(mine)])  # its owner lives
         client.send_signal(signal.SIGKILL)
-    with scratch_folder(str(parent)) as mine:
+    with scratch_folder() as mine:
         assert os.listdir(parent) == [os.path.basename(mine)]
     assert not os.listdir(parent)
 
 
 def test_a_folder_for_tasks_lasts_as_long_as_its_process(parent):
     for end in ("exit", "kill"):
-        with started(LASTING, parent) as client:
+        with started(LASTING) as client:
             left = client.stdout.readline().strip()
             assert os.listdir(left) == [MARKER]
             client.stdin.close() if end == "exit" else client.kill()
         assert os.path.isdir(left) == (end == "kill")
-    with scratch_folder(str(parent)):
+    with scratch_folder():
         assert not os.path.isdir(left)
 
 
 def test_a_removal_that_was_cut_off_is_taken_up(parent):
-    with started(LASTING, parent) as client:
+    with started(LASTING) as client:
         left = client.stdout.readline().strip()
         client.kill()
     (Path(left) / "rows").write_bytes(b"x" * 100)
     os.rename(left, f"{left}.gone")
-    with scratch_folder(str(parent)) as mine:
+    with scratch_folder() as mine:
         assert os.listdir(parent) == [os.path.basename(mine)]
 
 
@@ -96,22 +100,26 @@ def test_nothing_is_removed_that_is_not_ours(parent, tmp_path):
     (tmp_path / "elsewhere" / MARKER).write_bytes(holder)
     (parent / "dask-odm-00000000000b").symlink_to(tmp_path / "elsewhere")
     before = sorted(parent.rglob("*"))
-    with scratch_folder(str(parent)):
+    with scratch_folder():
         pass
     assert sorted(parent.rglob("*")) == before
     (parent / "dask-odm-0123456789ab" / MARKER).write_bytes(holder)  # a dead process's
-    with scratch_folder(str(parent)):
+    with scratch_folder():
         assert not (parent / "dask-odm-0123456789ab").exists()
 
 
 def test_two_of_one_process_live_side_by_side(parent):
-    with scratch_folder(str(parent)) as one, scratch_folder(str(parent)) as other:
+    with scratch_folder() as one, scratch_folder() as other:
         assert os.path.isdir(one)
         assert os.path.isdir(other)
-        lasting = lasting_folder(str(parent))
+        lasting = lasting_folder()
     assert os.listdir(parent) == [os.path.basename(lasting)]
 
 
 def test_an_object_store_is_no_folder():
-    with pytest.raises(InputError, match="must be a folder that all workers see"), scratch_folder("s3://bucket/a"):
+    with (
+        dask.config.set({"temporary-directory": "s3://bucket/a"}),
+        pytest.raises(InputError, match="must be a folder that all workers see"),
+        scratch_folder(),
+    ):
         pass

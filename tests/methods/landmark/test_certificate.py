@@ -77,7 +77,8 @@ def test_of_a_store_it_is_that_of_rows_in_memory(tmp_path, monkeypatch):
     in_memory = ODMClassifier(**options).fit(store)
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
     heard: list = []
-    by_passes = ODMClassifier(**options, callbacks=[heard.append], scratch=str(tmp_path)).fit(store.path)
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        by_passes = ODMClassifier(**options, callbacks=[heard.append]).fit(store.path)
     assert 0 < by_passes.dual_gap_ <= 1e-3
     assert by_passes.dual_gap_ == pytest.approx(in_memory.dual_gap_, abs=1e-4)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr"], "nothing is left in the scratch folder"

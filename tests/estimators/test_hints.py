@@ -8,9 +8,8 @@ import re
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from dask_odm import InputError, ODMClassifier, SaddleSVC, ingest, open_store
+from dask_odm import InputError, ODMClassifier, SaddleSVC
 from dask_odm.solvers import SODM
 
 GRID = {"lam": [1e2, 1e4]}
@@ -33,26 +32,6 @@ def test_a_parameter_of_others_is_told_by_what_takes_its_place():
         SaddleSVC(C=1)
     model = ODMClassifier(lam=3.0)
     assert clone(model).lam == pickle.loads(pickle.dumps(model)).lam == 3.0
-
-
-def test_searches_over_lazy_rows_are_refused_and_shown_the_way(rows, tmp_path):
-    ingest(rows, tmp_path / "a.zarr")
-    ds = open_store(tmp_path / "a.zarr")
-    with pytest.raises(InputError, match=r"which a Dataset has none of: give it the arrays, as fit\(ds\.X, ds\.y\)"):
-        GridSearchCV(ODMClassifier(), GRID, cv=2).fit(ds)
-    with pytest.raises(InputError, match=r"open_store\(path\)"):
-        GridSearchCV(ODMClassifier(), GRID, cv=2).fit(str(tmp_path / "a.zarr"))
-    assert GridSearchCV(ODMClassifier(), GRID, cv=2).fit(ds.X, ds.y).best_score_ > 0.5
-
-
-def test_cross_validation_of_frames_is_refused_and_shown_the_way(rows):
-    pandas, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
-    frame = dd.from_pandas(pandas.DataFrame(rows[0], columns=["a", "b"]), npartitions=2)
-    y = dd.from_pandas(pandas.Series(rows[1]), npartitions=2)
-    with pytest.raises(InputError, match=r"dask frame cannot: give it arrays, as X\.to_dask_array"):
-        cross_val_score(ODMClassifier(), frame, y, cv=2)
-    arrays = frame.to_dask_array(lengths=True), y.to_dask_array(lengths=True)
-    assert cross_val_score(ODMClassifier(), *arrays, cv=2).min() > 0.5
 
 
 def test_predictions_of_a_frame_keep_the_lengths_that_it_knows(rows):
