@@ -7,16 +7,18 @@ factorisation of the Gram matrix. A row's stratum is its nearest landmark in the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
+from dask_odm.linalg.dense import mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -126,6 +128,23 @@ class Landmarks:
         self.whiten(values)
         return values
 
+    def narrow_features(self, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
+        """Return the features of all ``n`` rows in float32, (n, r), for a preconditioner.
+
+        ``rows`` returns some rows by their numbers. The inverse factor is rounded to float32, too.
+        """
+        whitening = solve_triangular(self.factor, np.eye(len(self)), lower=True).T.astype(np.float32)
+        right = self.kernel.pack_right(self.rows.astype(np.float32))
+        found = np.empty((n, len(self)), np.float32)
+
+        def fill(start: int) -> None:
+            index = np.arange(start, min(n, start + 2 * BLOCK))
+            tile = self.kernel.tile_packed(self.kernel.pack_left(rows(index).astype(np.float32)), right)
+            found[index[0] : index[-1] + 1] = tile @ whitening
+
+        run_threads(fill, range(0, n, 2 * BLOCK), threads)
+        return found
+
     def whiten(self, values: Array) -> None:
         """Replace every row k of ``values``, float64 (n, r), by ``L⁻¹ k``, in place."""
         start = 0
@@ -158,15 +177,13 @@ def rank_floor(diagonal: Array, dtype: np.dtype[Any], count: int) -> float:
 
 
 def cholesky(matrix: Array) -> Array:
-    """Return the lower Cholesky factor, with jitter on the diagonal if needed; raise ValueError if none suffices."""
-    jitter = 0.0
-    while np.isfinite(jitter):
+    """Return the lower Cholesky factor, with jitter on the diagonal if needed; raise LinAlgError if none suffices."""
+
+    def attempt(jitter: float) -> Array | None:
         factor, info = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)) if jitter else matrix, lower=1)
-        if info == 0:
-            return np.asarray(factor)
-        trace = float(matrix.trace())
-        jitter = max(100 * jitter, 1e-14 * trace) if np.isfinite(trace) and trace > 0 else np.inf
-    raise ValueError("the landmarks' matrix is not positive definite")
+        return None if info else np.asarray(factor)
+
+    return mended(attempt, lambda: 1e-14 * float(matrix.trace()))
 
 
 def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.int64], Array, Array]:

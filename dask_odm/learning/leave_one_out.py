@@ -25,7 +25,6 @@ from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.dense import mended
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.typing import Array
 
 RIDGE = 1e-12  # of the trace, added to the diagonal: eigenvalues below it are rounding errors
@@ -61,15 +60,6 @@ def linear_leverages(problem: PrimalProblem, w: Array) -> Array:
     """Return scores and leverages (2, n) of all rows at the solution ``w`` (k,) of a linear model. Takes two passes."""
     hessian = problem.sums(w, "full", double_precision=True).curvature
     return problem.leverages(w, inverse_factor(hessian + np.eye(len(w))))
-
-
-def span_leverages(span: SpanProblem, gram: Array, a: Array) -> Array:
-    """Return scores and leverages (2, n) of all rows at the solution ``a`` (r,) over landmarks of Gram matrix ``gram``.
-
-    Takes two passes. Kernel values of rows are multiplied in the landmarks' own type; the Hessian is summed in float64.
-    """
-    inverse = inverse_factor(gram + span.hessian(a))
-    return span.leverages(a, inverse.astype(span.query.dtype))
 
 
 def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Array:

@@ -17,7 +17,7 @@ from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
-from dask_odm.learning.leave_one_out import span_leverages
+from dask_odm.learning.leave_one_out import inverse_factor
 from dask_odm.learning.machines import Joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.odm import RowLosses
@@ -264,7 +264,9 @@ def _left_out(
         return {}
     needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES + active_bytes(len(landmarks)))
     data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
-    return attributes_of(fit, given, data, fit.loss(data), span_leverages(span, landmarks.gram, a))
+    # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
+    inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)
+    return attributes_of(fit, given, data, fit.loss(data), span.leverages(a, inverse))
 
 
 def _fits(state: LandmarkState, r: int) -> bool:

@@ -19,7 +19,7 @@ from scipy.linalg import blas, solve_triangular
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import cholesky
-from dask_odm.linalg.dense import factor_in_place
+from dask_odm.linalg.dense import factored
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
@@ -216,7 +216,7 @@ def factored_kernel(kernel: Kernel, X: Array, stretch: float, shift: Array, thre
     if stretch != 1.0:
         matrix *= stretch
     matrix[np.diag_indices(len(X))] += shift
-    return matrix if factor_in_place(matrix, threads) else None
+    return matrix if factored(matrix, threads) else None
 
 
 # Questions to shards: `begin`, `move` and `read` of `dask_odm.engine.rounds.Rounds` -------------------------------
