@@ -34,6 +34,8 @@ import small_data
 from fuzz_cases import make_case
 from sklearn.datasets import load_iris
 
+import benchmarks.weight.__main__ as weight
+
 
 def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> None:
     row = real_data.measure("svmguide1", tmp_path, data_dir, repeat=1, splits=1)
@@ -348,3 +350,10 @@ def test_busy_measures_in_turns(capsys: pytest.CaptureFixture[str], monkeypatch:
     head, _, row = capsys.readouterr().out.splitlines()
     assert head.split(" | ")[2:] == ["quiet, s", "busy, s", "ratio |"]
     assert [row.split(" | ")[1], float(row.split(" | ")[2]) > 0] == ["made up, 500 × 18", True]
+
+
+def test_special_routes_are_measured_with_and_without_them(capsys: pytest.CaptureFixture[str]) -> None:
+    weight.main(["--scale", "0.02", "--repeats", "1", "--only", "Gram"])
+    row = capsys.readouterr().out.splitlines()[-1].split("|")
+    assert row[1].strip() == "Gram reduction"
+    assert float(row[5]) == pytest.approx(float(row[3]) / float(row[4]), rel=0.05, abs=0.006)

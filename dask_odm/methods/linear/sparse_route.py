@@ -21,7 +21,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.steps import report_step, reported_after
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.linear.quasi_newton import MEMORY, solve_quasi_newton
-from dask_odm.methods.linear.row_descent import descend_rows
+from dask_odm.methods.linear.sparse_descent import descend_rows
 from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
 
