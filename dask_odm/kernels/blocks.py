@@ -27,7 +27,6 @@ from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK  # the most rows of a block
 PANEL_BYTES = 16 << 20  # the most bytes of a block, except that 64 rows are always allowed
-RUN_BYTES = 1 << 20  # the most bytes of packed blocks that are multiplied with another block while that is read once
 GROUPS = 32  # the most groups of rows of tiles
 
 
@@ -100,7 +99,8 @@ class Tiling:
     @cached_property
     def run(self) -> int:
         """Number of rows of tiles that are recomputed together."""
-        return max(1, min(4, RUN_BYTES // max(1, self.size * self.d * self.itemsize)))
+        # a mebibyte of packed blocks is multiplied with another block while that is read once
+        return max(1, min(4, (1 << 20) // max(1, self.size * self.d * self.itemsize)))
 
     def span(self, block: int) -> tuple[int, int]:
         """Return the first row of a block, and the row after its last."""

@@ -23,9 +23,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows whose kernel values are held at a time
-_PANEL = 128  # landmarks per step of solving with the factor
 RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # by dtype; the rounding of a feature must stay small beside it
-_GREEDY_TOLERANCE = 1e-10  # share of the largest κ(x, x) below which a residual is rounding
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )
@@ -112,7 +110,8 @@ class Landmarks:
         """Per panel of landmarks, the rows of L left of its diagonal block and the block's inverse, both transposed."""
         L = np.ascontiguousarray(self.factor)
         r = len(self)
-        spans = [slice(start, min(start + _PANEL, r)) for start in range(0, r, _PANEL)]
+        # 128 landmarks per step of solving with the factor
+        spans = [slice(start, min(start + 128, r)) for start in range(0, r, 128)]
         return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
 
     def prepare(self) -> None:
@@ -200,7 +199,8 @@ def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.in
     """
     X = X.astype(np.float64)
     residual = kernel.diagonal(X)
-    floor = _GREEDY_TOLERANCE * residual.max(initial=0.0)
+    # a residual below this share of the largest κ(x, x) is rounding
+    floor = 1e-10 * residual.max(initial=0.0)
     packed = kernel.pack_right(X)
     factor = np.zeros((len(X), min(rank, len(X))))
     pivots: list[int] = []

@@ -27,14 +27,11 @@ from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-CHUNK_ROWS = 1 << 14  # the most rows of a chunk in memory
-CHUNK_BYTES = 64 << 20  # the most bytes of its rows in float64
 METHODS = ("uniform", "rp")
 # spawn keys of random streams, which shuffles and stochastic steps do not use
 _STREAM = 4
 _SHARE_STREAM = 5
 _FIRST = 64  # pivots of the first block if ``trace`` decides on their number; each block doubles it
-_MOST = 8192  # the most proposals of a block, whose features are held, unless more pivots are wanted
 _PANEL = 128  # proposals that are decided on before the residuals of the others are updated
 
 
@@ -160,7 +157,8 @@ class MemoryPivots:
 
     @property
     def _step(self) -> int:
-        return self.chunk_rows or max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * self.X.shape[1])))
+        # a chunk has at most 64 MiB of rows in float64
+        return self.chunk_rows or max(1, min(1 << 14, (64 << 20) // (8 * self.X.shape[1])))
 
     def pass_bytes(self, count: int) -> int:
         """Return the bytes of a pass for up to ``count`` landmarks: keys, rows of a chunk, and their kernel values."""
@@ -225,7 +223,8 @@ def choose(
 
 def most_proposals(count: int) -> int:
     """Return the most proposals of a block when ``count`` pivots are wanted."""
-    return max(count, min(_MOST, 4 * count + _FIRST))
+    # the features of proposals are held, so these are few unless more pivots are wanted
+    return max(count, min(8192, 4 * count + _FIRST))
 
 
 def choosing_bytes(count: int, d: int) -> int:

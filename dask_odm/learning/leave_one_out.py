@@ -28,7 +28,6 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
 RIDGE = 1e-12  # of the trace, added to the diagonal: eigenvalues below it are rounding errors
-LEAST = 1e-9  # lower bound of 1 − h c, which rounding may push below 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +51,8 @@ def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Arra
     _, dual, curvature = loss.evaluate(scores, y, weight)
     one = 1.0 / np.maximum(weight, 1.0) if weight.size else 1.0
     taken = leverages * curvature
-    moved = leverages * one * dual / np.maximum(1.0 - one * taken, LEAST)
+    # rounding may push 1 − h c below 0
+    moved = leverages * one * dual / np.maximum(1.0 - one * taken, 1e-9)
     return LeftOut(scores - moved, float(taken.sum()))
 
 

@@ -20,7 +20,6 @@ WHOLE = 1024  # rows up to which `factored` leaves a matrix to LAPACK: threads g
 # columns and rows of a block of a larger matrix
 COLUMNS = 128
 ROWS = 256
-GROWTH = 100.0  # each ridge is this many times the one before
 
 
 def mended(attempt: Callable[[float], T | None], first_ridge: Callable[[], float]) -> T:
@@ -35,7 +34,7 @@ def mended(attempt: Callable[[float], T | None], first_ridge: Callable[[], float
         found = attempt(ridge)
         if found is not None:
             return found
-        ridge = GROWTH * ridge if ridge else first_ridge()
+        ridge = 100.0 * ridge if ridge else first_ridge()
         if not 0 < ridge < np.inf:
             raise LinAlgError("the matrix is not positive definite")
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-INVARIANT = 1e-12  # share of an image's norm outside the directions so far, below which these are complete
-
 
 def conjugate_gradients(
     apply: Callable[[Array], Array],
@@ -88,7 +86,8 @@ def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: 
         following = images[-1] - basis.T @ (basis @ images[-1])
         following -= basis.T @ (basis @ following)
         length = float(np.linalg.norm(following))
-        if length <= INVARIANT * float(np.linalg.norm(images[-1])):
+        # next to nothing of the image is outside the directions so far: these are complete
+        if length <= 1e-12 * float(np.linalg.norm(images[-1])):
             break
     within = basis @ images.T
     return max(0.0, float(np.linalg.eigvalsh(0.5 * (within + within.T))[-1]))

@@ -29,14 +29,8 @@ from dask_odm.methods.landmark.query import Draw, SpanSums
 from dask_odm.methods.landmark.sketch import SKETCH, SketchedHessian, solve_factored, times_symmetric
 from dask_odm.typing import Array
 
-TIRED = 15  # products of a system after which the preconditioner is renewed
-SHORT = 0.1  # share of a step; if P falls for less, the preconditioner is renewed, too
 MOST_PRODUCTS = 300  # most products of one system
-START_TOL = 1.0  # gap to which a sample's problem is solved: its few rows make it as wrong as that
-START_STEPS = 20  # most steps for it
-ROUNDING = 1e-13  # share of P; a step that gains less has reached the end of float64
 LOOKED_AT = 256  # rows of a sample that a thread holds against float64 at a time
-FORCING = 0.1  # largest share of the gradient that conjugate gradients may leave
 
 SpanIterate = Iterate[SpanSums]
 
@@ -170,7 +164,8 @@ class _SpanNewton(Newton[SpanSums]):
             self._make_sketch(at)
         x, products = self._whitened_step(at) if self._sketch.whitened else self._plain_step(at)
         self.passes += products
-        self._tired = products >= TIRED
+        # after so many products a new preconditioner costs less than the next system's
+        self._tired = products >= 15
         return x
 
     def _plain_step(self, at: SpanIterate) -> tuple[Array, int]:
@@ -202,7 +197,7 @@ class _SpanNewton(Newton[SpanSums]):
     def _length(self, at: SpanIterate, direction: Array, slope: float) -> float:
         length = super()._length(at, direction, slope)
         # this step met curvatures far from those of the preconditioner
-        self._tired = self._tired or length < SHORT
+        self._tired = self._tired or length < 0.1
         return length
 
     def gram_times(self, v: Array) -> Array:
@@ -215,7 +210,8 @@ class _SpanNewton(Newton[SpanSums]):
         return after.gap <= self.tol
 
     def accepted(self, at: SpanIterate, after: SpanIterate) -> SpanIterate:
-        self.stuck = not after.primal < at.primal - ROUNDING * at.primal and after.gap > 0.5 * at.gap
+        # a step that gains less than this share of P has reached the end of float64
+        self.stuck = not after.primal < at.primal - 1e-13 * at.primal and after.gap > 0.5 * at.gap
         return at if self.stuck else after
 
     def confirmed(self, at: SpanIterate) -> SpanIterate:
@@ -277,7 +273,7 @@ class _SpanNewton(Newton[SpanSums]):
 
 def _forcing(at: SpanIterate) -> float:
     """Return the share of the squared norm of the gradient that conjugate gradients may leave."""
-    return float(min(FORCING, np.sqrt(at.gap)) ** 2)
+    return float(min(0.1, np.sqrt(at.gap)) ** 2)
 
 
 def rough_solution(
@@ -297,9 +293,8 @@ def rough_solution(
         rows, y, weight = sample.weighted()
         query = replace(span.query, loss=span.query.loss.of_stiff_rows())  # the weights are stiffnesses already
         some = SpanProblem.over_rows(query, rows, y, weight, memory, threads)
-    found = solve_landmark(
-        some, landmarks, zero, tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads, confirm=False
-    )
+    # to a gap of 1: the few rows of a sample make its problem as wrong as that
+    found = solve_landmark(some, landmarks, zero, tol=1.0, max_iter=20, seed=seed, threads=threads, confirm=False)
     return found.x
 
 

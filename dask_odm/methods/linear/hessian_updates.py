@@ -23,7 +23,6 @@ from dask_odm.typing import Array
 
 GROUPS = 4  # most groups of rows: each has a Hessian to be added
 LEAST_ROWS = 1000  # least rows of a group
-STEADY = 1e-5  # share of a row's curvature; a smaller change of it is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +59,8 @@ class ChangesQuery(Query):
     def _changed(self, X: Any, c: Array, known: Array) -> Array:
         """Return `_second` of ``c`` minus that of ``known``."""
         more = c - known
-        more[np.abs(more) <= STEADY * c] = 0.0
+        # a smaller change of a row's curvature is rounding
+        more[np.abs(more) <= 1e-5 * c] = 0.0
         return self._second(X, np.maximum(more, 0.0)) - self._second(X, np.maximum(-more, 0.0))
 
 

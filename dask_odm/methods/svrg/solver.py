@@ -35,9 +35,7 @@ from dask_odm.typing import Array
 AUTO_FACTOR = 0.25
 # largest η of "bb" in units of 1/L. Twice that took three times the epochs or did not converge; four times diverged
 LONGEST = 1.0
-DIVERGED = 10.0  # an objective above so many times that of the start is divergence
 STALL_EPOCHS = 5  # CSVRG stops if none of so many last epochs makes progress
-STALL_GAIN = 0.9  # progress is a gap below this share of the least gap before those epochs
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ class SVRG:
     def _at(self, state: SVRGState, history: list[Record], clock: _Clock) -> Iterate[PrimalSums]:
         """Make the full pass at the snapshot, and record it."""
         at: Iterate[PrimalSums] = Iterate.of(state.w, state.w, self.problem.sums(state.w))
-        if history and not at.primal <= DIVERGED * history[0]["objective"]:
+        if history and not at.primal <= 10.0 * history[0]["objective"]:
             raise self._diverged(state, history[-1], at.primal)
         record = step_record(state.epoch, at.gap, at.primal, state.passes + 1.0, clock.seconds, hops=state.hops)
         history.append(record)
@@ -227,4 +225,5 @@ def _stalls(history: Sequence[Record]) -> bool:
     gaps = [record["gap"] for record in history]
     recent = gaps[-STALL_EPOCHS:]
     before = gaps[:-STALL_EPOCHS]
-    return bool(before) and min(recent) > STALL_GAIN * min(before)
+    # progress is a gap a tenth below the least one before those epochs
+    return bool(before) and min(recent) > 0.9 * min(before)

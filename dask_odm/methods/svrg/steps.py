@@ -18,8 +18,6 @@ from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
 
-DENSE_BYTES = 4 << 20  # bytes of sparse rows that are made dense at a time
-
 
 @compiled
 def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness: Array, bias: float) -> float:
@@ -165,7 +163,8 @@ class ArraySteps:
         if not issparse(X):
             yield self._rows, order
             return
-        size = max(1, DENSE_BYTES // max(1, X.shape[1] * X.dtype.itemsize))
+        # 4 MiB of sparse rows are made dense at a time
+        size = max(1, (4 << 20) // max(1, X.shape[1] * X.dtype.itemsize))
         for start in range(0, len(order), size):
             some = order[start : start + size]
             weights = weight[some] if weight.size else weight

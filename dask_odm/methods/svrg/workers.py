@@ -38,14 +38,12 @@ from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.svrg.steps import stiffest_row, walk_rows, warm_up
 from dask_odm.typing import Array
 
-DEFAULT_PARTITIONS = 8  # partitions of a ring, if the user does not choose
-LEAST_ROWS = 16  # rows of a partition; fewer rows make fewer partitions
-
 
 def ring_partitions(rows: int, n_partitions: int | None) -> int:
     """Return the number of partitions: ``n_partitions``, or eight (fewer for few rows), whatever the workers."""
     if n_partitions is None:
-        return max(1, min(DEFAULT_PARTITIONS, rows // LEAST_ROWS))
+        # eight partitions of at least 16 rows, if the user does not choose
+        return max(1, min(8, rows // 16))
     if n_partitions > rows:
         raise InputError(f"n_partitions must be at most the number of rows, {rows}. Got {n_partitions} instead.")
     return n_partitions
