@@ -199,22 +199,12 @@ class Room:
 
 @dataclass(eq=False)
 class Gram:
-    """The matrix ``K[i, j] = κ(x_i, x_j)`` over the rows of one partition, as an operator.
+    """The matrix ``K[i, j] = κ(x_i, x_j)`` over n rows of one partition, as an operator in their dtype.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    rows : Rows
-        n rows; kernel values are computed in their dtype.
-    budget : int
-        Bytes that kept tiles may use. If not all tiles fit, none is kept and every pass recomputes them.
-    threads : int
-        Threads for every pass. BLAS should be limited to one thread around the calls.
-    part : (int, int)
-        (i, of) stands for the tiles of the i-th of ``of`` aligned runs of groups, for `partial`. ``of`` is a power of
-        two, at most `Tiling.groups`. (0, 1) is the whole matrix, which answers everything.
-    room : Room, optional
-        Memory for kept tiles.
+    ``budget`` bounds the bytes of kept tiles, in ``room`` if that is given. If not all tiles fit, none is kept and
+    every pass recomputes them. BLAS should be limited to one thread around the calls. ``part`` (i, of) stands for the
+    tiles of the i-th of ``of`` aligned runs of groups, for `partial`; ``of`` is a power of two, at most
+    `Tiling.groups`. (0, 1) is the whole matrix, which answers everything.
     """
 
     kernel: Kernel

@@ -31,19 +31,12 @@ VANISHES = (
 
 @dataclass(frozen=True, eq=False)
 class Landmarks:
-    """Landmark rows z_1 … z_r, with their Gram matrix and its factor, which are computed on first use.
+    """Landmark rows z_1 … z_r (r, d), with their Gram matrix and its factor, which are computed on first use.
 
     Strata, the landmark solver, preconditioners and certificates share this record. It pickles as kernel, rows and
-    index, since computing a factor takes less time than sending it.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    rows : ndarray of shape (r, d)
-        As the kernel sees them, float32 or float64.
-    index : int64 ndarray of shape (r,)
-        Row numbers in the data, or numbers from the caller. They ascend, except that greedy landmarks are in order of
-        choice.
+    index, since computing a factor takes less time than sending it. Rows are as the kernel sees them. ``index`` (r,)
+    are row numbers in the data, or numbers from the caller. They ascend, except that greedy landmarks are in order of
+    choice.
     """
 
     kernel: Kernel
@@ -186,16 +179,10 @@ def cholesky(matrix: Array) -> Array:
 
 
 def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.int64], Array, Array]:
-    """Factor the Gram matrix of ``X`` (n, d) by greedy pivoted Cholesky.
+    """Factor the Gram matrix K of ``X`` (n, d) by greedy pivoted Cholesky to at most ``rank``.
 
-    Returns
-    -------
-    pivots : int64 ndarray of shape (r,)
-        Chosen rows in order; r < ``rank`` if the numerical rank is reached first.
-    factor : ndarray of shape (n, r)
-        L with ``L Lᵀ ≈ K``, float64.
-    residual : ndarray of shape (n,)
-        Diagonal of ``K − L Lᵀ``, never negative.
+    Returns the chosen rows in order (r,), L (n, r) with ``L Lᵀ ≈ K``, and the diagonal of ``K − L Lᵀ`` (n,), never
+    negative. r < ``rank`` if the numerical rank is reached first.
     """
     X = X.astype(np.float64)
     residual = kernel.diagonal(X)

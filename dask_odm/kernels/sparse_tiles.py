@@ -27,18 +27,11 @@ SIDE = 64  # columns of a panel
 
 @dataclass(frozen=True, eq=False)
 class ListedRows:
-    """Rows packed for the left, four by four.
+    """``n`` rows packed for the left, four by four.
 
-    Attributes
-    ----------
-    n : int
-        Number of rows.
-    starts : int64 ndarray of shape (⌈n / 4⌉ + 1,)
-        Start of the list of every four rows, and the end of the last.
-    features : int32 ndarray
-        Numbers of the listed features.
-    values : flat ndarray
-        Four numbers per listed feature, one of each row; the last row stands in for rows that are not there.
+    ``starts`` (⌈n / 4⌉ + 1,) are where the list of every four rows starts, and the last ends. ``features`` are the
+    numbers of the listed features. ``values`` has four numbers per listed feature, one of each row; the last row stands
+    in for rows that are not there.
     """
 
     n: int

@@ -27,8 +27,6 @@ from dask_odm.linalg.dense import mended
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-RIDGE = 1e-12  # of the trace, added to the diagonal: eigenvalues below it are rounding errors
-
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
@@ -86,9 +84,10 @@ def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Ar
 def inverse_factor(matrix: Array) -> Array:
     """Return the lower triangular ``L⁻¹`` with ``L Lᵀ`` = ``matrix`` (r, r), which is symmetric.
 
-    A ridge of `RIDGE` times the trace is added first, and more if the matrix is still not positive definite.
+    A ridge of 1e-12 times the trace is added first, below which eigenvalues are rounding errors, and more if the matrix
+    is still not positive definite.
     """
-    ridge = RIDGE * float(np.trace(matrix))
+    ridge = 1e-12 * float(np.trace(matrix))
 
     def attempt(more: float) -> Array | None:
         factor, info = lapack.dpotrf(matrix + (ridge + more) * np.eye(len(matrix)), lower=1, clean=1)

@@ -14,7 +14,6 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-FEATURE_ROWS = 1024  # rows whose features are computed or summed at a time
 GROUPS = 8  # groups of rows, whose sums are added in order
 
 
@@ -45,8 +44,8 @@ class Woodbury:
 
         def group(rows: Array) -> Array:
             total = np.zeros_like(self.inner)
-            for start in range(0, len(rows), FEATURE_ROWS):
-                some = rows[start : start + FEATURE_ROWS]
+            for start in range(0, len(rows), 1024):
+                some = rows[start : start + 1024]
                 values = self.features[some].astype(np.float64)
                 total += (values * change[some, None]).T @ values
             return total

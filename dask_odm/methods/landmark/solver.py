@@ -26,11 +26,8 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanSums
-from dask_odm.methods.landmark.sketch import SKETCH, SketchedHessian, solve_factored, times_symmetric
+from dask_odm.methods.landmark.sketch import SKETCH, STEP, SketchedHessian, solve_factored, times_symmetric
 from dask_odm.typing import Array
-
-MOST_PRODUCTS = 300  # most products of one system
-LOOKED_AT = 256  # rows of a sample that a thread holds against float64 at a time
 
 SpanIterate = Iterate[SpanSums]
 
@@ -66,32 +63,12 @@ def solve_landmark(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[LandmarkState], object] = lambda state: None,
 ) -> PrimalSolution[SpanSums]:
-    """Minimise P over the landmarks from ``a`` (r,), until the Nyström problem's gap is at most ``tol``.
+    """Minimise P over linearly independent ``landmarks`` from ``a`` (r,), until the Nyström problem's gap is ``tol``.
 
-    Parameters
-    ----------
-    span : SpanProblem
-    landmarks : Landmarks
-        Linearly independent ones.
-    a : ndarray of shape (r,)
-    tol : float
-        Relative to P.
-    max_iter : int
-        Most steps.
-    seed : int
-        Seed of the samples for preconditioners.
-    threads : int
-        For making preconditioners. Their number never changes the result.
-    confirm : bool
-        Check the gap against float64; a solution that is only a start does not need it.
-    began : float, optional
-        `time.perf_counter` when the seconds of the records began; now by default.
-    resume : LandmarkState, optional
-        Resume from this state, instead of ``a``.
-    on_step : callable
-        Called after every pass of value and gradient: iteration, gap, objective, passes so far, seconds so far.
-    on_state : callable
-        Called with the state after every step.
+    It takes up to ``max_iter`` steps. ``seed`` draws samples for preconditioners, which ``threads`` make; their number
+    never changes the result. ``confirm`` checks the gap against float64, which a mere start does not need. ``began`` is
+    the `time.perf_counter` from which records count seconds. ``resume`` is gone on from instead of ``a``. ``on_step``
+    is called with the record of every pass of value and gradient, ``on_state`` with the state after every step.
     """
     newton = _SpanNewton(span, landmarks, tol, seed, threads, confirm, StepLog(on_step, began), on_state)
     if resume is not None:
@@ -174,7 +151,7 @@ class _SpanNewton(Newton[SpanSums]):
             lambda p: times_symmetric(self._landmarks.gram, p) + self._span.product(at.sums, p),
             -at.gradient,
             self._sketch.solve,
-            most=MOST_PRODUCTS,
+            most=300,
             forcing=_forcing(at),
         )
 
@@ -189,7 +166,7 @@ class _SpanNewton(Newton[SpanSums]):
             lambda p: p + blas.dtrsv(factor, self._span.product(at.sums, coefficients(p)), lower=1),
             -blas.dtrsv(factor, at.gradient, lower=1),
             self._sketch.solve,
-            most=MOST_PRODUCTS,
+            most=300,
             forcing=_forcing(at),
         )
         return coefficients(step), products
@@ -249,7 +226,7 @@ class _SpanNewton(Newton[SpanSums]):
         loss = query.loss.of_stiff_rows()
 
         def difference(start: int) -> tuple[Array, float, float]:
-            some = slice(start, start + LOOKED_AT)
+            some = slice(start, start + STEP)
             root = np.sqrt(weight[some])
             rounded = query.tile(rows[some])
             exact = values[some] / root[:, None]
@@ -264,7 +241,7 @@ class _SpanNewton(Newton[SpanSums]):
             return (exact - rounded).T @ dual, more + float(dual @ (exact_scores - scores)), more
 
         image, young, more = np.zeros(len(at.x)), 0.0, 0.0
-        for part in run_threads(difference, range(0, len(rows), LOOKED_AT), self._sketch.threads):
+        for part in run_threads(difference, range(0, len(rows), STEP), self._sketch.threads):
             image, young, more = image + part[0], young + part[1], more + part[2]
         white = self._whitened(image)
         root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(white @ white))

@@ -53,30 +53,13 @@ def solve_newton(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[NewtonState], object] = lambda state: None,
 ) -> PrimalSolution[PrimalSums]:
-    """Minimise P from ``w`` (k,).
+    """Minimise P from ``w`` (k,) in up to ``max_iter`` steps, to the relative duality gap ``tol``.
 
-    Parameters
-    ----------
-    problem : PrimalProblem
-    w : ndarray of shape (k,)
-    tol : float
-        Relative duality gap to reach.
-    max_iter : int
-        Most steps.
-    exact : bool, optional
-        Take steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
-    double_precision : bool
-        Compute all passes in float64; else only those for which float32 has too few digits.
-    certify : bool
-        Whether the last gap is summed again in float64.
-    start : PrimalSums, optional
-        The sums at ``w`` with the curvature that is needed, if they are known; saves the first pass.
-    resume : NewtonState, optional
-        Resume from this state, instead of ``w``.
-    on_step : callable
-        Called after every step: iteration, gap, objective, passes so far, seconds so far.
-    on_state : callable
-        Called with the state after every step that is kept.
+    ``exact`` takes steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights. ``double_precision``
+    computes all passes in float64, else only those for which float32 has too few digits are. ``certify`` sums the last
+    gap again in float64. ``start`` are the sums at ``w``, if they are known, which saves the first pass. ``resume`` is
+    gone on from instead of ``w``. ``on_step`` is called with the record of every pass, ``on_state`` with the state
+    after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
     newton = _LinearNewton(problem, exact, tol, double_precision, certify, StepLog(on_step), on_state)

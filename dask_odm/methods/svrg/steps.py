@@ -183,16 +183,8 @@ class CoresetSteps(ArraySteps):
     The set has m_s of the n_s rows of stratum s, drawn once, without replacement. The estimate is unbiased over draws,
     but all epochs use the same set. Steps are taken over all rows. So the iteration rests at ``w = ṽ(w)``, which is the
     optimum of the set's own weighted problem and not that of all rows. It stalls at a gap that is smaller for a larger
-    set. With every row in the set it equals SVRG bit by bit.
-
-    Parameters
-    ----------
-    chosen : integer ndarray of shape (m,)
-        The set's rows, ascending.
-    factor : ndarray of shape (m,)
-        n_s/m_s of each row.
-    others
-        As in `ArraySteps`.
+    set. With every row in the set it equals SVRG bit by bit. ``chosen`` (m,) are the set's rows, ascending, and
+    ``factor`` (m,) n_s/m_s of each.
     """
 
     def __init__(

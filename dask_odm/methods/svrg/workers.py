@@ -53,19 +53,9 @@ def ring_partitions(rows: int, n_partitions: int | None) -> int:
 class RingJob:
     """The arguments that all tasks of a ring share.
 
-    Parameters
-    ----------
-    partitions : StoredPartitions or MemoryPartitions
-        Rows in memory are already scaled. Sparse rows are made dense, one partition at a time.
-    scaling : Scaling or StoredScaling, optional
-        The scaling of rows on disk.
-    features : FeatureMap
-        The feature map of scaled rows.
-    loss : BandLoss
-        Label code 1 is positive; class weights are in the rows' weights.
-    stage_steps : int or None
-        T; None takes all rows that are left.
-    seed : int
+    Rows in memory are already scaled; ``scaling`` is that of rows on disk. Sparse rows are made dense, one partition at
+    a time. ``features`` maps scaled rows. Label code 1 of ``loss`` is positive; class weights are in the rows' weights.
+    ``stage_steps`` is T; None takes all rows that are left.
     """
 
     partitions: StoredPartitions | MemoryPartitions
