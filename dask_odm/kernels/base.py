@@ -23,16 +23,9 @@ BLOCK = 512  # rows and columns of a tile that is not kept
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Rows in a kernel's layout, at the front of a flat buffer.
+    """``n`` rows of ``d`` features in a kernel's layout, at the front of a flat buffer that may be larger.
 
-    Attributes
-    ----------
-    values : ndarray
-        The flat buffer; it may be larger than the rows need.
-    n, d : int
-        Number of rows and of features.
-    width : int
-        Columns of a packed row. Rows packed for the left lie one after the other.
+    ``width`` is the number of columns of a packed row. Rows packed for the left lie one after the other.
     """
 
     values: Array

@@ -27,7 +27,6 @@ from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK  # the most rows of a block
 PANEL_BYTES = 16 << 20  # the most bytes of a block, except that 64 rows are always allowed
-RUN_BYTES = 1 << 20  # the most bytes of packed blocks that are multiplied with another block while that is read once
 GROUPS = 32  # the most groups of rows of tiles
 
 
@@ -100,7 +99,8 @@ class Tiling:
     @cached_property
     def run(self) -> int:
         """Number of rows of tiles that are recomputed together."""
-        return max(1, min(4, RUN_BYTES // max(1, self.size * self.d * self.itemsize)))
+        # a mebibyte of packed blocks is multiplied with another block while that is read once
+        return max(1, min(4, (1 << 20) // max(1, self.size * self.d * self.itemsize)))
 
     def span(self, block: int) -> tuple[int, int]:
         """Return the first row of a block, and the row after its last."""
@@ -199,22 +199,12 @@ class Room:
 
 @dataclass(eq=False)
 class Gram:
-    """The matrix ``K[i, j] = κ(x_i, x_j)`` over the rows of one partition, as an operator.
+    """The matrix ``K[i, j] = κ(x_i, x_j)`` over n rows of one partition, as an operator in their dtype.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    rows : Rows
-        n rows; kernel values are computed in their dtype.
-    budget : int
-        Bytes that kept tiles may use. If not all tiles fit, none is kept and every pass recomputes them.
-    threads : int
-        Threads for every pass. BLAS should be limited to one thread around the calls.
-    part : (int, int)
-        (i, of) stands for the tiles of the i-th of ``of`` aligned runs of groups, for `partial`. ``of`` is a power of
-        two, at most `Tiling.groups`. (0, 1) is the whole matrix, which answers everything.
-    room : Room, optional
-        Memory for kept tiles.
+    ``budget`` bounds the bytes of kept tiles, in ``room`` if that is given. If not all tiles fit, none is kept and
+    every pass recomputes them. BLAS should be limited to one thread around the calls. ``part`` (i, of) stands for the
+    tiles of the i-th of ``of`` aligned runs of groups, for `partial`; ``of`` is a power of two, at most
+    `Tiling.groups`. (0, 1) is the whole matrix, which answers everything.
     """
 
     kernel: Kernel

@@ -7,23 +7,23 @@ factorisation of the Gram matrix. A row's stratum is its nearest landmark in the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
+from dask_odm.linalg.dense import mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows whose kernel values are held at a time
-_PANEL = 128  # landmarks per step of solving with the factor
 RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # by dtype; the rounding of a feature must stay small beside it
-_GREEDY_TOLERANCE = 1e-10  # share of the largest κ(x, x) below which a residual is rounding
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )
@@ -31,19 +31,12 @@ VANISHES = (
 
 @dataclass(frozen=True, eq=False)
 class Landmarks:
-    """Landmark rows z_1 … z_r, with their Gram matrix and its factor, which are computed on first use.
+    """Landmark rows z_1 … z_r (r, d), with their Gram matrix and its factor, which are computed on first use.
 
     Strata, the landmark solver, preconditioners and certificates share this record. It pickles as kernel, rows and
-    index, since computing a factor takes less time than sending it.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    rows : ndarray of shape (r, d)
-        As the kernel sees them, float32 or float64.
-    index : int64 ndarray of shape (r,)
-        Row numbers in the data, or numbers from the caller. They ascend, except that greedy landmarks are in order of
-        choice.
+    index, since computing a factor takes less time than sending it. Rows are as the kernel sees them. ``index`` (r,)
+    are row numbers in the data, or numbers from the caller. They ascend, except that greedy landmarks are in order of
+    choice.
     """
 
     kernel: Kernel
@@ -110,7 +103,8 @@ class Landmarks:
         """Per panel of landmarks, the rows of L left of its diagonal block and the block's inverse, both transposed."""
         L = np.ascontiguousarray(self.factor)
         r = len(self)
-        spans = [slice(start, min(start + _PANEL, r)) for start in range(0, r, _PANEL)]
+        # 128 landmarks per step of solving with the factor
+        spans = [slice(start, min(start + 128, r)) for start in range(0, r, 128)]
         return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
 
     def prepare(self) -> None:
@@ -125,6 +119,23 @@ class Landmarks:
         values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self._packed)
         self.whiten(values)
         return values
+
+    def narrow_features(self, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
+        """Return the features of all ``n`` rows in float32, (n, r), for a preconditioner.
+
+        ``rows`` returns some rows by their numbers. The inverse factor is rounded to float32, too.
+        """
+        whitening = solve_triangular(self.factor, np.eye(len(self)), lower=True).T.astype(np.float32)
+        right = self.kernel.pack_right(self.rows.astype(np.float32))
+        found = np.empty((n, len(self)), np.float32)
+
+        def fill(start: int) -> None:
+            index = np.arange(start, min(n, start + 2 * BLOCK))
+            tile = self.kernel.tile_packed(self.kernel.pack_left(rows(index).astype(np.float32)), right)
+            found[index[0] : index[-1] + 1] = tile @ whitening
+
+        run_threads(fill, range(0, n, 2 * BLOCK), threads)
+        return found
 
     def whiten(self, values: Array) -> None:
         """Replace every row k of ``values``, float64 (n, r), by ``L⁻¹ k``, in place."""
@@ -158,32 +169,25 @@ def rank_floor(diagonal: Array, dtype: np.dtype[Any], count: int) -> float:
 
 
 def cholesky(matrix: Array) -> Array:
-    """Return the lower Cholesky factor, with jitter on the diagonal if needed; raise ValueError if none suffices."""
-    jitter = 0.0
-    while np.isfinite(jitter):
+    """Return the lower Cholesky factor, with jitter on the diagonal if needed; raise LinAlgError if none suffices."""
+
+    def attempt(jitter: float) -> Array | None:
         factor, info = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)) if jitter else matrix, lower=1)
-        if info == 0:
-            return np.asarray(factor)
-        trace = float(matrix.trace())
-        jitter = max(100 * jitter, 1e-14 * trace) if np.isfinite(trace) and trace > 0 else np.inf
-    raise ValueError("the landmarks' matrix is not positive definite")
+        return None if info else np.asarray(factor)
+
+    return mended(attempt, lambda: 1e-14 * float(matrix.trace()))
 
 
 def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.int64], Array, Array]:
-    """Factor the Gram matrix of ``X`` (n, d) by greedy pivoted Cholesky.
+    """Factor the Gram matrix K of ``X`` (n, d) by greedy pivoted Cholesky to at most ``rank``.
 
-    Returns
-    -------
-    pivots : int64 ndarray of shape (r,)
-        Chosen rows in order; r < ``rank`` if the numerical rank is reached first.
-    factor : ndarray of shape (n, r)
-        L with ``L Lᵀ ≈ K``, float64.
-    residual : ndarray of shape (n,)
-        Diagonal of ``K − L Lᵀ``, never negative.
+    Returns the chosen rows in order (r,), L (n, r) with ``L Lᵀ ≈ K``, and the diagonal of ``K − L Lᵀ`` (n,), never
+    negative. r < ``rank`` if the numerical rank is reached first.
     """
     X = X.astype(np.float64)
     residual = kernel.diagonal(X)
-    floor = _GREEDY_TOLERANCE * residual.max(initial=0.0)
+    # a residual below this share of the largest κ(x, x) is rounding
+    floor = 1e-10 * residual.max(initial=0.0)
     packed = kernel.pack_right(X)
     factor = np.zeros((len(X), min(rank, len(X))))
     pivots: list[int] = []

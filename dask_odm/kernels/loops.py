@@ -21,7 +21,6 @@ from dask_odm.linalg.jit import Pointed, compiled, emitted, inlined, pointed
 
 COLUMNS = 512  # columns of a panel
 RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64
-WHOLE = 32  # columns are computed in multiples of this, so that vector registers are full
 FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
 # bits of the mode of `tile_loop`; STORED: entries are read, not computed
@@ -228,7 +227,8 @@ def store_powers(power: Any, t: Any, out: Any, bias: Any) -> None:
 
 @inlined
 def _whole(columns: int) -> int:
-    return -(-columns // WHOLE) * WHOLE
+    # so that vector registers are full
+    return -(-columns // 32) * 32
 
 
 @inlined

@@ -27,14 +27,8 @@ from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-CHUNK_ROWS = 1 << 14  # the most rows of a chunk in memory
-CHUNK_BYTES = 64 << 20  # the most bytes of its rows in float64
 METHODS = ("uniform", "rp")
-# spawn keys of random streams, which shuffles and stochastic steps do not use
-_STREAM = 4
-_SHARE_STREAM = 5
 _FIRST = 64  # pivots of the first block if ``trace`` decides on their number; each block doubles it
-_MOST = 8192  # the most proposals of a block, whose features are held, unless more pivots are wanted
 _PANEL = 128  # proposals that are decided on before the residuals of the others are updated
 
 
@@ -67,22 +61,11 @@ class Proposals:
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """One block of proposals, drawn chunk by chunk.
+    """One block of at most ``most`` proposals, drawn chunk by chunk.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    landmarks : Landmarks or None
-        Those chosen so far.
-    method : str
-        "uniform" draws all rows with equal probability, "rp" in proportion to their residuals.
-    most : int
-        Number of proposals.
-    floor : float
-        Residuals up to this value count as rounding.
-    seed, turn : int
-    share : float
-        Share of all rows that proposals are drawn from, the same rows in every turn; below 1 only for "rp".
+    ``landmarks`` are those chosen so far. ``method`` "uniform" draws all rows with equal probability, "rp" in
+    proportion to their residuals, of which those up to ``floor`` count as rounding. Proposals are drawn from the same
+    ``share`` of all rows in every turn; it is below 1 only for "rp".
     """
 
     kernel: Kernel
@@ -100,14 +83,14 @@ class Race:
         return self.method != "uniform"
 
     def random(self, *key: int) -> np.random.Generator:
-        """Return the random generator of this turn and ``key``."""
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_STREAM, self.turn, *key)))
+        """Return the random generator of this turn and ``key``; shuffles and stochastic steps use other streams."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(4, self.turn, *key)))
 
     def chunk(self, X: Array, numbers: Array, chunk: int, threads: int = 1) -> Proposals:
         """Draw proposals among the rows ``X`` (n, d) of a chunk, whose row numbers are ``numbers`` (n,)."""
         seen = len(X)
         if self.share < 1:
-            part = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_SHARE_STREAM, chunk)))
+            part = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(5, chunk)))
             here = np.flatnonzero(part.random(seen) < self.share)
             X = X[here]
             numbers = numbers[here]
@@ -160,7 +143,8 @@ class MemoryPivots:
 
     @property
     def _step(self) -> int:
-        return self.chunk_rows or max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * self.X.shape[1])))
+        # a chunk has at most 64 MiB of rows in float64
+        return self.chunk_rows or max(1, min(1 << 14, (64 << 20) // (8 * self.X.shape[1])))
 
     def pass_bytes(self, count: int) -> int:
         """Return the bytes of a pass for up to ``count`` landmarks: keys, rows of a chunk, and their kernel values."""
@@ -225,7 +209,8 @@ def choose(
 
 def most_proposals(count: int) -> int:
     """Return the most proposals of a block when ``count`` pivots are wanted."""
-    return max(count, min(_MOST, 4 * count + _FIRST))
+    # the features of proposals are held, so these are few unless more pivots are wanted
+    return max(count, min(8192, 4 * count + _FIRST))
 
 
 def choosing_bytes(count: int, d: int) -> int:
@@ -282,20 +267,11 @@ def _extended(race: Race, rows: Array, numbers: Array, room: int) -> Landmarks:
 
 
 def accepted(kernel: Kernel, X: Array, known: Array, chance: Array, floor: float, most: int) -> NDArray[np.int64]:
-    """Return the positions of the proposals that become pivots, in order.
+    """Return the positions of the proposals that become pivots, in order, at most ``most``.
 
-    Parameters
-    ----------
-    X : float64 ndarray of shape (b, d)
-        Proposals in the order of the race.
-    known : ndarray of shape (b, r)
-        Their features (rows of L) with respect to the earlier pivots.
-    chance : ndarray of shape (b,)
-        Uniform random numbers. A proposal is accepted if more than this share of its residual is left in its turn.
-    floor : float
-        A proposal whose residual is at most this is never accepted.
-    most : int
-        Accept at most this many.
+    ``X`` (b, d) are proposals in float64, in the order of the race, and ``known`` (b, r) their features (rows of L)
+    with respect to the earlier pivots. A proposal is accepted if more than the share ``chance`` (b,) of its residual is
+    left in its turn, and more than ``floor``.
     """
     least = np.maximum(floor, chance * (kernel.diagonal(X) - np.einsum("ij,ij->i", known, known)))
     packed, (b, width) = kernel.pack_left(X), known.shape

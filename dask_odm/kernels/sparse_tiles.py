@@ -23,24 +23,15 @@ from dask_odm.typing import Array
 
 FOUR = 4  # rows that share a list of features
 SIDE = 64  # columns of a panel
-SAMPLE = 512  # rows that are looked at to tell whether most values are zeros
-NARROW = 32  # with fewer features than this, lists cost more than they save
 
 
 @dataclass(frozen=True, eq=False)
 class ListedRows:
-    """Rows packed for the left, four by four.
+    """``n`` rows packed for the left, four by four.
 
-    Attributes
-    ----------
-    n : int
-        Number of rows.
-    starts : int64 ndarray of shape (⌈n / 4⌉ + 1,)
-        Start of the list of every four rows, and the end of the last.
-    features : int32 ndarray
-        Numbers of the listed features.
-    values : flat ndarray
-        Four numbers per listed feature, one of each row; the last row stands in for rows that are not there.
+    ``starts`` (⌈n / 4⌉ + 1,) are where the list of every four rows starts, and the last ends. ``features`` are the
+    numbers of the listed features. ``values`` has four numbers per listed feature, one of each row; the last row stands
+    in for rows that are not there.
     """
 
     n: int
@@ -103,9 +94,11 @@ def tiles_of(kernel: Kernel, rows: Array) -> Tiles:
 
     The choice depends on the rows alone, and so do the bits.
     """
-    some = rows[:: max(1, len(rows) // SAMPLE)]
+    # some 512 rows tell whether most values are zeros
+    some = rows[:: max(1, len(rows) // 512)]
     mostly_zeros = 2 * np.count_nonzero(some) < some.size
-    return SkippingTiles(kernel) if mostly_zeros and rows.shape[1] >= NARROW and isinstance(kernel, RBF) else kernel
+    # with fewer than 32 features, lists cost more than they save
+    return SkippingTiles(kernel) if mostly_zeros and rows.shape[1] >= 32 and isinstance(kernel, RBF) else kernel
 
 
 @compiled

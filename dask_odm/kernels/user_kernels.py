@@ -16,11 +16,8 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel, Packed
 from dask_odm.typing import Array
 
-_DIAGONAL_ROWS = 64  # rows per call of the function for the diagonal
 _SYMMETRY_ROWS = 256  # rows of a precomputed matrix that are compared with its columns at a time
 _ASYMMETRY = 1e-4  # share of the largest value by which κ(x, z) and κ(z, x) may differ
-_CHECKED_ROWS = 256  # rows between which values of a function are checked
-_INDEFINITE = 1e-5  # share of (largest value × rows) that a negative eigenvalue may have; float32 rounding is smaller
 
 
 @dataclass(frozen=True)
@@ -114,18 +111,21 @@ class CallableKernel(_Given):
 
     def check(self, X: Any) -> None:
         """Raise InputError unless values between a sample of the rows ``X`` (n, d) are symmetric and semi-definite."""
-        rows = X[np.unique(np.linspace(0, len(X) - 1, min(len(X), _CHECKED_ROWS)).astype(int))]
+        # values between 256 rows are checked
+        rows = X[np.unique(np.linspace(0, len(X) - 1, min(len(X), 256)).astype(int))]
         values = self._values(rows, rows).astype(np.float64)
         size = max(float(np.abs(values).max()), np.finfo(float).tiny)
         if np.abs(values - values.T).max() > _ASYMMETRY * size:
             raise InputError("kernel: the function is not symmetric: κ(x, z) and κ(z, x) differ.")
         least = float(np.linalg.eigvalsh(0.5 * (values + values.T))[0])
-        if least < -_INDEFINITE * size * len(rows):
+        # float32 rounding of a positive semi-definite matrix gives smaller negative eigenvalues
+        if least < -1e-5 * size * len(rows):
             raise InputError(
                 f"kernel: the function is not positive semi-definite: of its values between {len(rows)} rows the least "
                 f"eigenvalue is {least:.2g}."
             )
 
     def diagonal(self, X: Array) -> Array:
-        blocks = (X[i : i + _DIAGONAL_ROWS] for i in range(0, len(X), _DIAGONAL_ROWS))
+        # 64 rows per call, whose diagonal is wanted alone
+        blocks = (X[i : i + 64] for i in range(0, len(X), 64))
         return np.concatenate([self._values(b, b).diagonal().astype(np.float64) for b in blocks]) + self.bias

@@ -25,11 +25,7 @@ from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.dense import mended
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.typing import Array
-
-RIDGE = 1e-12  # of the trace, added to the diagonal: eigenvalues below it are rounding errors
-LEAST = 1e-9  # lower bound of 1 − h c, which rounding may push below 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +49,8 @@ def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Arra
     _, dual, curvature = loss.evaluate(scores, y, weight)
     one = 1.0 / np.maximum(weight, 1.0) if weight.size else 1.0
     taken = leverages * curvature
-    moved = leverages * one * dual / np.maximum(1.0 - one * taken, LEAST)
+    # rounding may push 1 − h c below 0
+    moved = leverages * one * dual / np.maximum(1.0 - one * taken, 1e-9)
     return LeftOut(scores - moved, float(taken.sum()))
 
 
@@ -61,15 +58,6 @@ def linear_leverages(problem: PrimalProblem, w: Array) -> Array:
     """Return scores and leverages (2, n) of all rows at the solution ``w`` (k,) of a linear model. Takes two passes."""
     hessian = problem.sums(w, "full", double_precision=True).curvature
     return problem.leverages(w, inverse_factor(hessian + np.eye(len(w))))
-
-
-def span_leverages(span: SpanProblem, gram: Array, a: Array) -> Array:
-    """Return scores and leverages (2, n) of all rows at the solution ``a`` (r,) over landmarks of Gram matrix ``gram``.
-
-    Takes two passes. Kernel values of rows are multiplied in the landmarks' own type; the Hessian is summed in float64.
-    """
-    inverse = inverse_factor(gram + span.hessian(a))
-    return span.leverages(a, inverse.astype(span.query.dtype))
 
 
 def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Array:
@@ -96,9 +84,10 @@ def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Ar
 def inverse_factor(matrix: Array) -> Array:
     """Return the lower triangular ``L⁻¹`` with ``L Lᵀ`` = ``matrix`` (r, r), which is symmetric.
 
-    A ridge of `RIDGE` times the trace is added first, and more if the matrix is still not positive definite.
+    A ridge of 1e-12 times the trace is added first, below which eigenvalues are rounding errors, and more if the matrix
+    is still not positive definite.
     """
-    ridge = RIDGE * float(np.trace(matrix))
+    ridge = 1e-12 * float(np.trace(matrix))
 
     def attempt(more: float) -> Array | None:
         factor, info = lapack.dpotrf(matrix + (ridge + more) * np.eye(len(matrix)), lower=1, clean=1)

@@ -16,12 +16,10 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 T = TypeVar("T")
-BLOCK = 512  # rows and columns that a thread takes at a time in `factor_in_place`
 WHOLE = 1024  # rows up to which `factored` leaves a matrix to LAPACK: threads gain nothing
 # columns and rows of a block of a larger matrix
 COLUMNS = 128
 ROWS = 256
-GROWTH = 100.0  # each ridge is this many times the one before
 
 
 def mended(attempt: Callable[[float], T | None], first_ridge: Callable[[], float]) -> T:
@@ -36,7 +34,7 @@ def mended(attempt: Callable[[float], T | None], first_ridge: Callable[[], float
         found = attempt(ridge)
         if found is not None:
             return found
-        ridge = GROWTH * ridge if ridge else first_ridge()
+        ridge = 100.0 * ridge if ridge else first_ridge()
         if not 0 < ridge < np.inf:
             raise LinAlgError("the matrix is not positive definite")
 
@@ -97,34 +95,4 @@ def factored(A: Array, threads: int = 1) -> bool:
             if not sound:
                 return False
             run_threads(partial(finish, k=k, end=end), starts, threads)
-    return True
-
-
-def factor_in_place(A: Array, threads: int = 1) -> bool:
-    """Overwrite the lower half of a C-contiguous ``A`` (n, n) by its Cholesky factor; return whether it is definite.
-
-    The upper half is left undefined. Each block is the product of one thread. Unlike with BLAS's own threads, their
-    number changes no bit.
-    """
-    n = len(A)
-    with single_threaded_blas:
-        for k in range(0, n, BLOCK):
-            end = min(n, k + BLOCK)
-            corner, info = lapack.dpotrf(A[k:end, k:end], lower=1)
-            if info or not np.isfinite(corner.diagonal()).all():
-                return False
-            A[k:end, k:end] = corner
-            inverse = np.ascontiguousarray(lapack.dtrtri(corner, lower=1)[0].T)
-
-            def below(start: int, k: int = k, end: int = end, inverse: Array = inverse) -> None:
-                rows = A[start : start + BLOCK, k:end]
-                rows[...] = rows @ inverse
-
-            def beyond(start: int, k: int = k, end: int = end) -> None:
-                stop = min(n, start + BLOCK)
-                A[start:stop, end:stop] -= A[start:stop, k:end] @ A[end:stop, k:end].T
-
-            starts = range(end, n, BLOCK)
-            run_threads(below, starts, threads)
-            run_threads(beyond, starts[::-1], threads)  # the longest first
     return True

@@ -13,8 +13,6 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-INVARIANT = 1e-12  # share of an image's norm outside the directions so far, below which these are complete
-
 
 def conjugate_gradients(
     apply: Callable[[Array], Array],
@@ -29,23 +27,10 @@ def conjugate_gradients(
 ) -> tuple[Array, int]:
     """Solve ``A x = b`` (n,) from zero until one of the stopping rules holds; return x and the number of products.
 
-    Parameters
-    ----------
-    apply : callable
-        Returns ``A p`` for a direction p (n,).
-    b : ndarray of shape (n,)
-    precondition : callable
-        Returns an approximation of ``A⁻¹ r``; it must act as a positive definite matrix.
-    most : int
-        Stop after this many products.
-    forcing : float
-        Stop when ``rᵀM⁻¹r`` of the residual r is at most this share of its first value.
-    least : float, optional
-        Stop when ``rᵀr`` is at most this.
-    gain : float, optional
-        Stop after a step that lowers ``½ xᵀAx − bᵀx`` by at most this share of the best step.
-    on_step : callable
-        Called with the length of every step along the direction that was applied last.
+    ``apply`` returns ``A p``, and ``precondition`` an approximation of ``A⁻¹ r`` that acts as a positive definite
+    matrix. It stops after ``most`` products, when ``rᵀM⁻¹r`` of the residual r is at most the share ``forcing`` of its
+    first value, when ``rᵀr`` is at most ``least``, or after a step that lowers ``½ xᵀAx − bᵀx`` by at most the share
+    ``gain`` of the best step. ``on_step`` is called with the length of every step along the direction applied last.
     """
     x = np.zeros_like(b)
     r = b.copy()
@@ -88,7 +73,8 @@ def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: 
         following = images[-1] - basis.T @ (basis @ images[-1])
         following -= basis.T @ (basis @ following)
         length = float(np.linalg.norm(following))
-        if length <= INVARIANT * float(np.linalg.norm(images[-1])):
+        # next to nothing of the image is outside the directions so far: these are complete
+        if length <= 1e-12 * float(np.linalg.norm(images[-1])):
             break
     within = basis @ images.T
     return max(0.0, float(np.linalg.eigvalsh(0.5 * (within + within.T))[-1]))

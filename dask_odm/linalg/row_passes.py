@@ -25,20 +25,10 @@ PASS = "pass"  # the phase that a pass over the rows reports
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """A block of rows.
+    """A block of rows ``X`` (n, d), dense, CSR or `Rows`, in the form that the query takes.
 
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (n, d), or Rows
-        In the form that the query takes.
-    y : ndarray of shape (n,)
-        Targets: codes of two classes, or whatever else the loss depends on.
-    weight : ndarray of shape (n,), or empty
-        Empty means that all weights are 1.
-    first : int
-        Number of the first row.
-    values : ndarray of shape (n, r), optional
-        The rows' kernel values at landmarks, if these are kept.
+    ``y`` (n,) are codes of two classes, or whatever else the loss depends on; an empty ``weight`` means 1 for all.
+    ``first`` is the number of the first row. ``values`` (n, r) are the rows' kernel values at landmarks, if kept.
     """
 
     X: Any
@@ -57,14 +47,7 @@ def rows_of(block: RowBlock) -> int:
 class PassBytes:
     """Bytes that one task of a pass holds at its peak, besides the rows of a block.
 
-    Parameters
-    ----------
-    sums : int
-        Bytes of one sum; a task holds several.
-    row : int
-        Bytes for every row of a block.
-    work : int
-        Bytes of buffers.
+    A task holds several sums of ``sums`` bytes each, ``row`` bytes for every row of a block, and ``work`` of buffers.
     """
 
     sums: int

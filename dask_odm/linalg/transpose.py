@@ -11,7 +11,6 @@ from dask_odm.linalg.jit import compiled, emitted
 from dask_odm.typing import Array
 
 SIDE = 8  # rows and columns of a tile, a power of two
-AHEAD = 128  # rows that are prefetched ahead, since the processor does not foresee this order by itself
 
 
 @compiled
@@ -66,7 +65,8 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
         shift = load(place(3, given[2]))
         numbers = cgutils.unpack_tuple(builder, given[1], SIDE)
         for number in numbers:
-            _fetch(builder, place(0, builder.add(number, whole(AHEAD)), given[2]))
+            # 128 rows ahead, since the processor does not foresee this order by itself
+            _fetch(builder, place(0, builder.add(number, whole(128)), given[2]))
         tile = [builder.fsub(load(place(0, number, given[2])), shift) for number in numbers]
         for j, turned in enumerate(_turned(builder, tile)):
             target = place(4, builder.add(given[2], whole(j)), given[5])

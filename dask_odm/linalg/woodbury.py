@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-FEATURE_ROWS = 1024  # rows whose features are computed or summed at a time
 GROUPS = 8  # groups of rows, whose sums are added in order
 
 
@@ -46,8 +44,8 @@ class Woodbury:
 
         def group(rows: Array) -> Array:
             total = np.zeros_like(self.inner)
-            for start in range(0, len(rows), FEATURE_ROWS):
-                some = rows[start : start + FEATURE_ROWS]
+            for start in range(0, len(rows), 1024):
+                some = rows[start : start + 1024]
                 values = self.features[some].astype(np.float64)
                 total += (values * change[some, None]).T @ values
             return total
@@ -95,19 +93,3 @@ def spread_features(features: Array, index: Array, c: Array, out: Array) -> None
         for j in range(row.size):
             total += c[j] * row[j]
         out[i] = total
-
-
-def nystrom_features(landmarks: Landmarks, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
-    """Return L of all n rows, float32 (n, r), with ``L Lᵀ`` the Nyström approximation of the Gram matrix."""
-    whitening = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).T
-    right = landmarks.kernel.pack_right(landmarks.rows.astype(np.float32))
-    whitening = whitening.astype(np.float32)
-    features = np.empty((n, len(landmarks)), np.float32)
-
-    def fill(start: int) -> None:
-        index = np.arange(start, min(n, start + FEATURE_ROWS))
-        tile = landmarks.kernel.tile_packed(landmarks.kernel.pack_left(rows(index).astype(np.float32)), right)
-        features[index[0] : index[-1] + 1] = tile @ whitening
-
-    run_threads(fill, range(0, n, FEATURE_ROWS), threads)
-    return features

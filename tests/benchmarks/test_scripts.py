@@ -35,6 +35,8 @@ import versions
 from fuzz_cases import make_case
 from sklearn.datasets import load_iris
 
+import benchmarks.weight.__main__ as weight
+
 
 def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> None:
     row = real_data.measure("svmguide1", tmp_path, data_dir, repeat=1, splits=1)
@@ -356,3 +358,10 @@ def test_a_version_is_as_fast_as_itself(capsys: pytest.CaptureFixture[str]) -> N
     versions.main([str(Path(versions.__file__).parents[1]), "--rows", "100 × 20, float32", "--turns", "1"])
     row = capsys.readouterr().out.splitlines()[-1].split(" | ")
     assert 0.1 < float(row[3].split()[0]) < 10
+
+
+def test_special_routes_are_measured_with_and_without_them(capsys: pytest.CaptureFixture[str]) -> None:
+    weight.main(["--scale", "0.02", "--repeats", "1", "--only", "Gram"])
+    row = capsys.readouterr().out.splitlines()[-1].split("|")
+    assert row[1].strip() == "Gram reduction"
+    assert float(row[5]) == pytest.approx(float(row[3]) / float(row[4]), rel=0.05, abs=0.006)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.linalg.dense import WHOLE, factor_in_place, factored, mended, solve_positive
+from dask_odm.linalg.dense import WHOLE, factored, mended, solve_positive
 
 
 def test_is_the_solution():
@@ -36,21 +36,6 @@ def test_ridges_grow_and_end():
     assert np.isfinite(tried).all()
     with pytest.raises(np.linalg.LinAlgError):
         mended(never, lambda: 0.0)  # of a matrix of zeros no ridge follows
-
-
-@pytest.mark.parametrize("n", [1, 37, 513, 1100])
-def test_a_factor_in_place_is_that_of_lapack_whatever_the_threads(n):
-    rng = np.random.default_rng(n)
-    B = rng.normal(size=(n, n))
-    A = B @ B.T / n + 0.1 * np.eye(n)
-    found = A.copy()
-    assert factor_in_place(found)
-    np.testing.assert_allclose(np.tril(found), np.linalg.cholesky(A), rtol=1e-9, atol=1e-12)
-    again = A.copy()
-    assert factor_in_place(again, 3)
-    np.testing.assert_array_equal(np.tril(again), np.tril(found))
-    A[-1, -1] = -1.0
-    assert not factor_in_place(A)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

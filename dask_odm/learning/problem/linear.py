@@ -26,9 +26,6 @@ from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.typing import Array
 
 SPARSE_ROWS = 4096  # rows of a CSR matrix per product
-HESSIAN_ENTRIES = 4  # entries of mostly-zero rows per product, for every entry of their Hessian
-SAMPLED_ROWS = 250_000  # least number of rows in a sampled Hessian
-MOST_STRIDE = 32  # a sampled Hessian takes at least one row in so many
 BLOCK_BYTES = 1 << 20  # bytes of rows per product by BLAS, and as many of active rows beside them
 MOST_GROUPS = 16  # most groups of rows in memory; their sums are added in order
 EXACT_FEATURES = 2048  # most weights for which a Hessian is formed
@@ -56,7 +53,8 @@ class PrimalSums:
 
 def hessian_stride(n: int, k: int) -> int:
     """Return m if one row in m suffices for the Hessian of ``k`` weights; its error is about √(k / rows taken)."""
-    return max(1, min(MOST_STRIDE, n // max(SAMPLED_ROWS, 10_000 * k)))
+    # a sampled Hessian takes 250,000 rows at least, and one row in 32
+    return max(1, min(32, n // max(250_000, 10_000 * k)))
 
 
 def block_rows(d: int, X: Any) -> int:
@@ -65,7 +63,8 @@ def block_rows(d: int, X: Any) -> int:
         if not is_thin(X) or d > EXACT_FEATURES:
             return SPARSE_ROWS
         n = X.shape[0]  # enough rows to have more entries than their Hessian, since summing it costs as much per entry
-        return int(max(SPARSE_ROWS, min(n // 2 + 1, HESSIAN_ENTRIES * d * d * n // max(1, X.nnz))))
+        # four entries of mostly-zero rows per product, for every entry of their Hessian
+        return int(max(SPARSE_ROWS, min(n // 2 + 1, 4 * d * d * n // max(1, X.nnz))))
     rows = max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
     return rows if d <= MOST_FEATURES else max(rows, d // 2)  # a sum of d² entries costs as much as the rows of a block
 

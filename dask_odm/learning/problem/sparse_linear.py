@@ -33,9 +33,7 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 THIN = 0.2  # largest share of nonzero entries of rows that take the sparse route
-SEEN_ROWS = 256  # rows sampled to decide whether dense rows are mostly zeros
 GROUP_ENTRIES = 1 << 17  # entries of rows that one thread sums at a time
-MOST_GROUPS = 8
 
 
 def is_thin(X: Any) -> bool:
@@ -43,7 +41,8 @@ def is_thin(X: Any) -> bool:
     n, d = X.shape
     if issparse(X):
         return bool(X.nnz <= THIN * n * d)
-    seen = X[:: max(1, n // SEEN_ROWS)]
+    # some 256 rows tell whether dense rows are mostly zeros
+    seen = X[:: max(1, n // 256)]
     return bool(np.count_nonzero(seen) <= THIN * seen.size)
 
 
@@ -139,7 +138,7 @@ class SparsePrimal:
         """Run ``function`` on the bounds of each group of rows; the groups depend on the rows alone."""
         n = self.X.shape[0]
         entries = int(self.X.indptr[-1])
-        count = max(1, min(MOST_GROUPS, n, entries // GROUP_ENTRIES, entries // max(1, self.features.d)))
+        count = max(1, min(8, n, entries // GROUP_ENTRIES, entries // max(1, self.features.d)))
         bounds = np.searchsorted(self.X.indptr, np.arange(count + 1) * (entries / count))
         bounds[0], bounds[-1] = 0, n
         return run_threads(lambda part: function(*part), list(pairwise(bounds.tolist())), self.threads)

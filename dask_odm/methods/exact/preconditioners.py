@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
-from dask_odm.linalg.woodbury import Woodbury, nystrom_features
+from dask_odm.linalg.woodbury import Woodbury
 from dask_odm.methods.exact.block_preconditioner import GROUPS, CellBlocks, cells_of
 from dask_odm.methods.exact.kernel_components import labels_of, part_products, parts_of_rows
 from dask_odm.typing import Array
@@ -32,7 +32,7 @@ def drawn_landmarks(n: int, rng: np.random.Generator) -> Array:
 
 def _features(products: Products, index: Array, threads: int) -> Array:
     landmarks = Landmarks.of(products.kernel, products.rows(index), index)
-    return nystrom_features(landmarks, products.rows, products.n, threads)
+    return landmarks.narrow_features(products.rows, products.n, threads)
 
 
 def _cell_blocks(products: Products, features: Array, seed: int, threads: int) -> CellBlocks:

@@ -16,14 +16,11 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.as_predicted import Claim
 from dask_odm.typing import Array
 
-CHEAP = 4e9  # multiplications that take a fraction of a second
-WHOLE = 2e10  # multiplications if half of the rows are landmarks, when the bound is good
-MEANINGFUL = 0.1  # largest gap that is shown; a bound above it says nothing
-
 
 def is_cheap(n: int, r: int) -> bool:
     """Return whether the bound by the landmarks' residual costs next to nothing for ``n`` rows and ``r`` landmarks."""
-    return n * float(r) ** 2 <= (WHOLE if 2 * r >= n else CHEAP)
+    # so many multiplications take a fraction of a second; if half of the rows are landmarks, the bound is worth more
+    return n * float(r) ** 2 <= (2e10 if 2 * r >= n else 4e9)
 
 
 def certified(
@@ -47,4 +44,5 @@ def certified(
         dual_image = products.cross(places, active, coefficients[active], double_precision=True)
         residual = landmarks.residual(products.rows(everyone), threads)
         point = span_gap(losses, margins, square_norm, dual_image, landmarks, residual)
-    return Claim(point.primal, point.dual, 0.5 * square_norm, s) if point.gap <= MEANINGFUL else None
+    # a larger bound says nothing
+    return Claim(point.primal, point.dual, 0.5 * square_norm, s) if point.gap <= 0.1 else None

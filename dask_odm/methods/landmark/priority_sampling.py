@@ -15,8 +15,6 @@ import numpy as np
 
 from dask_odm.typing import Array
 
-AT_ONCE = 1 << 14  # uniform numbers computed at a time
-
 
 def uniform_numbers(numbers: Array, seed: int) -> Array:
     """Return a float64 number in (0, 1) for each of ``numbers``, determined by it and ``seed``."""
@@ -51,8 +49,9 @@ class PrioritySample:
         """Draw rows, numbered from ``first``, by ``weight`` (n,); ``read`` returns rows at ascending positions."""
         at = np.flatnonzero(weight)
         priority = weight[at]
-        for start in range(0, len(at), AT_ONCE):  # all at once take several times the memory
-            some = slice(start, start + AT_ONCE)
+        step = 1 << 14  # all at once take several times the memory
+        for start in range(0, len(at), step):
+            some = slice(start, start + step)
             priority[some] /= uniform_numbers(first + at[some], seed)
         if len(at) > size + 1:
             # keep everything at the threshold and above, so that ties are decided by row number

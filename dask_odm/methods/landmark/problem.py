@@ -40,22 +40,10 @@ from dask_odm.typing import Array
 class SpanProblem:
     """A Nyström problem over all rows, for Newton's method; every method takes one pass.
 
-    Parameters
-    ----------
-    query : SpanQuery
-    passes : Passes
-        Passes over blocks in the form that the query takes.
-    rows : ndarray of shape (n, d), optional
-        All rows as the kernel sees them, if they are in memory, or sparse rows that return such an array when indexed.
-        A sample is drawn from these at once. This is faster than drawing one per group and merging them, and gives
-        the same sample.
-    y : ndarray of shape (n,), optional
-        Their targets.
-    weight : ndarray of shape (n,), or empty for 1
-        Their weights.
-    budget : int
-        Bytes of kernel values that may be kept for rows in memory.
-    threads : int
+    ``passes`` are over blocks in the form that the query takes. If all rows are in memory, ``rows`` (n, d) are these as
+    the kernel sees them, or sparse rows that return such an array when indexed; ``y`` and ``weight`` (n,) go with them,
+    and an empty ``weight`` means 1. A sample is drawn from these at once, which is faster than drawing one per group
+    and merging them, and gives the same sample. ``budget`` bounds the bytes of kernel values that are kept for them.
     """
 
     query: SpanQuery

@@ -74,19 +74,10 @@ class RowRange:
 class SpanQuery:
     """Sums of the Nyström problem over blocks of rows. Tasks carry it.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    landmarks : ndarray of shape (r, d)
-        In the rows' dtype.
-    loss : Loss
-    scaling : Affine, optional
-        Scaling from raw rows to those that the kernel sees, if blocks hold raw rows.
-    streamed : bool
-        Rows are gone after a pass, and sums may travel. So rows of a sample are read at once, curvatures are packed,
-        and products are taken of active rows alone. See `Passes`.
-    double : bool
-        Compute kernel values in float64 from the same rows; else in the rows' dtype.
+    ``landmarks`` (r, d) are in the rows' dtype. ``scaling`` takes raw rows to those that the kernel sees, if blocks
+    hold raw rows. ``double`` computes kernel values in float64 from the same rows. With ``streamed``, rows are gone
+    after a pass and sums may travel: rows of a sample are read at once, curvatures are packed, and products are taken
+    of active rows alone. See `Passes`.
     """
 
     kernel: Kernel

@@ -17,7 +17,7 @@ from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
-from dask_odm.learning.leave_one_out import span_leverages
+from dask_odm.learning.leave_one_out import inverse_factor
 from dask_odm.learning.machines import Joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss
@@ -52,9 +52,7 @@ logger = logging.getLogger("dask_odm")
 WHOLE_VALUES = 1 << 28  # most kernel values at the landmarks for which a store's rows are read into memory
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
-PIVOT_ROWS = 20  # candidate rows per landmark
 AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
-OBJECTIVE = ("objective",)  # figure of the records that holds for the kernel itself, unlike their gap
 FEW = 4  # a fit begins with one landmark in so many
 
 Spanned = Callable[..., SpanProblem]
@@ -93,7 +91,8 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
         claim = _claim(seen, landmarks, solution.x, fit)
     trained = _finish(seen, landmarks, raw, numbers, solution, claim, fit)
     trained.attributes.update(left)
-    return trained if claim is None else held_as_predicted(trained, claim, seen.kernel, data, fit, OBJECTIVE)
+    # unlike the gap of the records, their objective holds for the kernel itself
+    return trained if claim is None else held_as_predicted(trained, claim, seen.kernel, data, fit, ("objective",))
 
 
 def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budget: int, draws: int) -> SpanProblem:
@@ -204,8 +203,8 @@ def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
     if _by_support(fit, count, n):
         return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
     method = "uniform" if fit.own.choice == "support" else fit.own.choice
-    # residuals are computed on so few rows that a pass costs no more than Newton's
-    return {"method": method, "seed": fit.run.seed, "count": count, "rows": PIVOT_ROWS * count}
+    # residuals are computed on 20 rows per landmark, so few that a pass costs no more than Newton's
+    return {"method": method, "seed": fit.run.seed, "count": count, "rows": 20 * count}
 
 
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
@@ -272,7 +271,9 @@ def _left_out(
         return {}
     needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES + active_bytes(len(landmarks)))
     data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
-    return attributes_of(fit, given, data, fit.loss(data), span_leverages(span, landmarks.gram, a))
+    # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
+    inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)
+    return attributes_of(fit, given, data, fit.loss(data), span.leverages(a, inverse))
 
 
 def _fits(state: LandmarkState, r: int) -> bool:

@@ -22,9 +22,7 @@ from dask_odm.typing import Array
 
 PHASE = "preconditioner"
 SKETCH = 3  # rows of the sample per landmark
-ROWS = 256  # rows of the sample whose kernel values a thread computes at a time
-COLUMNS = 256  # columns of the matrix that a thread sums at a time
-DROWNED = 1.0  # times the rounding of the trace: a smaller pivot has no digits left
+STEP = 256  # rows of the sample, or columns of the matrix, that a thread takes at a time
 
 
 class SketchedHessian:
@@ -62,11 +60,11 @@ class SketchedHessian:
         right = kernel.pack_right(self._landmarks.rows.astype(np.float64))
 
         def fill(start: int) -> None:
-            some = slice(start, start + ROWS)
+            some = slice(start, start + STEP)
             kernel.tile_packed(kernel.pack_left(rows[some].astype(np.float64)), right, values[some])
             values[some] *= np.sqrt(weight[some])[:, None]
 
-        run_threads(fill, range(0, len(rows), ROWS), self.threads, PHASE)
+        run_threads(fill, range(0, len(rows), STEP), self.threads, PHASE)
         return values
 
     def _whiten(self, values: Array) -> None:
@@ -74,9 +72,9 @@ class SketchedHessian:
         _ = self._landmarks.panels  # computed before threads ask for them
 
         def whiten(start: int) -> None:
-            self._landmarks.whiten(values[start : start + ROWS])
+            self._landmarks.whiten(values[start : start + STEP])
 
-        run_threads(whiten, range(0, len(values), ROWS), self.threads, PHASE)
+        run_threads(whiten, range(0, len(values), STEP), self.threads, PHASE)
 
     def _factored(self, values: Array, gram: Array | None) -> bool:
         """Factor ``gram``, or the identity, plus the sum of the values' squares; return whether it kept any digits."""
@@ -84,16 +82,16 @@ class SketchedHessian:
 
         def square(start: int) -> None:
             # right of the diagonal, which is below it in Fortran order
-            stop = min(r, start + COLUMNS)
+            stop = min(r, start + STEP)
             self._factor[start:stop, start:] = values[:, start:stop].T @ values[:, start:]
             if gram is not None:
                 self._factor[start:stop, start:] += gram[start:stop, start:]
 
-        run_threads(square, range(0, r, COLUMNS), self.threads, PHASE)
+        run_threads(square, range(0, r, STEP), self.threads, PHASE)
         diagonal = self._factor.ravel()[:: r + 1]
         if gram is None:
             diagonal += 1.0
-        floor = np.finfo(float).eps * float(diagonal.sum()) * DROWNED
+        floor = np.finfo(float).eps * float(diagonal.sum())  # a smaller pivot has no digits left
         _, info = lapack.dpotrf(self._factor.T, lower=1, clean=0, overwrite_a=1)
         return bool(info == 0 and (gram is None or (diagonal**2).min() > floor))
 

@@ -26,17 +26,8 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanSums
-from dask_odm.methods.landmark.sketch import SKETCH, SketchedHessian, solve_factored, times_symmetric
+from dask_odm.methods.landmark.sketch import SKETCH, STEP, SketchedHessian, solve_factored, times_symmetric
 from dask_odm.typing import Array
-
-TIRED = 15  # products of a system after which the preconditioner is renewed
-SHORT = 0.1  # share of a step; if P falls for less, the preconditioner is renewed, too
-MOST_PRODUCTS = 300  # most products of one system
-START_TOL = 1.0  # gap to which a sample's problem is solved: its few rows make it as wrong as that
-START_STEPS = 20  # most steps for it
-ROUNDING = 1e-13  # share of P; a step that gains less has reached the end of float64
-LOOKED_AT = 256  # rows of a sample that a thread holds against float64 at a time
-FORCING = 0.1  # largest share of the gradient that conjugate gradients may leave
 
 SpanIterate = Iterate[SpanSums]
 
@@ -72,32 +63,12 @@ def solve_landmark(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[LandmarkState], object] = lambda state: None,
 ) -> PrimalSolution[SpanSums]:
-    """Minimise P over the landmarks from ``a`` (r,), until the Nyström problem's gap is at most ``tol``.
+    """Minimise P over linearly independent ``landmarks`` from ``a`` (r,), until the Nyström problem's gap is ``tol``.
 
-    Parameters
-    ----------
-    span : SpanProblem
-    landmarks : Landmarks
-        Linearly independent ones.
-    a : ndarray of shape (r,)
-    tol : float
-        Relative to P.
-    max_iter : int
-        Most steps.
-    seed : int
-        Seed of the samples for preconditioners.
-    threads : int
-        For making preconditioners. Their number never changes the result.
-    confirm : bool
-        Check the gap against float64; a solution that is only a start does not need it.
-    began : float, optional
-        `time.perf_counter` when the seconds of the records began; now by default.
-    resume : LandmarkState, optional
-        Resume from this state, instead of ``a``.
-    on_step : callable
-        Called after every pass of value and gradient: iteration, gap, objective, passes so far, seconds so far.
-    on_state : callable
-        Called with the state after every step.
+    It takes up to ``max_iter`` steps. ``seed`` draws samples for preconditioners, which ``threads`` make; their number
+    never changes the result. ``confirm`` checks the gap against float64, which a mere start does not need. ``began`` is
+    the `time.perf_counter` from which records count seconds. ``resume`` is gone on from instead of ``a``. ``on_step``
+    is called with the record of every pass of value and gradient, ``on_state`` with the state after every step.
     """
     newton = _SpanNewton(span, landmarks, tol, seed, threads, confirm, StepLog(on_step, began), on_state)
     if resume is not None:
@@ -170,7 +141,8 @@ class _SpanNewton(Newton[SpanSums]):
             self._make_sketch(at)
         x, products = self._whitened_step(at) if self._sketch.whitened else self._plain_step(at)
         self.passes += products
-        self._tired = products >= TIRED
+        # after so many products a new preconditioner costs less than the next system's
+        self._tired = products >= 15
         return x
 
     def _plain_step(self, at: SpanIterate) -> tuple[Array, int]:
@@ -179,7 +151,7 @@ class _SpanNewton(Newton[SpanSums]):
             lambda p: times_symmetric(self._landmarks.gram, p) + self._span.product(at.sums, p),
             -at.gradient,
             self._sketch.solve,
-            most=MOST_PRODUCTS,
+            most=300,
             forcing=_forcing(at),
         )
 
@@ -194,7 +166,7 @@ class _SpanNewton(Newton[SpanSums]):
             lambda p: p + blas.dtrsv(factor, self._span.product(at.sums, coefficients(p)), lower=1),
             -blas.dtrsv(factor, at.gradient, lower=1),
             self._sketch.solve,
-            most=MOST_PRODUCTS,
+            most=300,
             forcing=_forcing(at),
         )
         return coefficients(step), products
@@ -202,7 +174,7 @@ class _SpanNewton(Newton[SpanSums]):
     def _length(self, at: SpanIterate, direction: Array, slope: float) -> float:
         length = super()._length(at, direction, slope)
         # this step met curvatures far from those of the preconditioner
-        self._tired = self._tired or length < SHORT
+        self._tired = self._tired or length < 0.1
         return length
 
     def gram_times(self, v: Array) -> Array:
@@ -215,7 +187,8 @@ class _SpanNewton(Newton[SpanSums]):
         return after.gap <= self.tol
 
     def accepted(self, at: SpanIterate, after: SpanIterate) -> SpanIterate:
-        self.stuck = not after.primal < at.primal - ROUNDING * at.primal and after.gap > 0.5 * at.gap
+        # a step that gains less than this share of P has reached the end of float64
+        self.stuck = not after.primal < at.primal - 1e-13 * at.primal and after.gap > 0.5 * at.gap
         return at if self.stuck else after
 
     def confirmed(self, at: SpanIterate) -> SpanIterate:
@@ -253,7 +226,7 @@ class _SpanNewton(Newton[SpanSums]):
         loss = query.loss.of_stiff_rows()
 
         def difference(start: int) -> tuple[Array, float, float]:
-            some = slice(start, start + LOOKED_AT)
+            some = slice(start, start + STEP)
             root = np.sqrt(weight[some])
             rounded = query.tile(rows[some])
             exact = values[some] / root[:, None]
@@ -268,7 +241,7 @@ class _SpanNewton(Newton[SpanSums]):
             return (exact - rounded).T @ dual, more + float(dual @ (exact_scores - scores)), more
 
         image, young, more = np.zeros(len(at.x)), 0.0, 0.0
-        for part in run_threads(difference, range(0, len(rows), LOOKED_AT), self._sketch.threads):
+        for part in run_threads(difference, range(0, len(rows), STEP), self._sketch.threads):
             image, young, more = image + part[0], young + part[1], more + part[2]
         white = self._whitened(image)
         root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(white @ white))
@@ -277,7 +250,7 @@ class _SpanNewton(Newton[SpanSums]):
 
 def _forcing(at: SpanIterate) -> float:
     """Return the share of the squared norm of the gradient that conjugate gradients may leave."""
-    return float(min(FORCING, np.sqrt(at.gap)) ** 2)
+    return float(min(0.1, np.sqrt(at.gap)) ** 2)
 
 
 def rough_solution(
@@ -297,9 +270,8 @@ def rough_solution(
         rows, y, weight = sample.weighted()
         query = replace(span.query, loss=span.query.loss.of_stiff_rows())  # the weights are stiffnesses already
         some = SpanProblem.over_rows(query, rows, y, weight, memory, threads)
-    found = solve_landmark(
-        some, landmarks, zero, tol=START_TOL, max_iter=START_STEPS, seed=seed, threads=threads, confirm=False
-    )
+    # to a gap of 1: the few rows of a sample make its problem as wrong as that
+    found = solve_landmark(some, landmarks, zero, tol=1.0, max_iter=20, seed=seed, threads=threads, confirm=False)
     return found.x
 
 

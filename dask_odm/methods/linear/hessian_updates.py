@@ -21,10 +21,6 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.typing import Array
 
-GROUPS = 4  # most groups of rows: each has a Hessian to be added
-LEAST_ROWS = 1000  # least rows of a group
-STEADY = 1e-5  # share of a row's curvature; a smaller change of it is rounding
-
 
 @dataclass(frozen=True, eq=False)
 class Changes:
@@ -60,7 +56,8 @@ class ChangesQuery(Query):
     def _changed(self, X: Any, c: Array, known: Array) -> Array:
         """Return `_second` of ``c`` minus that of ``known``."""
         more = c - known
-        more[np.abs(more) <= STEADY * c] = 0.0
+        # a smaller change of a row's curvature is rounding
+        more[np.abs(more) <= 1e-5 * c] = 0.0
         return self._second(X, np.maximum(more, 0.0)) - self._second(X, np.maximum(-more, 0.0))
 
 
@@ -79,8 +76,9 @@ class UpdatedProblem(PrimalProblem):
         cls, features: FeatureMap, loss: BandLoss, X: Any, y: Array, weight: Array, threads: int = 1
     ) -> UpdatedProblem:
         """Build the problem like `over_rows`, in fewer and larger blocks."""
-        step = max(LEAST_ROWS, -(-X.shape[0] // GROUPS))
-        return cls(features, loss, ThreadPasses.cut(X, y, weight, step, GROUPS, threads))
+        most = 4  # groups of at least 1,000 rows: each has a Hessian to be added
+        step = max(1000, -(-X.shape[0] // most))
+        return cls(features, loss, ThreadPasses.cut(X, y, weight, step, most, threads))
 
     def weigh(self, loss: BandLoss) -> None:
         """Replace the loss by another one."""

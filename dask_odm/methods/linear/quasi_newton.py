@@ -24,8 +24,6 @@ from dask_odm.learning.step_log import OnStep, StepLog
 from dask_odm.typing import Array
 
 MEMORY = 10  # steps from which the inverse Hessian is made
-FLAT = 1e-2  # share of the first slope that a step may leave
-LOOKS = 12  # most slopes computed along one direction
 SHARES = np.array([0.0, 0.25, 0.5, 0.75])  # shares of the new dual variables in the mixture; a share of 1 is known
 
 
@@ -138,11 +136,12 @@ def _root(look: Callable[[float], tuple[float, float]]) -> float:
     slope, curvature = look(0.0)
     if not -slope > 0.0:
         return 0.0
-    enough = FLAT * -slope
+    # a hundredth of the first slope may be left
+    enough = 1e-2 * -slope
     low = 0.0
     high = np.inf
     step = 0.0
-    for _ in range(LOOKS):
+    for _ in range(12):
         low, high = (step, high) if slope < 0 else (low, step)
         ahead = step - slope / curvature
         step = ahead if low < ahead < high else 0.5 * (low + high)

@@ -37,9 +37,6 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-SPANNED = 2  # features per row from which the Gram reduction is used
-LEAST_FEATURES = 512  # with fewer features, the Hessian costs little
-SHARPER = 0.1  # share of the tolerance that the reduced problem reaches
 
 
 def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
@@ -165,7 +162,8 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     Sparse rows are reduced only if they are scaled. Their products are cheap, but scaling inflates rare features, which
     would take thousands of products.
     """
-    few = SPANNED * data.rows <= features.k >= LEAST_FEATURES and data.rows <= EXACT_FEATURES
+    # with fewer than 512 features, the Hessian costs little
+    few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
     if not few or not isinstance(data, MemoryData) or fit.start is not None:
         return None
     X = data.held.X
@@ -186,7 +184,7 @@ def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[A
     found = solve_newton(
         problem,
         np.zeros(features.k),
-        tol=SHARPER * fit.solver.tol,  # rows in float32 lack the digits of their Gram matrix
+        tol=0.1 * fit.solver.tol,  # rows in float32 lack the digits of their Gram matrix
         max_iter=fit.solver.max_iter,
         exact=True,
         double_precision=True,

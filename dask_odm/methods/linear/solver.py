@@ -21,12 +21,6 @@ from dask_odm.linalg.dense import solve_positive
 from dask_odm.linalg.krylov import conjugate_gradients
 from dask_odm.typing import Array
 
-MOST_PRODUCTS = 500  # most products of one system
-FORCING = 1e-2  # largest share of the gradient that conjugate gradients may leave
-SLOW = 0.25  # share of the gap that a good step leaves at most
-CREEP = 0.1  # share of P; a slow step that gains less has too coarse a Hessian or float type
-ROUNDING = 1e-7  # share of P below which a decrease cannot be seen in it
-
 State = Iterate[PrimalSums]
 
 
@@ -59,30 +53,13 @@ def solve_newton(
     on_step: OnStep = lambda record: None,
     on_state: Callable[[NewtonState], object] = lambda state: None,
 ) -> PrimalSolution[PrimalSums]:
-    """Minimise P from ``w`` (k,).
+    """Minimise P from ``w`` (k,) in up to ``max_iter`` steps, to the relative duality gap ``tol``.
 
-    Parameters
-    ----------
-    problem : PrimalProblem
-    w : ndarray of shape (k,)
-    tol : float
-        Relative duality gap to reach.
-    max_iter : int
-        Most steps.
-    exact : bool, optional
-        Take steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights.
-    double_precision : bool
-        Compute all passes in float64; else only those for which float32 has too few digits.
-    certify : bool
-        Whether the last gap is summed again in float64.
-    start : PrimalSums, optional
-        The sums at ``w`` with the curvature that is needed, if they are known; saves the first pass.
-    resume : NewtonState, optional
-        Resume from this state, instead of ``w``.
-    on_step : callable
-        Called after every step: iteration, gap, objective, passes so far, seconds so far.
-    on_state : callable
-        Called with the state after every step that is kept.
+    ``exact`` takes steps by Cholesky of the Hessian; by default up to `EXACT_FEATURES` weights. ``double_precision``
+    computes all passes in float64, else only those for which float32 has too few digits are. ``certify`` sums the last
+    gap again in float64. ``start`` are the sums at ``w``, if they are known, which saves the first pass. ``resume`` is
+    gone on from instead of ``w``. ``on_step`` is called with the record of every pass, ``on_state`` with the state
+    after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
     newton = _LinearNewton(problem, exact, tol, double_precision, certify, StepLog(on_step), on_state)
@@ -153,8 +130,8 @@ class _LinearNewton(Newton[PrimalSums]):
             lambda p: p + self._problem.product(at.x, p, double_precision=self._double),
             -at.gradient,
             lambda r: inverse * r,
-            most=MOST_PRODUCTS,
-            forcing=min(FORCING, np.sqrt(at.gap)) ** 2,
+            most=500,
+            forcing=min(1e-2, np.sqrt(at.gap)) ** 2,
         )
         self.passes += products
         return x
@@ -166,11 +143,13 @@ class _LinearNewton(Newton[PrimalSums]):
         return self._problem.slopes(at.x, direction, steps, double_precision=self._double)
 
     def rounds(self, at: State, after: State, slope: float) -> bool:
-        return abs(slope) < ROUNDING * at.primal
+        # a smaller decrease cannot be seen in P
+        return abs(slope) < 1e-7 * at.primal
 
     def accepted(self, at: State, after: State) -> State:
         kept = after if after.primal <= at.primal or after.gap < at.gap else at
-        still = after.gap > SLOW * at.gap and abs(after.primal - at.primal) < CREEP * at.primal
+        # a step that leaves more of the gap, and gains little of P, has too coarse a Hessian or float type
+        still = after.gap > 0.25 * at.gap and abs(after.primal - at.primal) < 0.1 * at.primal
         if kept is at or (still and after.gap > self.tol):
             if self._stride > 1:
                 self._stride = 1  # the sample has too few active rows: take the same w again, over all rows

@@ -1,4 +1,4 @@
-"""Dual coordinate descent for many linear machines at once, one class against the rest each, over the same sparse rows.
+"""Dual coordinate descent for linear machines over sparse rows: for text, whose rows have few features in common.
 
 For row i and a machine with margin m and dual variable s, ``g = m − ‖x‖² s``; the dual is largest in s at::
 
@@ -6,9 +6,13 @@ For row i and a machine with margin m and dual variable s, ``g = m − ‖x‖²
         υ c (1+θ−g) / (1 + ‖x‖² υ c)      if g > 1+θ
         0                                 otherwise
 
-and the machine's weights move by ``y x`` times the change. A row's entries are read once for all machines, whose
-weights of one feature are adjacent in memory, since fetching weights dominates the cost of a sweep over sparse rows. A
-machine leaves once its gap is small enough. No machine's arithmetic depends on the others.
+and the machine's weights move by ``y x`` times the change. A sweep visits every row once in random order.
+
+`descend_machines` learns many classes at once, one against the rest each. A row's entries are read once for all
+machines, whose weights of one feature are adjacent in memory, since fetching weights dominates the cost of a sweep. A
+machine leaves once its gap is small enough. No machine's arithmetic depends on the others. `descend_rows` learns one
+machine by a loop of its own, which takes .7 of the time. It ends when the gap no longer falls quickly, since coordinate
+descent is slow for rows that have much in common.
 
 Source: Hsieh, Chang, Lin, Keerthi and Sundararajan, *A dual coordinate descent method for large-scale linear SVM*, ICML
 2008, for one machine with the hinge loss.
@@ -17,7 +21,6 @@ Source: Hsieh, Chang, Lin, Keerthi and Sundararajan, *A dual coordinate descent 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,8 +28,9 @@ import numpy as np
 
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.step_log import Record, step_record
+from dask_odm.learning.step_log import OnStep, Record, StepLog, step_record
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
@@ -67,7 +71,7 @@ def descend_machines(
     machines: int,
     solver: SolverSettings,
     threads: int = 1,
-    on_step: Callable[[Record], object] = lambda record: None,
+    on_step: OnStep = lambda record: None,
 ) -> list[PrimalSolution[None]]:
     """Learn classes 0 to ``machines − 1``, each against the rest, until every relative gap is at most ``solver.tol``.
 
@@ -119,6 +123,37 @@ def _descend_group(problem: SparseProblem, group: Array, solver: SolverSettings)
             W = np.ascontiguousarray(W[:, stay])
             S = np.ascontiguousarray(S[:, stay])
     return [ended[machine] for machine in group.tolist()]
+
+
+def descend_rows(
+    problem: SparsePrimal, settings: SolverSettings, on_step: OnStep = lambda record: None, falls: float = 0.5
+) -> PrimalSolution[None]:
+    """Minimise P from zero, in up to ``settings.max_iter`` sweeps over unscaled rows.
+
+    Ends if `SWEEPS` sweeps leave more than the share ``falls`` of the gap.
+    """
+    log = StepLog(on_step)
+    rng = np.random.default_rng(settings.seed)
+    n = len(problem.y)
+    norms = problem.norms()
+    stiffness = problem.loss.row_stiffness(problem.y, problem.weight)
+    w = np.zeros(problem.features.k)
+    dual = np.zeros(n)
+    sweeps = 0
+    gap = np.inf
+    while True:
+        for _ in range(min(SWEEPS, settings.max_iter - sweeps)):
+            problem.sweep(stiffness, norms, rng.permutation(n), w, dual)
+            sweeps += 1
+        before = gap
+        scores = problem.scores(w)
+        primal = 0.5 * float(w @ w) + problem.losses(scores)[0]
+        gap = float(problem.segment_gaps(scores, dual, dual, np.ones(1))[0]) / primal
+        log.add(gap, primal, sweeps + len(log.history) + 1)
+        if gap <= settings.tol or gap > falls * before or sweeps >= settings.max_iter:
+            break
+    log.settle()
+    return PrimalSolution(w, primal, gap, gap <= settings.tol, log.history, sweeps)
 
 
 @compiled

@@ -21,13 +21,9 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.steps import report_step, reported_after
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.linear.quasi_newton import MEMORY, solve_quasi_newton
-from dask_odm.methods.linear.row_descent import descend_rows
+from dask_odm.methods.linear.sparse_descent import descend_rows
 from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
-
-HESSIAN_PASSES = 12  # most passes over the rows that a Hessian may cost for Newton to form it
-STEPS = 10  # steps by products for every step that Newton may take
-CHOLESKY = 75  # multiplications of a factorisation that take as long as one entry in a pass
 
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
@@ -45,8 +41,10 @@ def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
     if fit.loo or not _are_thin(data):
         return None
     entries = data.held.X.nnz  # type: ignore[union-attr]
-    passes = 0.25 * entries / data.rows + data.features**3 / (3.0 * CHOLESKY * max(1, entries))
-    return bool(data.features < EXACT_FEATURES and passes <= HESSIAN_PASSES)
+    # 75 multiplications of a factorisation take as long as one entry in a pass
+    passes = 0.25 * entries / data.rows + data.features**3 / (3.0 * 75 * max(1, entries))
+    # a Hessian that costs more passes is not formed
+    return bool(data.features < EXACT_FEATURES and passes <= 12)
 
 
 def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> SparsePrimal | None:
@@ -72,7 +70,7 @@ def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[N
         if ahead.converged:
             return ahead
         w = ahead.x
-    most = STEPS * settings.max_iter
+    most = 10 * settings.max_iter
     tell = reported_after(ahead)
     return solve_quasi_newton(problem, w, tol=settings.tol, max_iter=most, on_step=tell).after(ahead)
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.linalg.dense import factor_in_place
+from dask_odm.linalg.dense import factored
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
@@ -159,7 +159,7 @@ def factored_kernel(
     if stretch != 1.0:
         matrix *= stretch
     matrix[np.diag_indices(len(X))] += shift
-    return matrix if factor_in_place(matrix, threads) else None
+    return matrix if factored(matrix, threads) else None
 
 
 # Questions to shards: `begin`, `move` and `read` of `dask_odm.engine.rounds.Rounds` -------------------------------

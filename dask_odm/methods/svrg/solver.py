@@ -33,11 +33,7 @@ from dask_odm.typing import Array
 
 # η of "auto" in units of 1/L. Of .02 to 4 it took the fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
 AUTO_FACTOR = 0.25
-# largest η of "bb" in units of 1/L. Twice that took three times the epochs or did not converge; four times diverged
-LONGEST = 1.0
-DIVERGED = 10.0  # an objective above so many times that of the start is divergence
 STALL_EPOCHS = 5  # CSVRG stops if none of so many last epochs makes progress
-STALL_GAIN = 0.9  # progress is a gap below this share of the least gap before those epochs
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,8 @@ class SVRGSettings:
     step_size : "auto", "bb" or float
         η. "auto" is `AUTO_FACTOR` / L; L is the largest second derivative of any p_i, that is
         1 + λ max(c̃_i ‖φ_i‖²)/(1−θ)² with weights c̃ of mean 1. "bb" is Barzilai and Borwein's
-        ``‖Δw‖² / (n Δwᵀ∇)``, ∇ being the change of the gradient between snapshots, up to `LONGEST` / L.
+        ``‖Δw‖² / (n Δwᵀ∇)``, ∇ being the change of the gradient between snapshots, up to 1/L: twice that took three
+        times the epochs or did not converge, and four times diverged.
     stage_steps : int, optional
         Steps of one hop of the ring; by default all rows that are left of its partition.
     coreset_size : int
@@ -65,18 +62,9 @@ class SVRGSettings:
 class SVRGState:
     """The state at the start of an epoch, which serves as warm start and as checkpoint.
 
-    Attributes
-    ----------
-    epoch : int
-    w : ndarray of shape (k,)
-    before : ndarray of shape (2, k)
-        Last epoch's snapshot and gradient there; (0, k) at the start.
-    smoothness : float, optional
-        L, if it was computed.
-    passes, seconds, hops : float, float, int
-        Totals so far.
-    history : list of dict
-        Records of the epochs before.
+    ``w`` (k,) is the snapshot. ``before`` (2, k) are last epoch's snapshot and gradient there; (0, k) at the start.
+    ``smoothness`` is L, if it was computed. ``passes``, ``seconds`` and ``hops`` are totals so far, and ``history`` has
+    the records of the epochs before.
     """
 
     epoch: int
@@ -120,20 +108,9 @@ class StochasticProblem(Protocol):
 class SVRG:
     """The epochs of SVRG, for any problem that takes the steps.
 
-    Parameters
-    ----------
-    name : str
-        The solver's name in messages.
-    problem : StochasticProblem
-    solver : SolverSettings
-        ``max_iter`` counts epochs.
-    settings : SVRGSettings
-    biased : bool
-        Also stop when the gap stalls.
-    on_step : callable
-        Called after every full pass with a record: iteration, gap, objective, passes, seconds and hops so far.
-    on_state : callable
-        Called after every epoch with the state at the start of the next one.
+    ``name`` is the solver's in messages, and ``solver.max_iter`` counts epochs. If ``biased``, it also stops when the
+    gap stalls. ``on_step`` is called after every full pass with a record: iteration, gap, objective, passes, seconds
+    and hops so far; ``on_state`` after every epoch with the state at the start of the next one.
     """
 
     name: str
@@ -167,7 +144,7 @@ class SVRG:
     def _at(self, state: SVRGState, history: list[Record], clock: _Clock) -> Iterate[PrimalSums]:
         """Make the full pass at the snapshot, and record it."""
         at: Iterate[PrimalSums] = Iterate.of(state.w, state.w, self.problem.sums(state.w))
-        if history and not at.primal <= DIVERGED * history[0]["objective"]:
+        if history and not at.primal <= 10.0 * history[0]["objective"]:
             raise self._diverged(state, history[-1], at.primal)
         record = step_record(state.epoch, at.gap, at.primal, state.passes + 1.0, clock.seconds, hops=state.hops)
         history.append(record)
@@ -193,7 +170,7 @@ class SVRG:
             return float(self.settings.step_size)
         assert state.smoothness is not None
         auto = AUTO_FACTOR / state.smoothness
-        longest = LONGEST / state.smoothness
+        longest = 1.0 / state.smoothness
         if self.settings.step_size == "auto" or not len(state.before):
             return auto
         moved, turned = here - state.before
@@ -223,8 +200,9 @@ class _Clock:
 
 
 def _stalls(history: Sequence[Record]) -> bool:
-    """Whether the last epochs failed to get clearly below the least gap before them."""
+    """Return whether the last `STALL_EPOCHS` failed to get clearly below the least gap before them."""
     gaps = [record["gap"] for record in history]
     recent = gaps[-STALL_EPOCHS:]
     before = gaps[:-STALL_EPOCHS]
-    return bool(before) and min(recent) > STALL_GAIN * min(before)
+    # progress is a gap a tenth below the least one before those epochs
+    return bool(before) and min(recent) > 0.9 * min(before)

@@ -18,8 +18,6 @@ from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
 
-DENSE_BYTES = 4 << 20  # bytes of sparse rows that are made dense at a time
-
 
 @compiled
 def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness: Array, bias: float) -> float:
@@ -165,7 +163,8 @@ class ArraySteps:
         if not issparse(X):
             yield self._rows, order
             return
-        size = max(1, DENSE_BYTES // max(1, X.shape[1] * X.dtype.itemsize))
+        # 4 MiB of sparse rows are made dense at a time
+        size = max(1, (4 << 20) // max(1, X.shape[1] * X.dtype.itemsize))
         for start in range(0, len(order), size):
             some = order[start : start + size]
             weights = weight[some] if weight.size else weight
@@ -184,16 +183,8 @@ class CoresetSteps(ArraySteps):
     The set has m_s of the n_s rows of stratum s, drawn once, without replacement. The estimate is unbiased over draws,
     but all epochs use the same set. Steps are taken over all rows. So the iteration rests at ``w = ṽ(w)``, which is the
     optimum of the set's own weighted problem and not that of all rows. It stalls at a gap that is smaller for a larger
-    set. With every row in the set it equals SVRG bit by bit.
-
-    Parameters
-    ----------
-    chosen : integer ndarray of shape (m,)
-        The set's rows, ascending.
-    factor : ndarray of shape (m,)
-        n_s/m_s of each row.
-    others
-        As in `ArraySteps`.
+    set. With every row in the set it equals SVRG bit by bit. ``chosen`` (m,) are the set's rows, ascending, and
+    ``factor`` (m,) n_s/m_s of each.
     """
 
     def __init__(

@@ -38,14 +38,12 @@ from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.svrg.steps import stiffest_row, walk_rows, warm_up
 from dask_odm.typing import Array
 
-DEFAULT_PARTITIONS = 8  # partitions of a ring, if the user does not choose
-LEAST_ROWS = 16  # rows of a partition; fewer rows make fewer partitions
-
 
 def ring_partitions(rows: int, n_partitions: int | None) -> int:
     """Return the number of partitions: ``n_partitions``, or eight (fewer for few rows), whatever the workers."""
     if n_partitions is None:
-        return max(1, min(DEFAULT_PARTITIONS, rows // LEAST_ROWS))
+        # eight partitions of at least 16 rows, if the user does not choose
+        return max(1, min(8, rows // 16))
     require_rows(rows, n_partitions)
     return n_partitions
 
@@ -54,19 +52,9 @@ def ring_partitions(rows: int, n_partitions: int | None) -> int:
 class RingJob:
     """The arguments that all tasks of a ring share.
 
-    Parameters
-    ----------
-    partitions : StoredPartitions or MemoryPartitions
-        Rows in memory are already scaled. Sparse rows are made dense, one partition at a time.
-    scaling : Scaling or StoredScaling, optional
-        The scaling of rows on disk.
-    features : FeatureMap
-        The feature map of scaled rows.
-    loss : BandLoss
-        Label code 1 is positive; class weights are in the rows' weights.
-    stage_steps : int or None
-        T; None takes all rows that are left.
-    seed : int
+    Rows in memory are already scaled; ``scaling`` is that of rows on disk. Sparse rows are made dense, one partition at
+    a time. ``features`` maps scaled rows. Label code 1 of ``loss`` is positive; class weights are in the rows' weights.
+    ``stage_steps`` is T; None takes all rows that are left.
     """
 
     partitions: StoredPartitions | MemoryPartitions
