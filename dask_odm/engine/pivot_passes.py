@@ -19,14 +19,14 @@ from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.kernels.landmarks import BLOCK
-from dask_odm.kernels.pivots import Proposals, Race, most_proposals
+from dask_odm.kernels.pivots import READS_ROWS, Proposals, Race, most_proposals
 from dask_odm.typing import Array
 
 
 def task_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
-    """Return the peak bytes of one task: a chunk with columns and keys; for "rp" also row blocks and landmarks."""
+    """Return the peak bytes of one task: a chunk with columns and keys; with its rows, row blocks and landmarks too."""
     chunk = store.chunk_nbytes + 80 * store.chunk_rows + 32 * most_proposals(count)
-    if method == "uniform":
+    if not READS_ROWS[method]:
         return chunk
     rows = store.chunk_rows * store.features * itemsize
     block = 8 * BLOCK * (3 * count + 5 * store.features)

@@ -1,5 +1,6 @@
 """Landmarks: a few rows that represent all rows. They define strata, and Nyström features with a residual.
 
+Landmarks of models are drawn by `dask_odm.kernels.pivots.choose`. Those of strata are the greedy ones of this module.
 Source: SODM, section on stratified partitions. The first landmark is the row of largest κ(x, x). Every next one is the
 row of largest Schur complement ``κ(z, z) − k_z K⁻¹ k_zᵀ`` given those chosen. This is the pivoted Cholesky
 factorisation of the Gram matrix. A row's stratum is its nearest landmark in the kernel's space.
@@ -204,7 +205,7 @@ def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.in
     return np.array(pivots, dtype=np.int64), factor[:, : len(pivots)], residual
 
 
-def choose_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
+def greedy_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
     """Choose greedy landmarks from a ``sample`` of rows (m, d), in order of choice: at least one, at most ``count``."""
     with single_threaded_blas:
         pivots, _, _ = pivoted_cholesky(kernel, sample, count)

@@ -27,7 +27,7 @@ from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-METHODS = ("uniform", "rp")
+READS_ROWS = {"uniform": False, "rp": True}  # ways of drawing landmarks: whether they depend on the features
 _FIRST = 64  # pivots of the first block if ``trace`` decides on their number; each block doubles it
 _PANEL = 128  # proposals that are decided on before the residuals of the others are updated
 
@@ -80,7 +80,7 @@ class Race:
     @property
     def reads_rows(self) -> bool:
         """Whether probabilities depend on the features. If not, `chunk` takes rows without features, (n, 0)."""
-        return self.method != "uniform"
+        return READS_ROWS[self.method]
 
     def random(self, *key: int) -> np.random.Generator:
         """Return the random generator of this turn and ``key``; shuffles and stochastic steps use other streams."""
@@ -181,7 +181,7 @@ def choose(
     Parameters
     ----------
     source : PivotRows
-        `MemoryPivots`, or those of a store.
+        `MemoryPivots`, or `dask_odm.engine.pivot_passes.StorePivots`.
     count : int
         Fewer are chosen if the numerical rank is reached.
     method : str

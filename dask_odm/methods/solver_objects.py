@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.kernels.pivots import METHODS as PIVOT_METHODS
+from dask_odm.kernels.pivots import READS_ROWS
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -53,7 +53,7 @@ class Landmark(SolverObject):
     word: ClassVar[str] = "landmark"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_landmarks": _COUNT,
-        "choice": [StrOptions({"support", *PIVOT_METHODS})],
+        "choice": [StrOptions({"support", *READS_ROWS})],
         "certify": ["boolean"],
     }
 

@@ -13,7 +13,7 @@ from dask_odm.engine.shuffle import partition_arrays, partition_store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
-from dask_odm.kernels.landmarks import choose_landmarks
+from dask_odm.kernels.landmarks import greedy_landmarks
 from small_problems import blobs, matrix
 from small_stores import store_of
 from tree_jobs import HERE
@@ -52,7 +52,7 @@ def test_every_stratum_is_dealt_evenly(parts):
     X, y = blobs(1000)
     kernel = RBF(1.0, 0.5)
     partitions = partition_arrays(X, y, np.ones(1000), StratifiedPartitioner(kernel, 10, parts, 0))
-    landmarks = choose_landmarks(kernel, X, 10)  # the sample is all rows
+    landmarks = greedy_landmarks(kernel, X, 10)  # the sample is all rows
     K = matrix(kernel, X, landmarks.rows)
     strata = np.argmax(K, axis=1)
     numbers = partitions.row_numbers(0, parts)

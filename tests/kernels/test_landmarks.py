@@ -12,7 +12,7 @@ import reference
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
-from dask_odm.kernels.landmarks import Landmarks, choose_landmarks, pivoted_cholesky
+from dask_odm.kernels.landmarks import Landmarks, greedy_landmarks, pivoted_cholesky
 from small_problems import matrix
 
 KERNELS = [RBF(gamma=0.8), RBF(1.0, 0.8), Laplacian(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.3, 1.0, 2)]
@@ -46,7 +46,7 @@ def test_ends_at_the_rank():
 @EVERY_KERNEL
 def test_landmarks_are_chosen_rows_as_they_are(kernel):
     X = rows(50).astype(np.float32)
-    landmarks = choose_landmarks(kernel, X, 6)
+    landmarks = greedy_landmarks(kernel, X, 6)
     pivots, _ = reference.pivoted_cholesky_greedy(matrix(kernel, X), 6)
     np.testing.assert_array_equal(landmarks.rows, X[pivots])
     np.testing.assert_array_equal(landmarks.index, pivots)
@@ -65,7 +65,7 @@ def test_strata_are_the_nearest_landmarks(kernel):
 
 @EVERY_KERNEL
 def test_a_landmark_is_in_its_own_stratum(kernel):
-    landmarks = choose_landmarks(kernel, rows(50), 4)
+    landmarks = greedy_landmarks(kernel, rows(50), 4)
     np.testing.assert_array_equal(landmarks.strata(landmarks.rows), np.arange(len(landmarks)))
 
 
@@ -73,20 +73,20 @@ def test_a_landmark_is_in_its_own_stratum(kernel):
 @pytest.mark.parametrize("value", [0.0, 3.0])
 def test_constant_rows_make_one_stratum(kernel, value):
     X = np.full((20, 2), value)
-    landmarks = choose_landmarks(kernel, X, 5)
+    landmarks = greedy_landmarks(kernel, X, 5)
     assert landmarks.rows.shape == (1, 2)
     assert (landmarks.strata(X) == 0).all()
 
 
 def test_duplicates_are_chosen_once():
     X = np.repeat(rows(5), 10, axis=0)
-    landmarks = choose_landmarks(RBF(gamma=0.5), X, 20)
+    landmarks = greedy_landmarks(RBF(gamma=0.5), X, 20)
     assert len(landmarks.rows) == len(np.unique(landmarks.rows, axis=0)) == 5
     assert np.bincount(landmarks.strata(X)).tolist() == [10] * 5
 
 
 def test_fewer_rows_than_landmarks():
-    assert len(choose_landmarks(RBF(), rows(3), 64).rows) == 3
+    assert len(greedy_landmarks(RBF(), rows(3), 64).rows) == 3
 
 
 @EVERY_KERNEL

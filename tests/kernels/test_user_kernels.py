@@ -9,7 +9,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, blocks
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, ArrayRows, Gram
-from dask_odm.kernels.landmarks import choose_landmarks, pivoted_cholesky
+from dask_odm.kernels.landmarks import greedy_landmarks, pivoted_cholesky
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.linalg.threads import single_threaded_blas
 from small_problems import matrix
@@ -112,8 +112,8 @@ def test_landmarks_are_those_of_the_kernel_itself(kind):
     expected, L, _ = pivoted_cholesky(RBF(BIAS, GAMMA), X, 9)
     np.testing.assert_array_equal(pivots, expected)
     np.testing.assert_allclose(factor, L, atol=1e-10)
-    strata = choose_landmarks(kernel, numbers, 9).strata(numbers)
-    np.testing.assert_array_equal(strata, choose_landmarks(RBF(BIAS, GAMMA), X, 9).strata(X))
+    strata = greedy_landmarks(kernel, numbers, 9).strata(numbers)
+    np.testing.assert_array_equal(strata, greedy_landmarks(RBF(BIAS, GAMMA), X, 9).strata(X))
 
 
 @EVERY_KIND

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dask_odm.engine.partition.base import sampled_rows
 from dask_odm.engine.partition.dealing import EvenDealer
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks, choose_landmarks
+from dask_odm.kernels.landmarks import Landmarks, greedy_landmarks
 from dask_odm.typing import Array
 
 
@@ -53,7 +53,7 @@ class StratifiedPartitioner:
         return sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
 
     def groups(self, sample: Array) -> Strata:
-        return Strata(choose_landmarks(self.kernel, sample, self.n_landmarks))
+        return Strata(greedy_landmarks(self.kernel, sample, self.n_landmarks))
 
     def read_groups(self, arrays: Mapping[str, Array]) -> Strata:
         return Strata(Landmarks(self.kernel, arrays["rows"], arrays["index"]))

@@ -22,7 +22,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import InputError
-from dask_odm.kernels.pivots import MemoryPivots, choosing_bytes
+from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
@@ -169,7 +169,7 @@ class MemoryKernelData(KernelData):
         return MemoryPivots(self.scaled, CPU_COUNT)
 
     def pivots(self, count: int, method: str) -> MemoryPivots:
-        if method == "rp":
+        if READS_ROWS[method]:
             needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
             advice = "Use a smaller n_landmarks, or more memory."
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)

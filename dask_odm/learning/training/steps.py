@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from traceback import walk_tb
 from typing import Any
 
@@ -15,10 +16,12 @@ from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.step_log import Record, record_after
 from dask_odm.learning.training.trained import NOT_FINITE
 
+_FIGURES = {field.name for field in fields(IterationFinished)}
 
-def report_step(record: dict[str, Any]) -> None:
-    """Report a step to listeners."""
-    report(IterationFinished(**record))
+
+def report_step(record: Record) -> None:
+    """Report a step to listeners: those of its figures that `IterationFinished` has."""
+    report(IterationFinished(**{name: value for name, value in record.items() if name in _FIGURES}))
 
 
 def reported_after(ahead: PrimalSolution[Any] | None) -> Callable[[Record], None]:

@@ -19,7 +19,6 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import block_rows, group_count
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, coordinates, landmark_weights, span_bytes
-from dask_odm.learning.step_log import Record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Choice, Recipe, is_small
 from dask_odm.learning.training.scratch import scratch_folder
@@ -65,11 +64,6 @@ def _problem(features: FeatureMap, passes: Passes, data: TrainingData, fit: Sadd
     return problem
 
 
-def tell(record: Record) -> None:
-    """Report a step to listeners, with the figures that all solvers have."""
-    report_step({name: record[name] for name in ("iteration", "gap", "objective", "passes", "seconds")})
-
-
 # Wolfe's method ----------------------------------------------------------------------------------------------------
 
 
@@ -81,7 +75,7 @@ def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
             return finish(problem, _nearest(problem, data, fit), data, fit)
         if fit.run.checkpoint is not None:
             raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
-        found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=tell)
+        found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=report_step)
         models = [finish(hulls, solution, data, replace(fit, alpha=hulls.alpha)) for hulls, solution in found]
         return replace(models[-1], path=tuple(models))
 
@@ -91,7 +85,7 @@ def _nearest(problem: HullProblem, data: TrainingData, fit: SaddleFit) -> HullSo
     resume, save = open_steps("mnp", data.fingerprint, fit, CorralState)
     on_state = None if fit.run.checkpoint is None else save
     return find_nearest_point(
-        problem, tol=fit.tol, max_iter=fit.max_iter, resume=resume, on_step=tell, on_state=on_state
+        problem, tol=fit.tol, max_iter=fit.max_iter, resume=resume, on_step=report_step, on_state=on_state
     )
 
 
@@ -159,7 +153,7 @@ def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
     """
     with single_threaded_blas, rescaling_advised():
         problem = hulls_of(data, fit)
-        settings: dict[str, Any] = {"tol": fit.tol, "max_iter": fit.max_iter, "on_step": tell}
+        settings: dict[str, Any] = {"tol": fit.tol, "max_iter": fit.max_iter, "on_step": report_step}
         if fit.n_clients is None:
             resume, save = open_steps("gilbert", data.fingerprint, fit, GilbertState)
             return finish(problem, solve_gilbert(problem, resume=resume, on_state=save, **settings), data, fit)
@@ -184,7 +178,7 @@ def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
                 block_size=fit.block_size,
                 seed=fit.run.seed,
                 resume=resume,
-                on_step=tell,
+                on_step=report_step,
                 on_state=_saver(fit, hulls.clients, save),
             )
         points = hulls.preparation.back(solution.points)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from dask_odm.kernels.pivots import READS_ROWS
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, own_parameters
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.run import FitRun
@@ -34,7 +35,7 @@ class MNP(SolverObject):
     word: ClassVar[str] = "mnp"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_landmarks": _COUNT,
-        "choice": [StrOptions({"rp", "uniform"})],
+        "choice": [StrOptions({*READS_ROWS})],
     }
 
     def __init__(self, n_landmarks: int = 1000, *, choice: str = "rp") -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.step_log import Record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Recipe
 from dask_odm.learning.training.steps import report_step
@@ -40,17 +39,13 @@ def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
             epochs = resume.epoch, len(resume.history), len(resume.weights)
             sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
             require_state(fit, sound and len(set(epochs)) == 1)
-        end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, _tell, save)
+        end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
         return _finish(problem, named, end, fit)
 
 
 class MixingRecipe(Recipe[MixingFit]):
     def train(self, data: TrainingData, fit: MixingFit) -> Trained:
         return train_mixing(data, fit)
-
-
-def _tell(record: Record) -> None:
-    report_step({name: record[name] for name in ("iteration", "gap", "objective", "passes", "seconds")})
 
 
 def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: MixingFit) -> Trained:
