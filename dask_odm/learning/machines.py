@@ -55,8 +55,9 @@ def train_machines(
 ) -> Trained:
     """Train a machine for every class or pair of classes, and join them into one model.
 
-    ``choice`` says how a machine learns. ``fit`` are the family's settings; ``fit.of_machine(i, count, run)`` returns
-    those of machine i. ``joined`` combines the fitted attributes of all machines, as `joined_attributes` does, without
+    ``choice`` says how a machine learns. ``fit`` are the family's settings, a frozen dataclass with its `FitRun` as
+    ``run``. If machines are to learn by settings of their own, ``fit.of_machine(i, count, run)`` returns those of
+    machine i. ``joined`` combines the fitted attributes of all machines, as `joined_attributes` does, without
     the support.
     """
     machines = machines_of(data.class_weights, scheme)
@@ -80,10 +81,15 @@ def trained_machines(
     """Yield the result of ``train`` for every machine. Up to ``most`` machines at once share passes over a store."""
     runs = runs_of(fit.run, len(machines))
     works = (
-        partial(train, data.of_machine(targets), fit.of_machine(i, len(machines), run))
+        partial(train, data.of_machine(targets), own_settings(fit, i, len(machines), run))
         for i, (targets, run) in enumerate(zip(machines, runs, strict=True))
     )
     yield from run_jointly(works, most)
+
+
+def own_settings(fit: Any, i: int, count: int, run: FitRun) -> Any:
+    """Return the settings of machine ``i`` of ``count``: those of the fit, unless the family has others for it."""
+    return fit.of_machine(i, count, run) if hasattr(fit, "of_machine") else replace(fit, run=run)
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:

@@ -27,8 +27,9 @@ PASS = "pass"  # the phase that a pass over the rows reports
 class RowBlock:
     """A block of rows ``X`` (n, d), dense, CSR or `Rows`, in the form that the query takes.
 
-    ``y`` (n,) are codes of two classes, or whatever else the loss depends on; an empty ``weight`` means 1 for all.
-    ``first`` is the number of the first row. ``values`` (n, r) are the rows' kernel values at landmarks, if kept.
+    ``y`` (n,) are targets, or the codes of two classes: 1 for the positive one, 0 for the other, −1 for a row that is
+    left out. An empty ``weight`` means 1 for all; weights of classes are not in it. ``first`` is the number of the
+    first row. ``values`` (n, r) are the rows' kernel values at landmarks, if kept.
     """
 
     X: Any

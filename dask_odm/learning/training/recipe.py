@@ -27,7 +27,7 @@ class Recipe(ABC, Generic[F]):
 
     @abstractmethod
     def train(self, data: TrainingData, fit: F) -> Trained:
-        """Train a model."""
+        """Train a model; every class has a row of positive weight."""
 
     def reads(self, store: TrainingData, fit: F) -> bool:
         """Return whether the rows of a store are read into memory; by default, if they take few bytes."""

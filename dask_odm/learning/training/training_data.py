@@ -72,7 +72,8 @@ class TrainingData(ABC):
     dtype, raw_dtype : numpy dtype
         Type that is computed in, and type of the rows that a model is given.
     class_weights : tuple of float
-        Factors of the row weights by class; empty for real targets.
+        Factor of a row's weight by the code of its class, which the weights of blocks do not have in them. Two for the
+        two classes that a machine tells apart; none for real targets.
     total_weight : float
         Sum of all weights, class weights included.
     cluster : Cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -127,10 +127,6 @@ class SaddleFit:
             alphas=alphas,
             **own_parameters(model.solver, HULL_SOLVERS),
         )
-
-    def of_machine(self, i: int, count: int, run: FitRun) -> SaddleFit:
-        """Return the settings of machine ``i`` of ``count``, which differ in ``run`` alone."""
-        return replace(self, run=run)
 
     def identity(self) -> dict[str, Any]:
         """Return all settings that determine the fit, ready for JSON, without the seed."""

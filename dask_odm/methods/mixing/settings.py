@@ -59,10 +59,6 @@ class MixingFit:
             senders=senders,
         )
 
-    def of_machine(self, i: int, count: int, run: FitRun) -> MixingFit:
-        """Return the settings of machine ``i`` of ``count``, which differ in ``run`` alone."""
-        return replace(self, run=run)
-
     def identity(self) -> dict[str, Any]:
         """Return all settings that determine the fit, ready for JSON, without the seed and the rows' shards."""
         plain = asdict(replace(self, senders=None))
