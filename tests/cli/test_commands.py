@@ -171,7 +171,7 @@ def test_checkpoint_and_resume(made, tmp_path, caplog):
     assert held + "a fit; pass --resume to go on from there, or --no-resume to begin anew" in line
     with caplog.at_level("INFO", logger="dask_odm"):
         run("fit", made / "train.zarr", tmp_path / "b.zarr", *options, "--resume")
-        assert "c.zarr', after level 1" in caplog.text
+        assert "c.zarr', after 2 steps" in caplog.text
         said = run("fit", made / "train.zarr", tmp_path / "anew.zarr", *options, "--no-resume").stderr
     assert said.startswith(f"dask-odm: {held}this fit, which begins anew and replaces them; pass --resume to go on ")
     found = run_json("info", tmp_path / "c.zarr")

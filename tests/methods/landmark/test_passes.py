@@ -204,6 +204,6 @@ def test_a_lost_fit_goes_on_from_its_checkpoint_to_the_same_bits(store, tmp_path
 
 
 def test_what_does_not_fit_is_refused_with_both_figures(store, monkeypatch):
-    monkeypatch.setattr(Cluster, "current", classmethod(lambda cls, limit: Cluster(None, 1, 2, 200_000, 400_000)))
+    monkeypatch.setattr(Cluster, "current", classmethod(lambda cls, *given: Cluster(None, 1, 2, 200_000, 400_000)))
     with pytest.raises(MemoryLimitError, match=r"needs .* per task, but only .* of a worker's limit"):
         ODMClassifier(**SETTINGS).fit(store.path)
